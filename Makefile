@@ -1,0 +1,62 @@
+# Every command of the project. `make run` and `make test` need Python 3.11 or newer, make and git, and nothing else.
+
+PYTHON ?= python3
+# Arguments for pytest or the benchmarks: make test ARGS="tests/tokens -k forged"
+ARGS ?=
+BIN := .venv/bin
+
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help run test soak lint format bench docs requirements changelog pins clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Install Fidelio into .venv and take the tour
+	@scripts/setup.sh run
+	@$(BIN)/fidelio tour
+
+test: ## Run the tests (ARGS="..." goes to pytest)
+	@scripts/setup.sh test
+	@scripts/parts.sh
+	@$(BIN)/pytest -m "not soak" -n 2 $(ARGS)
+
+soak: ## Run the long tests too
+	@scripts/setup.sh test
+	@scripts/parts.sh
+	@$(BIN)/pytest $(ARGS)
+
+lint: ## Check style, types, arrows, sizes, changelog and docs
+	@scripts/setup.sh lint
+	@scripts/lint.sh
+
+format: ## Let ruff mend what it can
+	@scripts/setup.sh lint
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format --quiet
+
+bench: ## Measure, and fail when a promised bound does not hold
+	@scripts/setup.sh test
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: ## Generate the reference pages
+	@scripts/setup.sh run
+	@$(BIN)/python -m scripts.generate_docs
+	@$(BIN)/python -m scripts.check_docs
+
+requirements: ## Show every promise and how many tests prove it
+	@scripts/setup.sh run
+	@$(BIN)/python -m scripts.requirements
+
+changelog: ## Turn the fragments into a release: make changelog VERSION=0.2.0
+	@scripts/setup.sh run
+	@$(BIN)/python -m scripts.changelog assemble $(VERSION)
+
+pins: ## Resolve constraints.txt anew within the bounds of pyproject.toml
+	@scripts/setup.sh lint
+	@$(BIN)/python -m scripts.pins
+
+clean: ## Remove .venv and everything that was built
+	@rm -rf .venv .build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist
+	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,29 @@
+# What the setup scripts share. They are shell because they run before there is a Python environment to rely on.
+
+say() { printf 'fidelio: %s\n' "$*" >&2; }
+
+stop() {
+  say "$@"
+  exit 1
+}
+
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+# Runs a noisy command silently; what it said is shown only when it failed.
+quietly() {
+  local log
+  log=$(mktemp)
+  if "$@" </dev/null >"$log" 2>&1; then
+    rm -f "$log"
+    return 0
+  fi
+  cat "$log" >&2
+  rm -f "$log"
+  return 1
+}
+
+# Installs Debian packages without a question. The package lists of a fresh machine are empty or old, so they are fetched first.
+apt_install() {
+  export DEBIAN_FRONTEND=noninteractive
+  quietly apt-get update -qq && quietly apt-get install -y -qq --no-install-recommends "$@"
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Brings the parts that tests need and that are no Python packages. As root they are installed; otherwise one line says what to
+# install, and the tests that need it are reported as skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+# The server normally comes with a Python package; this is for machines on which those programs do not run.
+has_postgres() {
+  .venv/bin/python - <<'PROGRAM' 2>/dev/null
+import subprocess, sys
+from tests.ledger.postgres.server import find_programs
+programs = find_programs()
+sys.exit(programs is None or subprocess.run([programs / "postgres", "--version"], capture_output=True, timeout=60).returncode)
+PROGRAM
+}
+
+install_postgres() {
+  # Debian would start a server of its own on the default port. The tests want only the programs.
+  mkdir -p /etc/postgresql-common/createcluster.d
+  printf 'create_main_cluster = false\n' >/etc/postgresql-common/createcluster.d/fidelio.conf
+  apt_install postgresql
+}
+
+if ! has_postgres && is_root && command -v apt-get >/dev/null; then
+  say "installing PostgreSQL's programs for the tests"
+  install_postgres || true
+fi
+has_postgres || say "PostgreSQL's programs are missing, so its tests are skipped. Install them with: sudo apt-get install postgresql"

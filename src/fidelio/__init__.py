@@ -1,0 +1,7 @@
+"""Fidelio keeps AI agents faithful to the score.
+
+Importing the package loads nothing heavy: a server that an agent starts over stdio must answer before pydantic, click or a
+database driver could have been imported. `tests/test_imports.py` holds it to that.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,19 @@
+"""The way in. `fidelio mcp` takes a short cut: an agent waits for it, so it must not pay for the command line's imports."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["mcp"] and "--help" not in sys.argv:
+        from fidelio.surfaces.mcp.entry import run  # noqa: PLC0415  # the short cut is the point
+
+        return run(sys.argv[2:])
+    from fidelio.surfaces.cli.main import run as run_cli  # noqa: PLC0415  # only who uses it pays for it
+
+    return run_cli(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

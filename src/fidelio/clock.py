@@ -1,0 +1,23 @@
+"""The one place that asks what time it is.
+
+Rules never do: they take `now`. Services take a `Clock`, so that a test moves time instead of waiting for it. Times are whole
+milliseconds since 1970 in UTC: they sort, subtract and survive JSON without losing anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], int]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def iso(ms: int) -> str:
+    """A moment for people and JSON: `2026-11-15T20:04:46.123Z`."""
+    moment = datetime.fromtimestamp(ms / 1000, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,13 @@
+"""Finds workflows and their parts in several places, and reads each file once.
+
+`Library` is what the rest of the product talks to. It may be shared by the tasks of one thread; with several threads it stays
+correct but may read a file twice.
+"""
+
+from fidelio.definitions.library.library import Library, Part
+from fidelio.definitions.library.listing import Entry
+from fidelio.definitions.library.names import PartName
+from fidelio.definitions.library.places import META, Folder, Root
+from fidelio.definitions.library.source import Source
+
+__all__ = ["META", "Entry", "Folder", "Library", "Part", "PartName", "Root", "Source"]

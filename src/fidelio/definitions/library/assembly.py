@@ -1,0 +1,176 @@
+"""A workflow put together from its manifest, its own activities and those it borrows.
+
+What cannot be read is left out and named in `broken`, so that a typing error in one activity costs that activity and not the
+workflow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fidelio.definitions.findings import Finding, error
+from fidelio.definitions.library.files import Kept
+from fidelio.definitions.library.ids import inner_folder, split_reference
+from fidelio.definitions.library.loading import findings_of, load, load_manifest
+from fidelio.definitions.library.names import STRUCTURED, PartName
+from fidelio.definitions.library.places import Place, Places
+from fidelio.definitions.library.source import Source
+from fidelio.definitions.models import Activity, Workflow
+from fidelio.definitions.reading.document import Document, read_text
+from fidelio.definitions.reading.places import Path
+from fidelio.definitions.validation import validate
+from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One activity before it is read: where it stands, or why it cannot be found."""
+
+    key: str
+    owner: str
+    kept: Kept | None = None
+    name: PartName | None = None
+    inside: Path = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The workflow and, for each activity, the piece it was made from."""
+
+    place: Place
+    workflow: Workflow
+    manifest: Kept
+    pieces: tuple[Piece, ...]
+    origins: dict[str, Piece]
+    findings: tuple[Finding, ...]
+
+    def source(self, activity: str) -> Source:
+        piece = self.origins[activity]
+        assert piece.kept is not None, "an activity that was read has a file"
+        if not piece.inside:
+            return Source.of(piece.owner, piece.kept)
+        return Source(piece.owner, piece.kept.name, _extract(piece.kept.document(), piece.inside))
+
+
+def pieces_of(place: Place, places: Places) -> tuple[Kept, tuple[Piece, ...]]:
+    manifest = place.read_manifest()
+    file = load_manifest(manifest)
+    local = tuple(_local(place, file.activities_dir, manifest))
+    listed = manifest.document().data.get("activities") or ()
+    return manifest, (*local, *(_listed(index, entry, place, places, manifest) for index, entry in enumerate(listed)))
+
+
+def assemble(place: Place, manifest: Kept, pieces: tuple[Piece, ...]) -> Assembled:
+    activities: dict[str, Activity] = {}
+    origins: dict[str, Piece] = {}
+    broken: dict[str, tuple[Finding, ...]] = {}
+    repeated: list[Finding] = []
+    for piece in pieces:
+        try:
+            activity = _read(piece)
+        except UnreadableDefinition as problem:
+            broken.setdefault(piece.key, findings_of(problem))
+            continue
+        if activity.id not in activities:
+            activities[activity.id], origins[activity.id] = activity, piece
+        elif piece.kept is not origins[activity.id].kept:
+            repeated.append(_repeated(activity.id, piece, origins[activity.id]))
+    file = load_manifest(manifest)
+    head = file.model_dump(exclude={"activities", "activities_dir"}, exclude_unset=True)
+    workflow = Workflow.model_validate({**head, "activities": tuple(activities.values()), "broken": broken})
+    return Assembled(place, workflow, manifest, pieces, origins, tuple(repeated))
+
+
+def _local(place: Place, folder: str | None, manifest: Kept) -> Iterator[Piece]:
+    if not place.directory:
+        return
+    try:
+        where = inner_folder(folder or "activities")
+        names = place.parts_in(where, STRUCTURED)
+    except UnreadableDefinition as problem:
+        yield Piece("activities", place.id, findings=findings_of(problem))
+        return
+    except BadId:
+        remedy = "Name a directory inside the directory of the workflow."
+        at = manifest.document().at(("activitiesDir",))
+        finding = error(manifest.name, "outside-root", f"`activitiesDir` leads to {folder!r}.", remedy, at=at)
+        yield Piece("activities", place.id, findings=(finding,))
+        return
+    for name in names:
+        yield _file(place, place.path(where, name.file), name)
+
+
+def _file(place: Place, path: str, name: PartName) -> Piece:
+    try:
+        return Piece(name.id, place.id, place.files.read(path), name)
+    except UnreadableDefinition as problem:
+        return Piece(name.id, place.id, name=name, findings=findings_of(problem))
+
+
+def _listed(index: int, entry: object, place: Place, places: Places, manifest: Kept) -> Piece:
+    if isinstance(entry, dict):
+        key = entry.get("id")
+        return Piece(
+            key if isinstance(key, str) else f"activities.{index + 1}", place.id, manifest, inside=("activities", index)
+        )
+    reference = str(entry)
+    try:
+        return _borrowed(reference, place, places)
+    except (BadId, WorkflowNotFound, LookupError) as problem:
+        at = manifest.document().at(("activities", index))
+        remedy = "Write the name of a file in `activities`, or `workflow/file` for one of another workflow."
+        reason = f" {problem}" if isinstance(problem, BadId) else ""
+        sentence = f"There is no activity file {reference!r}.{reason}"
+        finding = error(manifest.name, "unresolved-activity", sentence, remedy, at=at)
+        return Piece(reference, place.id, findings=(finding,))
+
+
+def _borrowed(reference: str, place: Place, places: Places) -> Piece:
+    workflow, name = split_reference(reference, "activities")
+    owner = place if workflow in (None, place.id) else places.find(str(workflow))
+    folder = _folder_of(owner)
+    match = next((part for part in owner.parts_in(folder, STRUCTURED) if part.answers_to(name)), None)
+    if match is None:
+        raise LookupError(reference)
+    return _file(owner, owner.path(folder, match.file), match)
+
+
+def _folder_of(owner: Place) -> str:
+    try:
+        return inner_folder(load_manifest(owner.read_manifest()).activities_dir or "activities")
+    except (UnreadableDefinition, BadId):
+        # A lender whose manifest is broken can still lend: its activities are files of their own.
+        return "activities"
+
+
+def _read(piece: Piece) -> Activity:
+    if piece.kept is None:
+        raise UnreadableDefinition(piece.findings)
+    if piece.inside:
+        document = piece.kept.document()
+        activity = validate(Activity, document, document.data["activities"][piece.inside[-1]], piece.inside)
+    else:
+        activity = load(Activity, piece.kept)
+    prefix = piece.name.index if piece.name and piece.name.index else activity.artifact_prefix
+    return activity.model_copy(update={"artifact_prefix": prefix, "owner": piece.owner})
+
+
+def _repeated(activity: str, piece: Piece, first: Piece) -> Finding:
+    assert piece.kept is not None
+    assert first.kept is not None
+    sentence = f"The activity `{activity}` is also in {os.path.basename(first.kept.name)}, which is used."  # noqa: PTH119  a name, not a path
+    at = piece.kept.document().at((*piece.inside, "id"))
+    return error(piece.kept.name, "duplicate-id", sentence, "Give one of the two another id.", at=at)
+
+
+def _extract(document: Document, path: Path) -> Document:
+    """A part of a file as a document of its own."""
+    from toon_format import dumps  # noqa: PLC0415  only for activities written out in a manifest
+
+    data = document.data
+    for step in path:
+        data = data[step]
+    return read_text(dumps(data), f"{document.name}.toon")

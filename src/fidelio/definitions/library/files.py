@@ -1,0 +1,166 @@
+"""Files that are read once and parsed once, until they change.
+
+A file counts as unchanged when its times, size and inode are. That is not enough for a file that was written a moment ago: an
+edit that keeps the size can fall into the same tick of the clock. Such a file is read again, its bytes compared, and it is
+parsed only when they differ. Whatever is opened is a regular file below its root, also after all symbolic links are followed.
+
+Not locked: under the interpreter's lock the worst that two threads can do to each other is to read the same file twice.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from fidelio.clock import now_ms
+from fidelio.definitions.reading.document import Document, read_bytes
+from fidelio.definitions.reading.places import MAX_BYTES, refuse
+from fidelio.errors import UnreadableDefinition
+
+# Coarser than the clock of any file system in use.
+_TICK_MS = 2_000
+
+Signature = tuple[int, int, int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """One state of a file's content, with everything that was ever worked out from it. Two are equal only when they are one."""
+
+    name: str
+    raw: bytes
+    signature: Signature
+    settled: bool
+    _document: Document | UnreadableDefinition | None = None
+    _digest: str = ""
+    models: dict[type[Any], Any] = field(default_factory=dict)
+
+    def document(self) -> Document:
+        if self._document is None:
+            try:
+                self._document = read_bytes(self.raw, self.name)
+            except UnreadableDefinition as problem:
+                self._document = problem
+        if isinstance(self._document, UnreadableDefinition):
+            raise UnreadableDefinition(self._document.findings)
+        return self._document
+
+    @property
+    def digest(self) -> str:
+        self._digest = self._digest or sha256(self.raw).hexdigest()
+        return self._digest
+
+
+@dataclass(slots=True)
+class _Listing:
+    signature: Signature
+    settled: bool
+    files: tuple[str, ...]
+    directories: tuple[str, ...]
+
+
+class Files:
+    """Everything below one root. `base` is the real directory, with links resolved, that nothing may lead out of."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._base: str | None = None
+        self._kept: dict[str, Kept] = {}
+        self._listings: dict[str, _Listing] = {}
+
+    def read(self, path: str) -> Kept:
+        """The file as it is now, or `UnreadableDefinition`."""
+        kept = self._kept.get(path)
+        if kept and kept.settled and kept.signature == _signature_of(path):
+            return kept
+        self._inside(path)
+        raw, signature = _read_regular(path)
+        settled = _settled(signature)
+        if kept and kept.raw == raw:
+            kept.signature, kept.settled = signature, settled
+            return kept
+        self._kept[path] = fresh = Kept(path, raw, signature, settled)
+        return fresh
+
+    def files(self, path: str) -> tuple[str, ...]:
+        """The names in a directory that are no directories; none when the directory is missing."""
+        listing = self._listing(path)
+        return listing.files if listing else ()
+
+    def directories(self, path: str) -> tuple[str, ...]:
+        listing = self._listing(path)
+        return listing.directories if listing else ()
+
+    def everything(self, path: str) -> tuple[str, ...]:
+        listing = self._listing(path)
+        return (*listing.files, *listing.directories) if listing else ()
+
+    def _listing(self, path: str) -> _Listing | None:
+        signature = _signature_of(path)
+        if signature is None:
+            return None
+        known = self._listings.get(path)
+        if known and known.settled and known.signature == signature:
+            return known
+        self._inside(path)
+        listing = _list(path, signature)
+        self._listings[path] = listing
+        return listing
+
+    def _inside(self, path: str) -> None:
+        if self._base is None:
+            self._base = os.path.realpath(self.root)
+        real = os.path.realpath(path)
+        if real != self._base and not real.startswith(self._base.rstrip(os.sep) + os.sep):
+            sentence = "A symbolic link leads out of the library."
+            raise refuse(path, "outside-root", sentence, "Copy what it points to, or add that place as a root of its own.")
+
+
+def join(*parts: str) -> str:
+    return os.path.join(*parts)  # noqa: PTH118  done for every file on every access; Path costs several times as much
+
+
+def _signature_of(path: str) -> Signature | None:
+    try:
+        return _signature(os.stat(path))  # noqa: PTH116  see join
+    except OSError:
+        return None
+
+
+def _signature(status: os.stat_result) -> Signature:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
+
+
+def _settled(signature: Signature) -> bool:
+    return now_ms() - max(signature[0], signature[1]) // 1_000_000 > _TICK_MS
+
+
+def _list(path: str, signature: Signature) -> _Listing:
+    try:
+        with os.scandir(path) as entries:
+            found = sorted((entry.name, entry.is_dir()) for entry in entries)
+    except NotADirectoryError:
+        found = []
+    except OSError as problem:
+        remedy = "Check its permissions."
+        raise refuse(path, "unreadable", f"The directory cannot be listed: {problem.strerror}.", remedy) from None
+    files = tuple(name for name, is_directory in found if not is_directory)
+    return _Listing(signature, _settled(signature), files, tuple(name for name, is_directory in found if is_directory))
+
+
+def _read_regular(path: str) -> tuple[bytes, Signature]:
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as problem:
+        remedy = "Check that it exists and that its permissions allow reading."
+        raise refuse(path, "unreadable", f"The file cannot be opened: {problem.strerror}.", remedy) from None
+    with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise refuse(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
+        # One byte more than is allowed, so that the reader sees that it is too much.
+        return file.read(MAX_BYTES + 1), _signature(status)

@@ -1,0 +1,137 @@
+"""The library as its users see it: ask by id, get a definition, or an error that says what to do.
+
+Nothing is read before it is asked for, and nothing is parsed again before it has changed on disk.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+from fidelio.definitions.library.ids import checked_id, near
+from fidelio.definitions.library.listing import Entry, entry
+from fidelio.definitions.library.lookup import find_part
+from fidelio.definitions.library.names import PartName
+from fidelio.definitions.library.places import META, Folder, Places, Root
+from fidelio.definitions.library.source import Source
+from fidelio.errors import PartNotFound, UnreadableDefinition, WorkflowNotFound
+
+if TYPE_CHECKING:
+    from fidelio.definitions.findings import Finding
+    from fidelio.definitions.library.assembly import Assembled
+    from fidelio.definitions.library.loader import Loader
+    from fidelio.definitions.library.loading import Loaded
+    from fidelio.definitions.models import Activity, Resource, Rules, Skill, Template, Workflow
+
+Part = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
+
+
+class Library:
+    """Workflows from several roots, in order of increasing weight: the last root that has an id has it whole."""
+
+    def __init__(self, roots: Sequence[Root]) -> None:
+        self.roots = tuple(roots)
+        self._places = Places(self.roots)
+
+    @cached_property
+    def _loader(self) -> Loader:
+        # The models cost a tenth of a second to import, and a list does not need them.
+        from fidelio.definitions.library.loader import Loader  # noqa: PLC0415  see above
+
+        return Loader(self._places)
+
+    def list(self) -> tuple[Entry, ...]:
+        """Every workflow, also those that cannot be loaded; only manifests are read."""
+        return tuple(entry(place) for place in self._places.all().values())
+
+    def entry(self, workflow: str) -> Entry:
+        return entry(self._places.find(workflow))
+
+    def workflow(self, workflow: str) -> Workflow:
+        """The workflow with all activities that can be read; `broken` names the others."""
+        return self._assembled(workflow).workflow
+
+    def activity(self, workflow: str, activity: str) -> Activity:
+        assembled, name = self._assembled(workflow), checked_id(activity, "activity")
+        found = assembled.workflow.activity(name)
+        if found is not None:
+            return found
+        if name in assembled.workflow.broken:
+            raise UnreadableDefinition(assembled.workflow.broken[name])
+        known = [known.id for known in assembled.workflow.activities]
+        remedy = near(name, known) or f"Its activities are {', '.join(known)}."
+        raise PartNotFound(f"Activity not found: {name} in workflow {assembled.place.id}.", remedy=remedy)
+
+    def skill(self, reference: str, *, workflow: str, owner: str | None = None) -> Loaded[Skill]:
+        """`owner` is the workflow that owns the activity from which the skill is asked for."""
+        place, part = find_part(self._places, "skills", reference, workflow=workflow, after=(owner,))
+        return self._loader.skill(place, part)
+
+    def resource(self, reference: str, *, workflow: str, last_skill_owner: str | None = None) -> Loaded[Resource]:
+        """By number (`3`, `03`) or by name; `last_skill_owner` is the workflow of the skill that was loaded last."""
+        place, part = find_part(self._places, "resources", reference, workflow=workflow, after=(last_skill_owner,))
+        return self._loader.resource(place, part)
+
+    def template(self, reference: str, *, workflow: str, owner: str | None = None) -> Loaded[Template]:
+        place, part = find_part(self._places, "templates", reference, workflow=workflow, after=(owner,))
+        return self._loader.template(place, part)
+
+    def templates(self, workflow: str) -> tuple[PartName, ...]:
+        return self.parts("templates", workflow)
+
+    def parts(self, folder: Folder, workflow: str) -> tuple[PartName, ...]:
+        """The names of a workflow's own files of one kind, in order. Nothing is read."""
+        return self._places.find(workflow).parts(folder)
+
+    def rules(self) -> Loaded[Rules] | None:
+        """The rules that hold in every workflow, where the library has such a file."""
+        try:
+            return self._loader.rules(self._places.find(META))
+        except WorkflowNotFound:
+            return None
+
+    def source(self, part: Part, reference: str = "", *, workflow: str, owner: str | None = None) -> Source:
+        """The text of any part: `content` byte for byte, `toon` as TOON."""
+        if part == "workflow":
+            place = self._places.find(workflow)
+            return Source.of(place.id, place.read_manifest())
+        if part == "activity":
+            return self._assembled(workflow).source(self.activity(workflow, reference).id)
+        if part == "rules":
+            rules = self.rules()
+            if rules is None:
+                raise PartNotFound("This library has no global rules.", remedy="Add `meta/rules.yaml`.")
+            return rules.source
+        return self._text(part, reference, workflow, owner)
+
+    def _text(self, part: Part, reference: str, workflow: str, owner: str | None) -> Source:
+        if part == "skill":
+            return self.skill(reference, workflow=workflow, owner=owner).source
+        if part == "resource":
+            return self.resource(reference, workflow=workflow, last_skill_owner=owner).source
+        return self.template(reference, workflow=workflow, owner=owner).source
+
+    def toon(self, part: Part, reference: str = "", *, workflow: str, owner: str | None = None) -> str:
+        return self.source(part, reference, workflow=workflow, owner=owner).toon
+
+    def content_hash(self, workflow: str) -> str:
+        """Changes with every byte of every file that the workflow is made of, borrowed activities included."""
+        lines = sorted(f"{name}\0{digest}\n" for name, digest in self._loader.contents(self._places.find(workflow)))
+        return sha256("".join(lines).encode()).hexdigest()
+
+    def snapshot(self, workflow: str) -> dict[str, Any]:
+        """The parsed definition as JSON, complete with defaults, so that a replay does not depend on later ones."""
+        return self.workflow(workflow).model_dump(mode="json", by_alias=True, exclude={"broken"})
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is wrong with any file. Reads the whole library."""
+        found: builtins.list[Finding] = self._places.findings()
+        for place in self._places.all().values():
+            found.extend(self._loader.findings(place))
+        return tuple(sorted(set(found)))
+
+    def _assembled(self, workflow: str) -> Assembled:
+        return self._loader.assembled(self._places.find(workflow))

@@ -1,0 +1,103 @@
+"""A skill: how to do something, written for an agent."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fidelio.definitions.models.base import Definition, Flag, Reference, Text, Version
+
+
+class SkillInput(Definition):
+    """Something the skill needs to be told."""
+
+    id: Text = Field(description="Unique in the skill.")
+    description: str | None = Field(default=None, description="What it is.")
+    required: Flag = Field(default=True, description="Whether the skill cannot work without it.")
+    default: Any = Field(default=None, description="Its value when it is not given.")
+
+
+class OutputArtifact(Definition):
+    """The file in which an output is left."""
+
+    name: Text = Field(description="The file name; `{variable}` is replaced.")
+    action: Literal["create", "update"] = Field(default="create", description="Whether the file is new or changed.")
+
+
+class SkillOutput(Definition):
+    """Something the skill yields."""
+
+    id: Text = Field(description="Unique in the skill.")
+    description: str | None = Field(default=None, description="What it is.")
+    components: dict[str, Any] = Field(default={}, description="What it consists of.")
+    artifact: OutputArtifact | None = Field(default=None, description="The file it is left in.")
+
+
+class ToolGuide(Definition):
+    """How the skill uses one tool."""
+
+    when: str | None = Field(default=None, description="When to call it.")
+    params: Any = Field(default=None, description="What to call it with.")
+    returns: Any = Field(default=None, description="What comes back.")
+    next: str | None = Field(default=None, description="What to call afterwards.")
+    action: str | None = Field(default=None, description="What to do with the result.")
+    usage: str | None = Field(default=None, description="How to use it well.")
+    preserve: tuple[str, ...] = Field(default=(), description="What to keep of the result.")
+
+
+class ErrorGuide(Definition):
+    """What to do when something goes wrong."""
+
+    cause: str | None = Field(default=None, description="Why it happens.")
+    recovery: str | None = Field(default=None, description="What to do about it.")
+    detection: str | None = Field(default=None, description="How to notice it.")
+    resolution: tuple[str, ...] = Field(default=(), description="What to do about it, in steps.")
+    note: str | None = Field(default=None, description="A remark.")
+
+
+class Operation(Definition):
+    """One thing that is done differently in every agent program."""
+
+    description: str = Field(description="What is done.")
+    inputs: tuple[dict[str, Any], ...] = Field(default=(), description="What it needs.")
+    harness: dict[str, Any] = Field(default={}, description="How it is done, by agent program.")
+    note: str | None = Field(default=None, description="A remark.")
+
+
+class Skill(Definition):
+    """`skills/{NN}-{id}`. Older files carry further keys that only people read; they stay in the text that is served."""
+
+    further_keys: ClassVar[frozenset[str]] = frozenset(
+        [
+            "architecture",
+            "flow",
+            "matching",
+            "state",
+            "state_structure",
+            "numeric_format",
+            "initialization",
+            "update_patterns",
+            "checkpoint_response_format",
+            "decision_outcome_format",
+            "history_event_types",
+            "history_entry_format",
+            "status_values",
+            "interpretation",
+            "resumption",
+            "execution_pattern",
+        ]
+    )
+
+    id: Text = Field(description="The name of the file without its number.")
+    version: Version = Field(description="Three numbers, such as 1.0.0.")
+    capability: Text = Field(description="What one can do with it, in a sentence.")
+    description: str | None = Field(default=None, description="More about it.")
+    protocol: dict[str, tuple[str, ...]] = Field(default={}, description="Phases in order, each with what to do.")
+    rules: dict[str, str | tuple[str, ...]] = Field(default={}, description="Rules by name.")
+    inputs: tuple[SkillInput, ...] = Field(default=(), description="What it needs to be told.")
+    output: tuple[SkillOutput, ...] = Field(default=(), description="What it yields.")
+    resources: tuple[Reference, ...] = Field(default=(), description="Resources to read: `03`, `workflow/03`, or a name.")
+    tools: dict[str, ToolGuide] = Field(default={}, description="How it uses tools, by tool.")
+    errors: dict[str, ErrorGuide] = Field(default={}, description="What to do when something goes wrong.")
+    operations: dict[str, Operation] = Field(default={}, description="What is done differently in every agent program.")

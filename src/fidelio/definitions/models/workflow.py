@@ -1,0 +1,138 @@
+"""A workflow: its manifest as it stands in the file, and the whole with its activities as the library assembles it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from fidelio.definitions.findings import Finding
+from fidelio.definitions.models.activity import Activity
+from fidelio.definitions.models.base import Definition, Flag, Text, Version
+
+
+class Variable(Definition):
+    """Something the workflow remembers and decides by."""
+
+    name: Text = Field(description="Unique in the workflow.")
+    type: Literal["string", "number", "boolean", "array", "object"] = Field(description="What kind of value it holds.")
+    description: str | None = Field(default=None, description="What it means.")
+    default_value: Any = Field(default=None, alias="defaultValue", description="Its value until somebody sets it.")
+    required: Flag = Field(default=False, description="Whether the workflow cannot work without it.")
+
+
+class Mode(Definition):
+    """A variant of the workflow that a variable switches on."""
+
+    id: Text = Field(description="Unique in the workflow.")
+    name: Text = Field(description="What the mode is called.")
+    description: str | None = Field(default=None, description="When it is for.")
+    activation_variable: Text = Field(alias="activationVariable", description="The variable that switches it on when true.")
+    recognition: tuple[str, ...] = Field(default=(), description="Phrases by which a person asks for it.")
+    skip_activities: tuple[str, ...] = Field(default=(), alias="skipActivities", description="Activities to leave out.")
+    defaults: dict[str, Any] = Field(default={}, description="Values that variables have in this mode.")
+    resource: str | None = Field(default=None, description="Where to read more about it.")
+
+
+def _path_alone(value: object) -> object:
+    return {"path": value} if isinstance(value, str) else value
+
+
+class ArtifactLocation(Definition):
+    """Where artifacts are put. A path alone may stand for the whole."""
+
+    path: Text = Field(description="A directory; `{variable}` is replaced.")
+    description: str | None = Field(default=None, description="What is kept there.")
+    gitignored: Flag = Field(default=False, description="Whether version control leaves it out.")
+
+
+class Role(Definition):
+    """One part in the execution of a workflow."""
+
+    id: Text = Field(description="Unique in the model.")
+    description: str | None = Field(default=None, description="What the role does.")
+
+
+class ExecutionModel(Definition):
+    """Who carries the workflow out."""
+
+    roles: tuple[Role, ...] = Field(min_length=1, description="The parts that agents play.")
+
+
+class WorkflowSkills(Definition):
+    """The skills of the workflow as a whole. A list of ids is read as supporting skills without a primary one."""
+
+    primary: str | None = Field(default=None, description="The skill that leads through the workflow.")
+    supporting: tuple[str, ...] = Field(default=(), description="Further skills that help.")
+
+
+def _list_of_skills(value: object) -> object:
+    return {"supporting": value} if isinstance(value, list) else value
+
+
+class _Head(Definition):
+    schema_hint: str | None = Field(default=None, alias="$schema", description="For editors; not used.")
+    id: Text = Field(description="The name of the directory or file.")
+    version: Version = Field(description="Three numbers, such as 1.0.0.")
+    title: Text = Field(description="What the workflow is called.")
+    description: str | None = Field(default=None, description="What it is for.")
+    author: str | None = Field(default=None, description="Who wrote it.")
+    tags: tuple[str, ...] = Field(default=(), description="Words to find it by.")
+    rules: tuple[str, ...] = Field(default=(), description="Rules that hold in every activity.")
+    variables: tuple[Variable, ...] = Field(default=(), description="What the workflow remembers.")
+    modes: tuple[Mode, ...] = Field(default=(), description="Variants of the workflow.")
+    artifact_locations: dict[str, Annotated[ArtifactLocation, BeforeValidator(_path_alone)]] = Field(
+        default={}, alias="artifactLocations", description="Where artifacts are put, by name."
+    )
+    skills: Annotated[WorkflowSkills, BeforeValidator(_list_of_skills)] = Field(
+        default=WorkflowSkills.model_construct(), description="`{primary: id}`, or a list of ids."
+    )
+    execution_model: ExecutionModel | None = Field(
+        default=None, alias="executionModel", description="Who carries the workflow out."
+    )
+    initial_activity: str | None = Field(
+        default=None,
+        alias="initialActivity",
+        description="Where it begins. Without it every activity is an entry of its own.",
+    )
+    answered_by: Literal["person"] | None = Field(
+        default=None, description="`person`: no checkpoint of this workflow takes an answer relayed by a model."
+    )
+    fidelity: Literal["advise", "enforce"] | None = Field(
+        default=None, description="`advise` warns about a wrong move, `enforce` refuses it."
+    )
+
+
+def _file_or_activity(value: object) -> str:
+    return "file" if isinstance(value, str) else "activity"
+
+
+_FileOrActivity = Annotated[
+    Annotated[Text, Tag("file")] | Annotated[Activity, Tag("activity")], Discriminator(_file_or_activity)
+]
+
+
+class WorkflowFile(_Head):
+    """The manifest: `workflow.toon`, `workflow.yaml` or `workflow.json`."""
+
+    activities: tuple[_FileOrActivity, ...] = Field(
+        default=(), description="Activities written out, or the names of files that hold them, also of other workflows."
+    )
+    activities_dir: str | None = Field(
+        default=None, alias="activitiesDir", description="The directory of the activities, when it is not `activities`."
+    )
+
+
+class Workflow(_Head):
+    """A workflow with all its activities. Those that could not be read are missing, and named in `broken`."""
+
+    activities: tuple[Activity, ...] = Field(default=(), description="All activities, in order.")
+    broken: dict[str, tuple[Finding, ...]] = Field(default={}, description="Activities that are missing, and why.")
+
+    @property
+    def independent(self) -> bool:
+        """Whether every activity is an entry and an end of its own."""
+        return self.initial_activity is None
+
+    def activity(self, activity_id: str) -> Activity | None:
+        return next((activity for activity in self.activities if activity.id == activity_id), None)

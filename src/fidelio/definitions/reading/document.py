@@ -1,0 +1,132 @@
+"""A file that has been read: its bytes as they are, its data, and where each key stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from fidelio.definitions.findings import Finding
+from fidelio.definitions.reading.places import MAX_BYTES, Lines, Path, Position, Positions, refuse
+
+Format = Literal["toon", "yaml", "json", "markdown"]
+
+_FORMATS: dict[str, Format] = {
+    ".toon": "toon",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+}
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Document:
+    """What one file says. `raw` is kept so that it can be served byte for byte."""
+
+    name: str
+    format: Format
+    raw: bytes
+    data: Any
+
+    @property
+    def text(self) -> str:
+        return self.raw.decode("utf-8-sig")
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The line and column of every key and every list item, by its path."""
+        return _locate(self.format, self.text)
+
+    @cached_property
+    def toon(self) -> str:
+        """The text as TOON: as it is where it is TOON or Markdown, encoded where it is not."""
+        if self.format in ("toon", "markdown"):
+            return self.raw.decode()
+        from toon_format import dumps  # noqa: PLC0415  a decoder is imported with its first file
+
+        return dumps(self.data)
+
+    def at(self, path: Path) -> Position:
+        """The place of `path`, or of the nearest thing around it that has a place."""
+        for length in range(len(path), 0, -1):
+            if place := self.positions.get(path[:length]):
+                return place
+        return Position(1, 1)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is readable but looks like a mistake."""
+        if self.format != "toon":
+            return ()
+        from fidelio.definitions.reading.toon import suspicions  # noqa: PLC0415  a decoder is imported with its first file
+
+        return tuple(suspicions(self.text, self.name))
+
+
+def format_of(name: str) -> Format | None:
+    """The format that a file name stands for, or None when it is no definition at all."""
+    dot = name.rfind(".")
+    return _FORMATS.get(name[dot:].lower()) if dot >= 0 else None
+
+
+def read_text(text: str, name: str) -> Document:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as problem:
+        place = Lines(text).position(problem.start)
+        raise refuse(name, "unreadable", "The text has half of a character in it.", "Write it anew.", at=place) from None
+    return read_bytes(raw, name)
+
+
+def read_bytes(raw: bytes, name: str) -> Document:
+    """The document, or `UnreadableDefinition` with what is wrong and where."""
+    kind = format_of(name)
+    if kind is None:
+        known = ", ".join(_FORMATS)
+        raise refuse(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
+    return Document(name, kind, raw, _parse(kind, decode(raw, name), name))
+
+
+def decode(raw: bytes, name: str) -> str:
+    """The text of a file, if it is text at all. A byte-order mark is not a part of it."""
+    if len(raw) > MAX_BYTES:
+        raise refuse(name, "too-large", f"The file has {len(raw)} bytes; {MAX_BYTES} are read.", "Split it into several files.")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        place = Lines(raw[: problem.start].decode(errors="replace")).position(problem.start)
+        raise refuse(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=place) from None
+    if control := _CONTROL.search(text):
+        place = Lines(text).position(control.start())
+        sentence = f"There is a control character (U+{ord(control.group()):04X}) in the text."
+        raise refuse(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=place)
+    return text
+
+
+# The decoders are imported here and not above: listing a library of one format must not pay for the others.
+def _parse(kind: Format, text: str, name: str) -> Any:
+    if kind == "toon":
+        from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  see above
+    elif kind == "yaml":
+        from fidelio.definitions.reading.yaml import parse  # noqa: PLC0415  see above
+    elif kind == "json":
+        from fidelio.definitions.reading.json import parse  # noqa: PLC0415  see above
+    else:
+        from fidelio.definitions.reading.markdown import parse  # noqa: PLC0415  see above
+    return parse(text, name)
+
+
+def _locate(kind: Format, text: str) -> Positions:
+    if kind == "toon":
+        from fidelio.definitions.reading.toon import locate  # noqa: PLC0415  see above
+    elif kind == "yaml":
+        from fidelio.definitions.reading.yaml import locate  # noqa: PLC0415  see above
+    elif kind == "json":
+        from fidelio.definitions.reading.json import locate  # noqa: PLC0415  see above
+    else:
+        from fidelio.definitions.reading.markdown import locate  # noqa: PLC0415  see above
+    return locate(text)

@@ -1,0 +1,101 @@
+"""Whether a condition holds: yes, no, or not known yet.
+
+A variable without a value makes a comparison unknown, not false: an agent that has not reported something has not denied it.
+`exists` and `notExists` are about having a value, so they always know.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from fidelio.definitions.models.condition import And, Condition, Not, Or, Simple
+
+Truth = bool | None
+
+
+class _Missing:
+    """No value at all, which is not the same as the value null."""
+
+
+MISSING: Final = _Missing()
+
+_ORDER: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+
+
+def holds(condition: Condition | None, variables: Mapping[str, Any]) -> Truth:
+    """True, False, or None when it is not known yet. No condition at all holds."""
+    match condition:
+        case None:
+            return True
+        case Simple():
+            return _simple(condition, look_up(condition.variable, variables))
+        case Not():
+            inner = holds(condition.condition, variables)
+            return None if inner is None else not inner
+        case And():
+            return _all([holds(part, variables) for part in condition.conditions])
+        case Or():
+            inverse = _all([_negate(holds(part, variables)) for part in condition.conditions])
+            return _negate(inverse)
+
+
+def look_up(name: str, variables: Mapping[str, Any]) -> Any:
+    """The value of a variable; dots lead into objects and lists, unless a variable bears the whole name."""
+    if name in variables:
+        return variables[name]
+    value: Any = variables
+    for part in name.split("."):
+        value = _member(value, part)
+        if value is MISSING:
+            return MISSING
+    return value
+
+
+def _member(value: Any, part: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(part, MISSING)
+    if isinstance(value, Sequence) and not isinstance(value, str) and part.isascii() and part.isdigit():
+        return value[int(part)] if int(part) < len(value) else MISSING
+    return MISSING
+
+
+def _simple(condition: Simple, value: Any) -> Truth:
+    if condition.operator in ("exists", "notExists"):
+        return (value is not MISSING and value is not None) is (condition.operator == "exists")
+    if value is MISSING:
+        return None
+    if condition.operator in ("==", "!="):
+        return _same(value, condition.value) is (condition.operator == "==")
+    left, right = _number(value), _number(condition.value)
+    return left is not None and right is not None and _ORDER[condition.operator](left, right)
+
+
+def _same(left: Any, right: Any) -> bool:
+    # Python calls True equal to 1; a definition that asks for true does not mean the number.
+    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _all(truths: Sequence[Truth]) -> Truth:
+    if False in truths:
+        return False
+    return None if None in truths else True
+
+
+def _negate(truth: Truth) -> Truth:
+    return None if truth is None else not truth

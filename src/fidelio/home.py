@@ -1,0 +1,75 @@
+"""Where Fidelio keeps its things: one directory, found the same way by every process.
+
+The order is the one a user expects: what was asked for, what the environment says, the nearest `.fidelio` above the working
+directory, and at last the user's own data directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fidelio.errors import HomeProblem
+
+DIRECTORY = ".fidelio"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One home directory. The files in it are named here and nowhere else."""
+
+    path: Path
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.db"
+
+    @property
+    def keys(self) -> Path:
+        return self.path / "keys.json"
+
+    @property
+    def workflows(self) -> Path:
+        return self.path / "workflows"
+
+    def ensure(self) -> Home:
+        """Creates the directory for this user only; the keys and the record of all sessions lie in it."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise HomeProblem(
+                f"The home directory {self.path} cannot be created: {error.strerror}.",
+                remedy="Choose another one with --home DIR or FIDELIO_HOME.",
+            ) from error
+        return self
+
+
+def find_home(
+    asked: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Home:
+    environ = os.environ if environ is None else environ
+    chosen = asked or environ.get("FIDELIO_HOME")
+    if chosen:
+        return Home(Path(chosen).expanduser().absolute())
+    return Home(_nearest(cwd or Path.cwd()) or _user_directory(environ))
+
+
+def user_home(environ: Mapping[str, str] | None = None) -> Home:
+    """The user's own directory, whatever project is at hand."""
+    return Home(_user_directory(os.environ if environ is None else environ))
+
+
+def _nearest(start: Path) -> Path | None:
+    return next((place / DIRECTORY for place in (start, *start.parents) if (place / DIRECTORY).is_dir()), None)
+
+
+def _user_directory(environ: Mapping[str, str]) -> Path:
+    data = environ.get("XDG_DATA_HOME")
+    # The XDG rule: a relative value is to be ignored, because it would mean another place in every directory.
+    base = Path(data) if data and Path(data).is_absolute() else Path.home() / ".local" / "share"
+    return base / "fidelio"

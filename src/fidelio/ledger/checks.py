@@ -1,0 +1,174 @@
+"""What the ledger takes: the limits of every value in a `Change`, checked before anything is queued.
+
+The databases would refuse some of these too, each in its own words and only in the middle of a transaction. Checked here, the
+error names the value and its bound, is the same on both, and never costs a neighbour its commit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fidelio.errors import BadRecord
+from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
+
+ID_LENGTH = 200
+TEXT_LENGTH = 100_000
+MAX_BLOB = 64 << 20
+MAX_ITEMS = 10_000
+MOMENTS = range(1 << 53)
+
+_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:~/@+-]{{0,{ID_LENGTH - 1}}}")
+_SESSION = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._:~-]{{0,{ID_LENGTH - 1}}}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LABEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
+_TEXT = re.compile(r"[^\x00\ud800-\udfff]*")
+_KINDS = ("workflow", "agent", "runtime")
+_CLOSED = ("answered", "dismissed", "expired")
+
+
+def check_change(change: Change) -> None:
+    """Raises `BadRecord` for the first value that cannot be kept."""
+    check_session_id(change.session)
+    if change.create:
+        _check_birth(change.create)
+    if change.settle and not change.lease:
+        raise BadRecord("A job can be settled only by the holder of its lease.", remedy="Pass the lease with the settlement.")
+    if change.expect is not None and change.expect < 0:
+        raise BadRecord(f"The expected sequence number is {change.expect}.", remedy="An empty session is at 0.")
+    check_label(change.status, "status")
+    check_text(change.reason, "reason")
+    _check_parts(change)
+
+
+def check_session_id(session: str) -> None:
+    if not _SESSION.fullmatch(session):
+        raise BadRecord(f"{session!r:.80} is not a session id.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ -")
+
+
+def check_label(value: str | None, what: str) -> None:
+    """A short text in one line: names, actors, channels."""
+    if value is not None and (len(value) > ID_LENGTH or not _LABEL.fullmatch(value)):
+        raise BadRecord(
+            f"The {what} {value!r:.80} cannot be kept.", remedy=f"Use up to {ID_LENGTH} characters without control characters."
+        )
+
+
+def check_text(value: str | None, what: str) -> None:
+    if value is not None and (len(value) > TEXT_LENGTH or not _TEXT.fullmatch(value)):
+        raise BadRecord(
+            f"The {what} cannot be kept.",
+            remedy=f"Use up to {TEXT_LENGTH} characters without NUL and without halves of a pair.",
+        )
+
+
+def check_redaction(seqs: Sequence[int], actor: str, reason: str) -> None:
+    check_label(actor, "actor")
+    check_text(reason, "reason")
+    if not seqs or len(seqs) > MAX_ITEMS or any(seq < 1 for seq in seqs):
+        raise BadRecord(
+            "The events to redact are not given by their numbers.", remedy=f"Name 1 to {MAX_ITEMS} of them, from 1 on."
+        )
+
+
+def _check_parts(change: Change) -> None:
+    parts = (change.events, change.requests, change.documents, change.blobs, change.jobs)
+    if sum(map(len, parts)) > MAX_ITEMS:
+        raise BadRecord(f"One change holds more than {MAX_ITEMS} parts.", remedy="Split it into several commits.")
+    for event in change.events:
+        _check_event(event)
+    for request in change.requests:
+        _check_request(request)
+    for document in change.documents:
+        _check_document(document)
+    for job in change.jobs:
+        _check_job(job)
+    for blob in change.blobs:
+        check_blob(blob)
+
+
+def check_blob(content: bytes) -> None:
+    if len(content) > MAX_BLOB:
+        raise BadRecord(f"A blob has {len(content)} bytes; the ledger takes up to {MAX_BLOB}.")
+
+
+def _check_birth(create: NewSession) -> None:
+    if create.kind not in _KINDS:
+        raise BadRecord(f"{create.kind!r} is no kind of session.", remedy=f"Use one of {', '.join(_KINDS)}.")
+    check_label(create.namespace, "namespace")
+    check_label(create.name, "name")
+    if create.name == "":
+        raise BadRecord("A session's name is empty.", remedy="Leave it out for a session without a name.")
+    if create.parent is not None:
+        check_session_id(create.parent)
+
+
+def _check_event(event: NewEvent) -> None:
+    _check_id(event.type, "event type")
+    check_label(event.actor, "actor")
+    if event.id is not None:
+        _check_id(event.id, "event id")
+    _check_moment(event.time, "time of an event")
+    for digest in event.blobs:
+        if not _DIGEST.fullmatch(digest):
+            raise BadRecord(f"{digest!r:.80} is not the digest of a blob.", remedy="Use its SHA-256 in lower-case hex.")
+
+
+def _check_request(request: OpenRequest | CloseRequest) -> None:
+    _check_id(request.id, "request id")
+    if isinstance(request, CloseRequest):
+        if request.state not in _CLOSED:
+            raise BadRecord(f"A request cannot be closed as {request.state!r}.", remedy=f"Use one of {', '.join(_CLOSED)}.")
+        labels = {"answering person": request.by, "channel": request.channel, "assurance": request.assurance}
+    else:
+        _check_id(request.kind, "kind of request")
+        check_text(request.question, "question")
+        check_text(request.subject, "subject")
+        _check_moment(request.expires_at, "expiry of a request")
+        labels = {"key of the request": request.key}
+    for what, value in labels.items():
+        check_label(value, what)
+
+
+def _check_document(document: PutDocument) -> None:
+    check_label(document.space, "document space")
+    check_label(document.author, "author")
+    check_path(document.path)
+    if document.text is not None:
+        check_blob(_utf8(document.text, document.path))
+
+
+def check_path(path: str) -> None:
+    parts = path.split("/")
+    if len(path) > 1000 or not _LABEL.fullmatch(path) or any(part in ("", ".", "..") for part in parts):
+        raise BadRecord(
+            f"{path!r:.80} is not a document path.", remedy="Use names joined by single slashes, without dot segments."
+        )
+
+
+def _check_job(job: NewJob) -> None:
+    _check_id(job.kind, "kind of job")
+    check_session_id(job.session)
+    check_label(job.key, "key of the job")
+    _check_moment(job.due, "due time of a job")
+    if job.id is not None:
+        _check_id(job.id, "job id")
+
+
+def _check_id(value: str, what: str) -> None:
+    if not _ID.fullmatch(value):
+        raise BadRecord(
+            f"{value!r:.80} is not a usable {what}.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ / @ + -"
+        )
+
+
+def _check_moment(value: int | None, what: str) -> None:
+    if value is not None and value not in MOMENTS:
+        raise BadRecord(f"The {what} is {value!r:.40}.", remedy="Use whole milliseconds since 1970.")
+
+
+def _utf8(text: str, path: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRecord(f"The text of {path} has half a surrogate pair at {error.start}.") from error

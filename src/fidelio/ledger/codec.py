@@ -1,0 +1,85 @@
+"""JSON as the ledger keeps it: one text per value, whatever order the caller's keys came in.
+
+The chain commits to the text of a body, so two processes must write the same value as the same text. And what is read back must
+be what was given: the encoder underneath would turn a NaN into null and a date into a string without a word, so everything that
+is not plain JSON is refused before it gets there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import BadRecord
+from fidelio.ledger.model import Json
+
+MAX_TEXT = 1 << 20
+MAX_DEPTH = 64
+_INT_BOUNDS = (-(1 << 63), (1 << 64) - 1)
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_objects = msgspec.json.Decoder(dict[str, Any])
+_lists = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+def encode(value: Json | Sequence[Json], what: str) -> str:
+    """The text of `value`. `what` names the value in the error, for whoever has to find it."""
+    _check(value, what, 0)
+    try:
+        text = _encoder.encode(value).decode()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRecord(f"The {what} cannot be written as JSON: {error}.") from error
+    if len(text) > MAX_TEXT:
+        raise BadRecord(
+            f"The {what} has {len(text)} characters; the ledger takes up to {MAX_TEXT}.",
+            remedy="Put large content into a blob and refer to it by its digest.",
+        )
+    return text
+
+
+def decode(raw: str) -> dict[str, Any]:
+    return _objects.decode(raw)
+
+
+def decode_list(raw: str) -> tuple[dict[str, Any], ...]:
+    return tuple(_lists.decode(raw))
+
+
+def _check(value: object, what: str, depth: int) -> None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return
+    if kind is dict:
+        _check_object(value, what, depth)  # type: ignore[arg-type]  # `kind is dict` does not narrow
+    elif kind is list or kind is tuple:
+        _check_items(value, what, depth)  # type: ignore[arg-type]  # the same
+    else:
+        _check_number(value, what)
+
+
+def _check_object(value: dict[object, object], what: str, depth: int) -> None:
+    for key in value:
+        if type(key) is not str:
+            raise BadRecord(f"The {what} has the key {key!r}; JSON keys are text.")
+    _check_items(value.values(), what, depth)
+
+
+def _check_items(values: Any, what: str, depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise BadRecord(f"The {what} is nested deeper than {MAX_DEPTH} levels.")
+    for value in values:
+        _check(value, what, depth + 1)
+
+
+def _check_number(value: object, what: str) -> None:
+    if type(value) is int and _INT_BOUNDS[0] <= value <= _INT_BOUNDS[1]:
+        return
+    if type(value) is float and math.isfinite(value):
+        return
+    raise BadRecord(
+        f"The {what} holds {value!r:.80}, which JSON cannot give back unchanged.",
+        remedy="Use only text, finite numbers of up to 64 bits, true, false, null, lists and objects.",
+    )

@@ -1,0 +1,308 @@
+"""What the ledger takes and gives: plain frozen values, the same for every database.
+
+A `Change` is everything one transaction does to one session. There is no other way to write, so an event, the status it leads
+to, the question it opens and the work it makes due are durable together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+Json = Mapping[str, Any]
+SessionKind = Literal["workflow", "agent", "runtime"]
+RequestState = Literal["open", "answered", "dismissed", "expired"]
+JobState = Literal["queued", "dead"]
+Relation = Literal["parent", "children", "siblings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """The birth of a session. The name, where there is one, is unique in its namespace."""
+
+    kind: SessionKind
+    namespace: str = ""
+    name: str | None = None
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """A fact to be recorded. `blobs` are digests the body refers to: they live as long as something refers to them."""
+
+    type: str
+    body: Json = field(default_factory=dict)
+    actor: str = "system"
+    id: str | None = None
+    time: int | None = None
+    blobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """Something that now waits for a person. `key` is what it is about; asking twice in a session is refused (`RequestExists`)."""
+
+    id: str
+    kind: str
+    key: str
+    question: str
+    options: tuple[Json, ...] = ()
+    subject: str = ""
+    detail: Json = field(default_factory=dict)
+    expires_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseRequest:
+    """The one answer, dismissal or expiry of an open request. A request that is not open refuses it with `RequestClosed`."""
+
+    id: str
+    state: Literal["answered", "dismissed", "expired"] = "answered"
+    answer: Json = field(default_factory=dict)
+    by: str = ""
+    channel: str = ""
+    assurance: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutDocument:
+    """A new version of a text. `expect` is the version it is based on (0: it must not exist yet, None: whatever is there)."""
+
+    space: str
+    path: str
+    text: str | None
+    author: str = "system"
+    expect: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """Work that becomes due, of a session that exists.
+
+    With a `key`, at most one such job of the session and kind waits: a second is dropped, the earlier due time wins. A job that
+    somebody works on no longer waits, so work that turns up meanwhile is not lost.
+    """
+
+    kind: str
+    session: str
+    due: int = 0
+    payload: Json = field(default_factory=dict)
+    key: str | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to carry out one job. `fence` grows with every claim of the session, so a late writer is known.
+
+    From `expires` on somebody else may claim the session. Until somebody does, the lease is still good: a worker that was
+    merely slow keeps its work. `attempt` counts from 1.
+    """
+
+    job: str
+    kind: str
+    session: str
+    payload: Json
+    attempt: int
+    fence: int
+    owner: str
+    expires: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The job is finished and forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """The job is due again at `due`."""
+
+    due: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """The job has failed for good; it stays to be looked at."""
+
+    error: str
+
+
+Settlement = Done | Retry | Dead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Everything one transaction does to one session.
+
+    `expect` is the sequence number the decision was based on (None: append whatever came before). `lease` must still be held
+    when the transaction commits; `settle` ends its job in the same transaction.
+    """
+
+    session: str
+    expect: int | None = None
+    create: NewSession | None = None
+    events: tuple[NewEvent, ...] = ()
+    status: str | None = None
+    reason: str | None = None
+    record: Json | None = None
+    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    documents: tuple[PutDocument, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+    jobs: tuple[NewJob, ...] = ()
+    lease: Lease | None = None
+    settle: Settlement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A recorded fact. `raw` is the text whose digest the chain commits to; None once it was redacted."""
+
+    position: int
+    session: str
+    seq: int
+    id: str
+    type: str
+    actor: str
+    time: int
+    raw: str | None
+    salt: bytes | None
+    digest: bytes
+    hash: bytes
+
+    @property
+    def redacted(self) -> bool:
+        return self.raw is None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {} if self.raw is None else msgspec.json.decode(self.raw, type=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The current row of a session: a projection of its events."""
+
+    id: str
+    kind: SessionKind
+    namespace: str
+    name: str | None
+    parent: str | None
+    status: str
+    reason: str
+    record: dict[str, Any]
+    last_seq: int
+    head: bytes
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something that waits, or waited, for a person."""
+
+    id: str
+    session: str
+    kind: str
+    key: str
+    question: str
+    options: tuple[dict[str, Any], ...]
+    subject: str
+    detail: dict[str, Any]
+    state: RequestState
+    answer: dict[str, Any]
+    answered_by: str
+    channel: str
+    assurance: str
+    opened_at: int
+    closed_at: int | None
+    expires_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One version of a document. `text` is None for a version that deletes it."""
+
+    space: str
+    path: str
+    version: int
+    digest: str | None
+    author: str
+    time: int
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as an operator sees it."""
+
+    id: str
+    kind: str
+    session: str
+    payload: dict[str, Any]
+    due: int
+    attempts: int
+    state: JobState
+    error: str
+    lease_owner: str
+    lease_expires: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What one change became: its events with their numbers, and the session after it."""
+
+    session: Session
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A bounded answer. `next` is the cursor of the following page, None at the end."""
+
+    items: tuple[T, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What to look for. Words are all required; a quoted phrase stays together; a trailing `*` matches beginnings."""
+
+    text: str
+    session: str | None = None
+    relation: Relation | None = None
+    kind: SessionKind | None = None
+    types: tuple[str, ...] = ()
+    source: Literal["event", "document"] | None = None
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMatch:
+    """Why a hit is a hit: the words that stand in this field."""
+
+    field: str
+    terms: tuple[str, ...]
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One find. Events are named by session and seq, documents by space, path and version (and the session that wrote it)."""
+
+    source: Literal["event", "document"]
+    session: str | None
+    seq: int | None
+    type: str
+    space: str | None
+    path: str | None
+    version: int | None
+    time: int
+    score: float
+    matches: tuple[FieldMatch, ...]

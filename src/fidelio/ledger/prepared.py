@@ -1,0 +1,102 @@
+"""A change made ready to be bound to statements: checked, encoded, digested, with every id it will have.
+
+All of this happens in the caller, before it queues for the database: the transaction that holds the only write lock must do
+nothing that could have been done outside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fidelio.ids import new_id
+from fidelio.ledger.checks import check_change
+from fidelio.ledger.codec import encode
+from fidelio.ledger.model import Change, CloseRequest, NewJob, OpenRequest, PutDocument
+from fidelio.ledger.sealing import Draft, draft
+
+JOB_PREFIX = "j_"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request to open or to close, with its JSON as text: `first` is the options or the answer, `detail` only for opening."""
+
+    request: OpenRequest | CloseRequest
+    first: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJob:
+    """A job with its id and the text of its payload."""
+
+    job: NewJob
+    id: str
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDocument:
+    """A document with the digest of its text, None where the version deletes it."""
+
+    document: PutDocument
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything a database needs to carry out `change`. `blobs` includes the texts of the documents, by digest."""
+
+    change: Change
+    now: int
+    drafts: tuple[Draft, ...]
+    record: str | None
+    requests: tuple[PreparedRequest, ...]
+    documents: tuple[PreparedDocument, ...]
+    jobs: tuple[PreparedJob, ...]
+    blobs: dict[str, bytes]
+
+
+def prepare(change: Change, *, now: int) -> Prepared:
+    """Raises `BadRecord` when the change holds something that cannot be kept."""
+    check_change(change)
+    return Prepared(
+        change=change,
+        now=now,
+        drafts=tuple([draft(event, now=now) for event in change.events]),
+        record=None if change.record is None else encode(change.record, "record"),
+        requests=tuple([_request(request) for request in change.requests]),
+        documents=tuple([_document(document) for document in change.documents]),
+        jobs=tuple([_job(job) for job in change.jobs]),
+        blobs=_blobs(change),
+    )
+
+
+def digest_of(content: bytes) -> str:
+    """The name of a blob: its SHA-256 in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _request(request: OpenRequest | CloseRequest) -> PreparedRequest:
+    if isinstance(request, CloseRequest):
+        return PreparedRequest(request, encode(request.answer, f"answer to {request.id}"))
+    return PreparedRequest(
+        request, encode(request.options, f"options of {request.id}"), encode(request.detail, f"detail of {request.id}")
+    )
+
+
+def _document(document: PutDocument) -> PreparedDocument:
+    return PreparedDocument(document, None if document.text is None else digest_of(document.text.encode()))
+
+
+def _job(job: NewJob) -> PreparedJob:
+    return PreparedJob(job, job.id or new_id(JOB_PREFIX), encode(job.payload, f"payload of {job.kind}"))
+
+
+def _blobs(change: Change) -> dict[str, bytes]:
+    if not change.blobs and not change.documents:
+        return {}
+    texts: Iterable[bytes] = (document.text.encode() for document in change.documents if document.text is not None)
+    return {digest_of(content): content for content in (*change.blobs, *texts)}

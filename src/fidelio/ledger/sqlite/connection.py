@@ -1,0 +1,112 @@
+"""Opening the file: the settings that every connection must agree on, and the patience with other processes.
+
+SQLite's own busy timeout sleeps in growing steps of up to 100 ms, so under load the one that waited longest is the least likely
+to get in. Short random pauses keep it fair; an overall bound turns a stuck neighbour into an error with a name.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from fidelio.errors import LedgerUnavailable
+from fidelio.ledger.sqlite.faults import named
+from fidelio.ledger.sqlite.schema import migrate, run
+
+PAUSES_S = (0.0005, 0.004)
+PATIENCE_MS = 10_000
+
+_WRITING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+_SETTINGS = """
+PRAGMA synchronous = FULL;
+PRAGMA secure_delete = ON;
+PRAGMA foreign_keys = OFF;
+PRAGMA trusted_schema = OFF;
+PRAGMA temp_store = MEMORY;
+PRAGMA mmap_size = 0;
+PRAGMA cache_size = -16000;
+PRAGMA journal_size_limit = 16777216;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which file, through which virtual file system, and how long to wait for others."""
+
+    path: str
+    vfs: str | None = None
+    patience_ms: int = PATIENCE_MS
+
+
+def open_writer(place: Place) -> apsw.Connection:
+    """The connection that writes; creates the file for this user only and brings its schema up to date."""
+    if place.vfs is None:
+        _create(Path(place.path))
+    with named(place.path):
+        connection = _connect(place, _WRITING)
+        try:
+            _use_wal(connection)
+            run(connection, _SETTINGS)
+            migrate(connection, place.path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def open_reader(place: Place) -> apsw.Connection:
+    """A connection that cannot write. It is not opened read-only: reading a WAL file may have to recover it."""
+    with named(place.path):
+        connection = _connect(place, apsw.SQLITE_OPEN_READWRITE)
+        run(connection, _SETTINGS + "PRAGMA query_only = ON;")
+    return connection
+
+
+def _create(path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise LedgerUnavailable(
+            f"{path} cannot be opened: {error.strerror}.", remedy="See that the file and its directory can be written."
+        ) from error
+
+
+def _connect(place: Place, flags: int) -> apsw.Connection:
+    connection = apsw.Connection(place.path, flags=flags, vfs=place.vfs)
+    connection.set_busy_handler(_patient(place.patience_ms))
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    return connection
+
+
+def _use_wal(connection: apsw.Connection) -> None:
+    # Switching a new file to WAL needs it alone for a moment, and SQLite does not ask the busy handler then.
+    wait = _patient(PATIENCE_MS)
+    for attempt in range(1_000_000):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").get  # noqa: B018  # reading the row is what runs the statement
+        except apsw.BusyError:
+            if not wait(attempt):
+                raise
+        else:
+            return
+
+
+def _patient(patience_ms: int) -> Callable[[int], bool]:
+    began = 0.0
+
+    def wait(attempt: int) -> bool:
+        nonlocal began
+        now = time.monotonic()
+        began = now if attempt == 0 else began
+        if (now - began) * 1000 >= patience_ms:
+            return False
+        time.sleep(random.uniform(*PAUSES_S))  # noqa: S311  # fairness, not secrecy
+        return True
+
+    return wait

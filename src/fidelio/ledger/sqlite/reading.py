@@ -1,0 +1,61 @@
+"""Reads of sessions and events: short, indexed, the same cost however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from fidelio.errors import SessionNotFound
+from fidelio.ledger.cursors import from_number, page_size, to_cursor
+from fidelio.ledger.model import Event, Page, Session
+from fidelio.ledger.sqlite.apply import require_session, session_not_found
+from fidelio.ledger.sqlite.rows import EVENT, SESSION, to_event, to_session
+
+
+def session(connection: apsw.Connection, id_: str) -> Session:
+    row = connection.execute(f"SELECT {SESSION} FROM sessions WHERE id = ?", (id_,)).get
+    if row is None:
+        raise session_not_found(id_)
+    return to_session(row)
+
+
+def named_session(connection: apsw.Connection, name: str, namespace: str) -> Session:
+    row = connection.execute(f"SELECT {SESSION} FROM sessions WHERE namespace = ? AND name = ?", (namespace, name)).get
+    if row is None:
+        raise SessionNotFound(f"No session is called {name!r:.80}.", remedy="List them with `fidelio sessions`.")
+    return to_session(row)
+
+
+def sessions(connection: apsw.Connection, filters: dict[str, str | None], *, cursor: str | None, limit: int) -> Page[Session]:
+    """`filters` maps column names, which are ours and never a caller's, to wanted values."""
+    wanted = {f"{column} = ?": value for column, value in filters.items()} | {"key < ?": from_number(cursor, "sessions")}
+    given: dict[str, Any] = {test: value for test, value in wanted.items() if value is not None}
+    where = "WHERE " + " AND ".join(given) if given else ""
+    size = page_size(limit)
+    rows = connection.execute(
+        f"SELECT key, {SESSION} FROM sessions {where} ORDER BY key DESC LIMIT ?", (*given.values(), size + 1)
+    ).fetchall()
+    following = to_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
+    return Page(tuple(to_session(row[1:]) for row in rows[:size]), following)
+
+
+def events(
+    connection: apsw.Connection, session_id: str | None, *, after: int, types: Sequence[str], limit: int
+) -> tuple[Event, ...]:
+    of_types = f"AND type IN ({', '.join('?' * len(types))})" if types else ""
+    if session_id is None:
+        tests, given, order = "position > ?", (after,), "position"
+    else:
+        tests, given, order = "session = ? AND seq > ?", (session_id, after), "seq"  # type: ignore[assignment]
+    rows = connection.execute(
+        f"SELECT {EVENT} FROM events WHERE {tests} {of_types} ORDER BY {order} LIMIT ?", (*given, *types, page_size(limit))
+    ).fetchall()
+    if not rows and session_id is not None:
+        require_session(connection, session_id)
+    return tuple([to_event(row) for row in rows])
+
+
+def newest_position(connection: apsw.Connection) -> int:
+    return int(connection.execute("SELECT max(position) FROM events").get or 0)

@@ -1,0 +1,49 @@
+"""What can be set from outside, read once from the environment.
+
+Options on the command line win over these; both win over the defaults. Values are checked here, so that a typing error is met
+at the start and not in the middle of a session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fidelio import __version__
+from fidelio.errors import UsageProblem
+from fidelio.home import Home, find_home
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a service needs to know about where and how it runs."""
+
+    home: Home
+    ledger: str
+    server_name: str = "fidelio"
+    server_version: str = __version__
+    min_response_ms: int = 3000
+
+
+def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
+    environ = os.environ if environ is None else environ
+    place = find_home(home, environ=environ)
+    return Settings(
+        home=place,
+        ledger=environ.get("FIDELIO_LEDGER") or str(place.ledger),
+        server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
+        server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
+        min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
+    )
+
+
+def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> int:
+    text = environ.get(name) or str(default)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise UsageProblem(f"{name} is {text!r}.", remedy="Give a number of seconds from 0 to 86400, such as 3 or 0.5.")
+    return round(seconds * 1000)

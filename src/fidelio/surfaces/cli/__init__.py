@@ -1,0 +1,1 @@
+"""The command line: `main` holds the commands together, one module per subject holds them."""

@@ -1,0 +1,105 @@
+"""What commands share: where things are, how they are opened, and how answers are printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fidelio.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from fidelio.definitions.library import Library
+    from fidelio.ledger import Ledger
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class App:
+    """One run of the command line."""
+
+    home: str | None
+    debug: bool
+
+    @cached_property
+    def settings(self) -> Settings:
+        return load_settings(self.home)
+
+    @asynccontextmanager
+    async def ledger(self) -> AsyncIterator[Ledger]:
+        from fidelio.ledger import open_ledger
+
+        self.settings.home.ensure()
+        async with await open_ledger(self.settings.ledger) as ledger:
+            yield ledger
+
+    def library(self, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
+        from fidelio.workflows.search_path import open_library
+
+        return open_library(self.settings.home, directories, with_bundled=with_bundled)
+
+
+pass_app = click.make_pass_decorator(App)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
+
+
+def workflows_option(command: F) -> F:
+    """The search path of workflows, the same for every command that reads definitions."""
+    command = click.option("--with-bundled", is_flag=True, help="With --workflows: also the bundled workflows.")(command)
+    return click.option(
+        "--workflows", "directories", metavar="DIR", multiple=True, help="Read workflows from here instead (repeatable)."
+    )(command)
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def print_json(data: object) -> None:
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
+    """Columns as wide as their content; the last one takes what is left of the line."""
+    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in columns}
+    room = max(20, terminal_width() - sum(widths[name] + 2 for name in columns[:-1]))
+    for row in [{name: name.upper() for name in columns}, *rows]:
+        start = "".join(row[name].ljust(widths[name] + 2) for name in columns[:-1])
+        click.echo(start + shorten(row[columns[-1]], room))
+
+
+def shorten(text: str, room: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= room else line[: room - 1].rstrip() + "…"
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def wants_color() -> bool:
+    import os
+
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def relative(path: Path) -> str:
+    """A path as a person at this prompt would write it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

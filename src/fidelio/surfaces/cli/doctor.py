@@ -1,0 +1,173 @@
+"""`fidelio doctor`: looks at the machine, says what is missing and what that costs."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+import click
+
+from fidelio.errors import FidelioError
+from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, run_async, wants_color
+
+State = Literal["ok", "optional", "warning", "problem"]
+_MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
+# Two writers on one file can corrupt it with an older library, rarely.
+SAFE_SQLITE = (3, 51, 3)
+LITTLE_SPACE = 200 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `cost` says what does not work without it, `remedy` what to do."""
+
+    name: str
+    state: State
+    sentence: str
+    cost: str = ""
+    remedy: str = ""
+
+
+@click.command("doctor")
+@json_option
+@pass_app
+def doctor_command(app: App, as_json: bool) -> int:
+    """Check this machine, and say what is missing and what that costs.
+
+    Ends with 1 when something that Fidelio cannot do without is wrong.
+    """
+    checks = run_async(examine(app))
+    healthy = not any(check.state == "problem" for check in checks)
+    if as_json:
+        print_json({"healthy": healthy, "checks": [asdict(check) for check in checks]})
+    else:
+        for check in checks:
+            _print_check(check)
+        click.echo(
+            "Everything Fidelio needs is here." if healthy else "Fidelio cannot work until the problems above are solved."
+        )
+    return 0 if healthy else 1
+
+
+async def examine(app: App) -> list[Check]:
+    looks: list[tuple[str, Callable[[App], Check | Awaitable[Check]]]] = [
+        ("python", _python),
+        ("sqlite", _sqlite),
+        ("home", _home),
+        ("disk", _disk),
+        ("keys", _keys),
+        ("ledger", _ledger),
+        ("workflows", _workflows),
+        ("postgres", _postgres),
+        ("terminal", _terminal),
+    ]
+    return [await _look(name, look, app) for name, look in looks]
+
+
+async def _look(name: str, look: Callable[[App], Check | Awaitable[Check]], app: App) -> Check:
+    try:
+        found = look(app)
+        return found if isinstance(found, Check) else await found
+    except FidelioError as error:
+        return Check(name, "problem", error.sentence, "Fidelio cannot start.", error.remedy)
+
+
+def _python(_: App) -> Check:
+    return Check("python", "ok", f"Python {platform.python_version()} at {sys.prefix}.")
+
+
+def _sqlite(_: App) -> Check:
+    import apsw
+
+    version = apsw.sqlite_lib_version()
+    if tuple(map(int, version.split("."))) >= SAFE_SQLITE:
+        return Check("sqlite", "ok", f"SQLite {version} with full-text search, brought by apsw {apsw.apsw_version()}.")
+    return Check(
+        "sqlite",
+        "problem",
+        f"SQLite {version} can damage a file that several processes write.",
+        "Running more than one process on this ledger is unsafe.",
+        "Install apsw from its binary package: pip install --force-reinstall --only-binary apsw apsw.",
+    )
+
+
+def _home(app: App) -> Check:
+    home = app.settings.home.ensure()
+    return Check("home", "ok", f"Home is {home.path}.")
+
+
+def _disk(app: App) -> Check:
+    free = shutil.disk_usage(app.settings.home.path).free
+    if free > LITTLE_SPACE:
+        return Check("disk", "ok", f"{free // 2**30} GiB free for the ledger.")
+    return Check("disk", "warning", f"Only {free // 2**20} MiB free.", "Sessions stop when the disk is full.", "Make room.")
+
+
+def _keys(app: App) -> Check:
+    from fidelio.tokens.keyring import ENVIRONMENT, FileKeys, open_keys
+
+    keys = open_keys(app.settings.home.keys)
+    source = f"{keys.path}" if isinstance(keys, FileKeys) else ENVIRONMENT
+    return Check("keys", "ok", f"Tokens are sealed with key {keys.active().kid} from {source}.")
+
+
+async def _ledger(app: App) -> Check:
+    async with app.ledger() as ledger:
+        await ledger.check()
+        page = await ledger.sessions(limit=1)
+    kind = "PostgreSQL" if "://" in app.settings.ledger else "SQLite"
+    return Check("ledger", "ok", f"The {kind} ledger is sound{'' if page.items else ' and empty'}.")
+
+
+def _workflows(app: App) -> Check:
+    library = app.library()
+    entries = library.list()
+    broken = [entry.id for entry in entries if entry.broken]
+    if broken:
+        return Check(
+            "workflows",
+            "warning",
+            f"{len(broken)} of {len(entries)} workflows cannot be read whole: {', '.join(broken)}.",
+            "Agents cannot be led through the broken parts.",
+            "`fidelio lint` names file, line and remedy.",
+        )
+    return Check("workflows", "ok", f"{len(entries)} workflows can be read.")
+
+
+def _postgres(_: App) -> Check:
+    if find_spec("asyncpg"):
+        return Check("postgres", "ok", "The PostgreSQL driver is here.")
+    return Check(
+        "postgres",
+        "optional",
+        "The PostgreSQL driver is not installed.",
+        "Only a ledger for many machines needs it.",
+        'pip install "fidelio-agents[postgres]"',
+    )
+
+
+def _terminal(_: App) -> Check:
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    if encoding == "utf8":
+        return Check("terminal", "ok", "The terminal shows Unicode.")
+    return Check(
+        "terminal",
+        "warning",
+        f"The terminal's encoding is {encoding or 'unknown'}.",
+        "Drawings are plainer.",
+        "Set LANG to a UTF-8 locale.",
+    )
+
+
+def _print_check(check: Check) -> None:
+    mark, color = _MARKS[check.state]
+    if (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8"):
+        mark = check.state
+    click.echo(f"{click.style(mark, fg=color) if wants_color() else mark} {check.name:<10} {check.sentence}")
+    for note in filter(None, (check.cost, check.remedy)):
+        click.echo(f"             {note}")

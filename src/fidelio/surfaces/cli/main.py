@@ -1,0 +1,112 @@
+"""The command `fidelio`: global options, the list of commands, and the one place where errors become words and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Any
+
+import click
+
+from fidelio import __version__
+from fidelio.errors import FidelioError
+from fidelio.surfaces.cli.context import App
+
+# Command, and the module that holds it: a command costs only its own imports.
+COMMANDS = {
+    "answer": "people",
+    "completion": "shell",
+    "doctor": "doctor",
+    "draw": "workflows",
+    "events": "record",
+    "inbox": "people",
+    "init": "init",
+    "keys": "keys",
+    "lint": "workflows",
+    "list": "workflows",
+    "mcp": "serve",
+    "search": "record",
+    "sessions": "record",
+    "show": "workflows",
+    "tour": "tour",
+    "verify": "record",
+}
+# Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
+INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports one only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click calls it so
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"fidelio.surfaces.cli.{COMMANDS[cmd_name]}")
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message.rstrip('.')}. `fidelio --help` lists the commands.") from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--home",
+    metavar="DIR",
+    help="Where Fidelio keeps its things (default: FIDELIO_HOME, the nearest .fidelio, the user's data directory).",
+)
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@click.version_option(__version__, prog_name="fidelio")
+@click.pass_context
+def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
+    """Keeps AI agents faithful to the score.
+
+    Workflows that agents are led through over MCP, questions that wait for a person, and a record that can be proven.
+    """
+    ctx.obj = App(home=home, debug=debug)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command and gives its exit code. Errors become one sentence and the way out."""
+    try:
+        result: Any = cli.main(args=arguments, prog_name="fidelio", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except BrokenPipeError:
+        return _reader_gone()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the outermost boundary of a command
+        if "--debug" in arguments:
+            traceback.print_exc()
+        return _explain(error)
+    return result if isinstance(result, int) else 0
+
+
+def _explain(error: BaseException) -> int:
+    match error:
+        case FidelioError():
+            sentence, exit_code = str(error), error.exit_code
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            sentence, exit_code = "Stopped.", INTERRUPTED
+        case _:
+            sentence = f"Unexpected {type(error).__name__}: {error}. Run it again with --debug for details."
+            exit_code = UNEXPECTED
+    click.echo(f"fidelio: {sentence}", err=True)
+    return exit_code
+
+
+def _reader_gone() -> int:
+    """Whoever read our output has gone: say nothing, and keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED_PIPE

@@ -1,0 +1,105 @@
+"""Commands for the person who is asked: what waits, and the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fidelio.clock import iso, now_ms
+from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, run_async
+
+if TYPE_CHECKING:
+    from fidelio.ledger.model import Request, RequestState
+
+
+@click.command("inbox")
+@click.option("--all", "everything", is_flag=True, help="Also what was answered already.")
+@click.option("--session", help="Only questions of this session.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
+@json_option
+@pass_app
+def inbox_command(app: App, everything: bool, session: str | None, limit: int, after: str | None, as_json: bool) -> None:
+    """List what waits for a person, oldest first."""
+    from fidelio.inbox import Inbox
+
+    async def work() -> None:
+        async with app.ledger() as ledger:
+            state: RequestState | None = None if everything else "open"
+            page = await Inbox(ledger).waiting(session=session, state=state, cursor=after, limit=limit)
+        if as_json:
+            print_json({"requests": [_request_json(request) for request in page.items], "next": page.next})
+        elif not page.items:
+            click.echo("Nothing waits for you.")
+        for request in () if as_json else page.items:
+            _print_request(request)
+        if page.next and not as_json:
+            click.echo(f"More with: fidelio inbox --after {page.next}")
+
+    run_async(work())
+
+
+@click.command("answer")
+@click.argument("request")
+@click.argument("option")
+@json_option
+@pass_app
+def answer_command(app: App, request: str, option: str, as_json: bool) -> None:
+    """Answer REQUEST with one of its options. `fidelio inbox` shows both.
+
+    An answer is given once: the same one again is fine, a different one is refused.
+    """
+    from fidelio.inbox import Inbox, this_person
+
+    async def work() -> None:
+        person = this_person()
+        async with app.ledger() as ledger:
+            answered = await Inbox(ledger).answer(request, option, by=person, channel="cli")
+        if as_json:
+            print_json({**_request_json(answered.request), "repeated": answered.repeated})
+        else:
+            before = " (as it was answered before)" if answered.repeated else ""
+            click.echo(f"{answered.request.id} is answered with {option}{before}. The agent may go on.")
+
+    run_async(work())
+
+
+def _print_request(request: Request) -> None:
+    click.echo(f"{request.id}  {request.kind} in session {request.session}, {_age(request)}")
+    click.echo(click.wrap_text(request.question, width=96, initial_indent="    ", subsequent_indent="    "))
+    for option in request.options:
+        chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
+        click.echo(f"      {option['id']:<20} {option.get('label', '')}{chosen}")
+    if request.state == "open":
+        click.echo(f"    Answer with: fidelio answer {request.id} OPTION\n")
+    else:
+        click.echo(f"    {request.state} by {request.answered_by} over {request.channel}\n")
+
+
+def _age(request: Request) -> str:
+    if request.closed_at is not None:
+        return f"{request.state} {iso(request.closed_at)}"
+    seconds = max(0, now_ms() - request.opened_at) // 1000
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"waiting {seconds // size} {unit}"
+    return f"waiting {seconds} s"
+
+
+def _request_json(request: Request) -> dict[str, Any]:
+    return {
+        "id": request.id,
+        "session": request.session,
+        "kind": request.kind,
+        "key": request.key,
+        "question": request.question,
+        "options": list(request.options),
+        "state": request.state,
+        "answer": request.answer,
+        "answered_by": request.answered_by,
+        "channel": request.channel,
+        "assurance": request.assurance,
+        "opened_at": iso(request.opened_at),
+        "closed_at": None if request.closed_at is None else iso(request.closed_at),
+    }

@@ -1,0 +1,219 @@
+"""Commands over the record: which sessions there are, what happened in them, where words occur, whether it can be proven."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fidelio.clock import iso
+from fidelio.errors import ChainBroken, SessionNotFound, UsageProblem
+from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, print_table, run_async, shorten, terminal_width
+
+if TYPE_CHECKING:
+    from fidelio.ledger import Ledger
+    from fidelio.ledger.chain import Verdict
+    from fidelio.ledger.model import Event, Hit, Session
+
+KINDS = click.Choice(["workflow", "agent", "runtime"])
+
+
+@click.command("sessions")
+@click.option("--kind", type=KINDS, help="Only sessions of this kind.")
+@click.option("--status", help="Only sessions with this status, such as active, blocked or completed.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
+@json_option
+@pass_app
+def sessions_command(app: App, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool) -> None:
+    """List sessions, newest first."""
+
+    async def work() -> None:
+        async with app.ledger() as ledger:
+            page = await ledger.sessions(kind=kind, status=status, cursor=after, limit=limit)
+        if as_json:
+            print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
+        elif not page.items:
+            click.echo("No sessions yet. `fidelio tour` makes one.")
+        else:
+            print_table([_session_row(session) for session in page.items], ["id", "kind", "status", "events", "changed"])
+            if page.next:
+                click.echo(f"More with: fidelio sessions --after {page.next}")
+
+    run_async(work())
+
+
+@click.command("events")
+@click.argument("session")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only events after this number.")
+@click.option("--type", "types", multiple=True, help="Only events of this type (repeatable).")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many at most.")
+@click.option("--follow", is_flag=True, help="Go on showing events as they happen, until Ctrl-C.")
+@json_option
+@pass_app
+def events_command(app: App, session: str, after: int, types: tuple[str, ...], limit: int, follow: bool, as_json: bool) -> None:
+    """Show what happened in SESSION (an id or a name), in order."""
+
+    async def work() -> None:
+        async with app.ledger() as ledger:
+            found = await find_session(ledger, session)
+            if follow:
+                async for event in ledger.follow(found.id, after=after, types=types):
+                    _print_event(event, as_json=as_json)
+            else:
+                for event in await ledger.events(found.id, after=after, types=types, limit=limit):
+                    _print_event(event, as_json=as_json)
+
+    run_async(work())
+
+
+@click.command("search")
+@click.argument("text")
+@click.option("--session", help="Only in this session, or with --relation around it.")
+@click.option("--relation", type=click.Choice(["parent", "children", "siblings"]), help="Look in the relatives of --session.")
+@click.option("--kind", type=KINDS, help="Only in sessions of this kind.")
+@click.option("--type", "types", multiple=True, help="Only in events of this type (repeatable).")
+@click.option("--source", type=click.Choice(["event", "document"]), help="Only in events, or only in documents.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many finds at most.")
+@json_option
+@pass_app
+def search_command(app: App, /, as_json: bool, **filters: Any) -> None:
+    """Find TEXT in events and documents.
+
+    All words must occur; "a phrase in quotes" stays together; a word with * at its end finds beginnings.
+    """
+    from fidelio.ledger.model import Query
+
+    async def work() -> None:
+        async with app.ledger() as ledger:
+            await ledger.indexed()
+            hits = await ledger.search(Query(**filters))
+        if as_json:
+            print_json({"hits": [_hit_json(hit) for hit in hits]})
+        elif not hits:
+            click.echo("Nothing found.")
+        for hit in () if as_json else hits:
+            _print_hit(hit)
+
+    run_async(work())
+
+
+@click.command("verify")
+@click.argument("session", required=False)
+@click.option("--all", "everything", is_flag=True, help="Verify every session.")
+@click.option("--head", "heads", metavar="HEX", multiple=True, help="A head that was recorded earlier and must be on the way.")
+@json_option
+@pass_app
+def verify_command(app: App, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
+    """Prove that the record of SESSION is what was acknowledged, or name the first event that is not."""
+    if (session is None) is not everything:
+        raise UsageProblem("verify takes one session, or --all.", remedy="`fidelio sessions` lists them.")
+
+    async def work() -> list[Verdict | ChainBroken]:
+        from fidelio.ledger.audit import verify_all, verify_session
+
+        async with app.ledger() as ledger:
+            if session is None:
+                return [verdict async for verdict in verify_all(ledger)]
+            found = await find_session(ledger, session)
+            try:
+                return [await verify_session(ledger, found.id, heads=[_head(text) for text in heads])]
+            except ChainBroken as broken:
+                return [broken]
+
+    verdicts = run_async(work())
+    broken = [verdict for verdict in verdicts if isinstance(verdict, ChainBroken)]
+    if as_json:
+        print_json({"holds": not broken, "sessions": [_verdict_json(verdict) for verdict in verdicts]})
+    else:
+        _print_verdicts(verdicts, everything=everything)
+    return ChainBroken.exit_code if broken else 0
+
+
+async def find_session(ledger: Ledger, text: str) -> Session:
+    """By id, else by name."""
+    try:
+        return await ledger.session(text)
+    except SessionNotFound:
+        return await ledger.named(text)
+
+
+def _head(text: str) -> bytes:
+    try:
+        head = bytes.fromhex(text)
+    except ValueError:
+        head = b""
+    if len(head) != 32:
+        raise UsageProblem("A head is 64 hexadecimal digits.", remedy="`fidelio verify SESSION --json` prints one.")
+    return head
+
+
+def _print_verdicts(verdicts: list[Verdict | ChainBroken], *, everything: bool) -> None:
+    for verdict in verdicts:
+        if isinstance(verdict, ChainBroken):
+            click.echo(str(verdict), err=True)
+        elif not everything:
+            redacted = f", {verdict.redacted} of them redacted" if verdict.redacted else ""
+            click.echo(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
+    if everything:
+        broken = sum(isinstance(verdict, ChainBroken) for verdict in verdicts)
+        click.echo(f"{len(verdicts) - broken} of {len(verdicts)} sessions hold.")
+
+
+def _verdict_json(verdict: Verdict | ChainBroken) -> dict[str, Any]:
+    if isinstance(verdict, ChainBroken):
+        return {"session": verdict.session, "holds": False, "seq": verdict.seq, "reason": verdict.reason}
+    known = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}
+    return {"session": verdict.session, "holds": True, **known}
+
+
+def _session_json(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "kind": session.kind,
+        "namespace": session.namespace,
+        "name": session.name,
+        "parent": session.parent,
+        "status": session.status,
+        "reason": session.reason,
+        "events": session.last_seq,
+        "head": session.head.hex(),
+        "created_at": iso(session.created_at),
+        "updated_at": iso(session.updated_at),
+    }
+
+
+def _session_row(session: Session) -> dict[str, str]:
+    return {
+        "id": session.id,
+        "kind": session.kind,
+        "status": session.status,
+        "events": str(session.last_seq),
+        "changed": iso(session.updated_at),
+    }
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    import json
+
+    body = {"redacted": True} if event.redacted else event.body
+    if as_json:
+        fields = {"seq": event.seq, "position": event.position, "id": event.id, "type": event.type, "actor": event.actor}
+        print_line = {**fields, "time": iso(event.time), "body": body, "hash": event.hash.hex()}
+        click.echo(json.dumps(print_line, ensure_ascii=False))
+    else:
+        start = f"{event.seq:>5}  {iso(event.time)}  {event.actor:<14}  {event.type:<20}  "
+        click.echo(start + shorten(json.dumps(body, ensure_ascii=False), max(20, terminal_width() - len(start))))
+
+
+def _hit_json(hit: Hit) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(hit), "time": iso(hit.time)}
+
+
+def _print_hit(hit: Hit) -> None:
+    where = f"{hit.session} #{hit.seq}" if hit.source == "event" else f"{hit.space}/{hit.path} v{hit.version}"
+    click.echo(f"{where}  {hit.type}  {iso(hit.time)}")
+    for match in hit.matches:
+        click.echo(f"    {match.field}: {shorten(match.excerpt, terminal_width() - 6)}  [{', '.join(match.terms)}]")

@@ -1,0 +1,68 @@
+"""The options of `fidelio mcp`, in one table.
+
+Two parsers read it: click, for help and documentation, and the small one here, because an agent waits for this server to start
+and click's import alone takes as long as the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fidelio.errors import UsageProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One option. `name` is its field in `McpOptions`."""
+
+    flag: str
+    name: str
+    help: str
+    metavar: str = ""
+    many: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        return not self.metavar
+
+
+OPTIONS = (
+    Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
+    Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
+    Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class McpOptions:
+    """What was asked for."""
+
+    home: str | None = None
+    workflows: tuple[str, ...] = ()
+    with_bundled: bool = False
+
+
+def parse(arguments: Sequence[str]) -> McpOptions:
+    """Reads `--name value` and `--name=value`."""
+    known = {f"--{option.flag}": option for option in OPTIONS}
+    chosen: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        word, equals, value = rest.pop(0).partition("=")
+        option = known.get(word)
+        if option is None or (option.is_flag and equals):
+            raise UsageProblem(f"fidelio mcp has no option {word!r}.", remedy="`fidelio mcp --help` lists them.")
+        if not option.is_flag and not equals:
+            if not rest:
+                raise UsageProblem(f"{word} needs a value.", remedy="`fidelio mcp --help` shows which.")
+            value = rest.pop(0)
+        chosen[option.name] = _taken(option, value, chosen)
+    return McpOptions(**chosen)
+
+
+def _taken(option: Flag, value: str, chosen: dict[str, Any]) -> Any:
+    if option.is_flag:
+        return True
+    return (*chosen.get(option.name, ()), value) if option.many else value

@@ -1,0 +1,254 @@
+"""The keys: one file for this user only, old keys kept for checking, or a key from the environment for containers.
+
+The file is created whole or not at all, so two processes that start at once end up with the same key. A process that meets a
+token of an unknown key looks again: another process may have rotated in the meantime.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fidelio.clock import Clock, now_ms
+from fidelio.errors import KeyRingProblem
+from fidelio.ids import ALPHABET, new_id
+
+ENVIRONMENT = "FIDELIO_KEY"
+KEY_BYTES = 32
+KID_LENGTH = 6
+_KID = re.compile(rf"[{ALPHABET}]{{{KID_LENGTH}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One secret and the public name that tokens carry."""
+
+    kid: str
+    secret: bytes
+
+
+class KeyRing(Protocol):
+    """Where the seal finds its keys."""
+
+    def active(self) -> Key:
+        """The key that new tokens are sealed with."""
+
+    def find(self, kid: str) -> Key | None:
+        """Any key that may still check a token."""
+
+
+class FixedKeys:
+    """Keys given from outside: the first seals, all of them check."""
+
+    def __init__(self, *secrets_: bytes) -> None:
+        self._keys = [Key(_kid_of(secret), secret) for secret in secrets_]
+
+    def active(self) -> Key:
+        return self._keys[0]
+
+    def find(self, kid: str) -> Key | None:
+        return next((key for key in self._keys if key.kid == kid), None)
+
+
+class FileKeys:
+    """The key file in the home directory. Nothing is read or created before the first key is needed."""
+
+    def __init__(self, path: Path, *, clock: Clock = now_ms) -> None:
+        self.path = path
+        self._clock = clock
+        self._keys: dict[str, Key] = {}
+        self._active = ""
+        self._stamp: tuple[int, int, int] | None = None
+
+    def active(self) -> Key:
+        if not self._keys:
+            self._load_or_create()
+        return self._keys[self._active]
+
+    def find(self, kid: str) -> Key | None:
+        if kid not in self._keys and self._changed():
+            self._load_or_create()
+        return self._keys.get(kid)
+
+    def rotate(self) -> Key:
+        """A new key seals from now on; the old ones still check, so tokens in use go on working."""
+        self._load_or_create()
+        with _locked(self.path):
+            ring = _read(self.path)
+            kid = _add_key(ring, self._clock())
+            _replace(self.path, ring)
+        self._load_or_create()
+        return self._keys[kid]
+
+    def _changed(self) -> bool:
+        return not self._keys or _stamp(self.path) != self._stamp
+
+    def _load_or_create(self) -> None:
+        if not self.path.exists():
+            ring: dict[str, Any] = {"version": 1, "active": "", "keys": {}}
+            _add_key(ring, self._clock())
+            _create(self.path, ring)
+        stamp = _stamp(self.path)
+        ring = _read(self.path)
+        self._keys = {kid: Key(kid, _secret(self.path, entry)) for kid, entry in ring["keys"].items()}
+        self._active, self._stamp = ring["active"], stamp
+
+
+def open_keys(path: Path, *, environ: Mapping[str, str] | None = None, clock: Clock = now_ms) -> KeyRing:
+    """The environment's keys when it has any (comma-separated, the first one seals), the file's otherwise."""
+    value = (os.environ if environ is None else environ).get(ENVIRONMENT, "")
+    return FixedKeys(*map(_from_environment, value.split(","))) if value.strip() else FileKeys(path, clock=clock)
+
+
+def _from_environment(text: str) -> bytes:
+    try:
+        secret = base64.b64decode(text.strip(), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if len(secret) < KEY_BYTES:
+        raise KeyRingProblem(
+            f"{ENVIRONMENT} does not hold {KEY_BYTES} bytes or more in base64.",
+            remedy=f"Make one with `head -c {KEY_BYTES} /dev/urandom | base64`.",
+        )
+    return secret
+
+
+def _kid_of(secret: bytes) -> str:
+    digest = hashlib.sha256(b"fidelio.kid.v1:" + secret).digest()
+    return "".join(ALPHABET[byte & 31] for byte in digest[:KID_LENGTH])
+
+
+def _add_key(ring: dict[str, Any], now: int) -> str:
+    kid = new_id("", KID_LENGTH)
+    while kid in ring["keys"]:
+        kid = new_id("", KID_LENGTH)
+    secret = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+    ring["keys"][kid] = {"secret": secret, "created": now}
+    ring["active"] = kid
+    return kid
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            _refuse_open_to_others(path, os.fstat(file.fileno()).st_mode)
+            ring = json.loads(file.read())
+    except OSError as error:
+        raise KeyRingProblem(
+            f"The key file {path} cannot be read: {error.strerror}.", remedy="Check its owner and mode."
+        ) from error
+    except ValueError as error:
+        raise _damaged(path) from error
+    if not _is_sound(ring):
+        raise _damaged(path)
+    return dict(ring)
+
+
+def _is_sound(ring: object) -> bool:
+    if not isinstance(ring, dict) or ring.get("version") != 1 or not isinstance(ring.get("keys"), dict):
+        return False
+    keys = ring["keys"]
+    return ring.get("active") in keys and all(_KID.fullmatch(kid) and isinstance(entry, dict) for kid, entry in keys.items())
+
+
+def _secret(path: Path, entry: Mapping[str, Any]) -> bytes:
+    try:
+        secret = base64.b64decode(entry["secret"], validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path) from error
+    if len(secret) < KEY_BYTES:
+        raise _damaged(path)
+    return secret
+
+
+def _refuse_open_to_others(path: Path, mode: int) -> None:
+    if stat.S_IMODE(mode) & 0o077:
+        raise KeyRingProblem(f"The key file {path} can be read by other users.", remedy=f"Close it with `chmod 600 {path}`.")
+
+
+def _damaged(path: Path) -> KeyRingProblem:
+    return KeyRingProblem(
+        f"The key file {path} is damaged.",
+        remedy="Restore it from a backup. If there is none, move it away: a new key is made, and old tokens stop working.",
+    )
+
+
+def _create(path: Path, ring: Mapping[str, Any]) -> None:
+    """Whoever links first wins; the others use the winner's file."""
+    draft = _write_draft(path, ring)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        draft.unlink()
+    _sync_directory(path.parent)
+
+
+def _replace(path: Path, ring: Mapping[str, Any]) -> None:
+    draft = _write_draft(path, ring)
+    draft.replace(path)
+    _sync_directory(path.parent)
+
+
+def _write_draft(path: Path, ring: Mapping[str, Any]) -> Path:
+    draft = path.with_name(f".{path.name}.{new_id('')}")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            json.dump(ring, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise _unwritable(path, error) from error
+    return draft
+
+
+def _unwritable(path: Path, error: OSError) -> KeyRingProblem:
+    return KeyRingProblem(
+        f"The key file {path} cannot be written: {error.strerror}.",
+        remedy=f"Make the directory writable, choose another one with --home, or set {ENVIRONMENT}.",
+    )
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One rotation at a time: two at once would lose the key of the first."""
+    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

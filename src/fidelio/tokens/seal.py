@@ -1,0 +1,90 @@
+"""Sealing: a payload becomes an opaque string that only this key ring could have made.
+
+    f1.<key id>.<payload>.<mac>
+
+The payload is compact JSON in base64url; the MAC is HMAC-SHA256 over a purpose and everything before it, compared in constant
+time as text. So there is one spelling of every token, a token of one purpose never passes for another, and there is no
+algorithm field to be confused about. Nothing of the payload is looked at before the MAC holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fidelio.errors import BadToken, ExpiredToken
+from fidelio.tokens.keyring import Key, KeyRing
+
+VERSION = "f1"
+# Far above every token we make; a longer text is refused before any work is done on it.
+MAX_LENGTH = 4096
+_EXPIRY = "exp"
+_SHAPE = re.compile(rf"({VERSION}\.([0-9a-z]{{6}})\.([A-Za-z0-9_-]{{2,}}))\.([A-Za-z0-9_-]{{43}})")
+
+
+class Seal:
+    """Seals and opens tokens of one purpose, such as `session` or `trace`."""
+
+    def __init__(self, keys: KeyRing, purpose: str) -> None:
+        self._keys = keys
+        self._purpose = purpose.encode()
+
+    def seal(self, payload: Mapping[str, Any], *, expires: int | None = None) -> str:
+        """`expires` is the moment, in milliseconds, from which the token is refused."""
+        key = self._keys.active()
+        content = dict(payload) if expires is None else {**payload, _EXPIRY: expires}
+        body = f"{VERSION}.{key.kid}.{_encode(json.dumps(content, separators=(',', ':'), ensure_ascii=False).encode())}"
+        return f"{body}.{self._mac(key, body)}"
+
+    def open(self, token: str, *, now: int) -> dict[str, Any]:
+        """The payload of a genuine token; `BadToken` or `ExpiredToken` otherwise."""
+        shape = _SHAPE.fullmatch(token) if len(token) <= MAX_LENGTH else None
+        if shape is None:
+            raise _bad()
+        body, kid, content, mac = shape.groups()
+        key = self._keys.find(kid)
+        if key is None or not hmac.compare_digest(self._mac(key, body), mac):
+            raise _bad()
+        payload: dict[str, Any] = json.loads(_decode(content))
+        return _unexpired(payload, now)
+
+    def _mac(self, key: Key, body: str) -> str:
+        return _encode(hmac.digest(key.secret, b"%s\0%s" % (self._purpose, body.encode()), "sha256"))
+
+
+def read_unverified(token: str) -> dict[str, Any] | None:
+    """What a token claims, whoever made it. Only for showing and for adoption: it proves nothing."""
+    shape = _SHAPE.fullmatch(token) if len(token) <= MAX_LENGTH else None
+    if shape is None:
+        return None
+    try:
+        claimed = json.loads(_decode(shape.group(3)))
+    except (ValueError, RecursionError):
+        return None
+    return claimed if isinstance(claimed, dict) else None
+
+
+def _unexpired(payload: dict[str, Any], now: int) -> dict[str, Any]:
+    expires = payload.pop(_EXPIRY, None)
+    if expires is not None and now >= expires:
+        raise ExpiredToken("This token has expired.", remedy="Ask for a new one.")
+    return payload
+
+
+def _bad() -> BadToken:
+    return BadToken(
+        "This token is not genuine: it was changed, cut short, or sealed with keys this server does not have.",
+        remedy="Use the newest token exactly as the server returned it, or call start_session for a new one.",
+    )
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,35 @@
+"""What holds for every test: the same rules for generated examples everywhere, and nothing of the developer's own Fidelio."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Speed belongs to the benchmarks: a busy machine must not fail a test. CI repeats its examples, a developer meets new ones.
+settings.register_profile(
+    "fidelio",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fidelio")
+
+_OURS = ("FIDELIO_REQUIRE_ALL", "FIDELIO_TEST_POSTGRES")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith("FIDELIO_") and name not in _OURS]:
+        del os.environ[name]
+    home = tempfile.TemporaryDirectory(prefix="fidelio-home-")
+    config.add_cleanup(home.cleanup)
+    # A test that forgets to choose a home must not write into the one of whoever runs it.
+    os.environ["FIDELIO_HOME"] = home.name
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"

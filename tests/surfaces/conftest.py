@@ -1,0 +1,54 @@
+"""A home of its own for every test, and the two ways in: an MCP client and the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+Connect = Callable[[], AbstractAsyncContextManager[Client]]
+Fidelio = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def environ(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FIDELIO_")}
+    return {**kept, "FIDELIO_HOME": str(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0", "COLUMNS": "100"}
+
+
+@pytest.fixture
+def fidelio(environ: dict[str, str], tmp_path: Path) -> Fidelio:
+    """Runs a command as a user would, in a process of its own."""
+
+    def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fidelio", *arguments]
+        return subprocess.run(
+            command, env={**environ, **changes}, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def connect(environ: dict[str, str]) -> Connect:
+    """Starts a server and connects the official client to it, as often as wanted."""
+
+    @asynccontextmanager
+    async def client() -> AsyncIterator[Client]:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "fidelio", "mcp"], env=environ)
+        async with Client(stdio_client(server)) as connected:
+            yield connected
+
+    return client
