@@ -306,6 +306,7 @@ class UnreadableDefinition(DefinitionError):
 
 
 class WorkflowRefusal(FidelioError):
-    """The rules of the session forbid this step."""
+    """The rules of the session forbid this step. `reason` says which rule, in a stable word."""
 
     code = "workflow.refused"
+    reason = ""

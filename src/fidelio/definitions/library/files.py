@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from fidelio.clock import now_ms
@@ -50,7 +49,7 @@ class Kept:
 
     @property
     def digest(self) -> str:
-        self._digest = self._digest or sha256(self.raw).hexdigest()
+        self._digest = self._digest or digest_of(self.raw)
         return self._digest
 
 
@@ -63,11 +62,10 @@ class _Listing:
 
 
 class Files:
-    """Everything below one root. `base` is the real directory, with links resolved, that nothing may lead out of."""
+    """Everything below one root, out of which nothing may lead."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._base: str | None = None
         self._kept: dict[str, Kept] = {}
         self._listings: dict[str, _Listing] = {}
 
@@ -111,12 +109,16 @@ class Files:
         return listing
 
     def _inside(self, path: str) -> None:
-        if self._base is None:
-            self._base = os.path.realpath(self.root)
-        real = os.path.realpath(path)
-        if real != self._base and not real.startswith(self._base.rstrip(os.sep) + os.sep):
+        base, real = os.path.realpath(self.root), os.path.realpath(path)
+        if real != base and not real.startswith(base.rstrip(os.sep) + os.sep):
             sentence = "A symbolic link leads out of the library."
             raise refuse(path, "outside-root", sentence, "Copy what it points to, or add that place as a root of its own.")
+
+
+def digest_of(raw: bytes) -> str:
+    from hashlib import sha256  # noqa: PLC0415  a list of workflows needs no digests
+
+    return sha256(raw).hexdigest()
 
 
 def join(*parts: str) -> str:
@@ -155,12 +157,19 @@ def _read_regular(path: str) -> tuple[bytes, Signature]:
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return _read_open(path, descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as problem:
         remedy = "Check that it exists and that its permissions allow reading."
-        raise refuse(path, "unreadable", f"The file cannot be opened: {problem.strerror}.", remedy) from None
-    with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise refuse(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
+        raise refuse(path, "unreadable", f"The file cannot be read: {problem.strerror}.", remedy) from None
+
+
+def _read_open(path: str, descriptor: int) -> tuple[bytes, Signature]:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise refuse(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
+    with open(descriptor, "rb", closefd=False) as file:
         # One byte more than is allowed, so that the reader sees that it is too much.
         return file.read(MAX_BYTES + 1), _signature(status)

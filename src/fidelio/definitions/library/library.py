@@ -8,9 +8,9 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
+from fidelio.definitions.library.files import digest_of
 from fidelio.definitions.library.ids import checked_id, near
 from fidelio.definitions.library.listing import Entry, entry
 from fidelio.definitions.library.lookup import find_part
@@ -120,7 +120,7 @@ class Library:
     def content_hash(self, workflow: str) -> str:
         """Changes with every byte of every file that the workflow is made of, borrowed activities included."""
         lines = sorted(f"{name}\0{digest}\n" for name, digest in self._loader.contents(self._places.find(workflow)))
-        return sha256("".join(lines).encode()).hexdigest()
+        return digest_of("".join(lines).encode())
 
     def snapshot(self, workflow: str) -> dict[str, Any]:
         """The parsed definition as JSON, complete with defaults, so that a replay does not depend on later ones."""

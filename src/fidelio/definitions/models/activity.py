@@ -25,7 +25,9 @@ class Trigger(Definition):
     )
 
 
-Triggers = Annotated[tuple[Trigger, ...], BeforeValidator(_one_or_many)]
+# What goes in is wider than what comes out; the schema for editors has to say what goes in.
+_TriggersAsWritten = Trigger | tuple[Trigger, ...]
+Triggers = Annotated[tuple[Trigger, ...], BeforeValidator(_one_or_many, json_schema_input_type=_TriggersAsWritten)]
 
 
 class Action(Definition):

@@ -12,8 +12,14 @@ Path = tuple[str | int, ...]
 # `False` is not 0 and "yes" is not true: a definition that mixes them up means something else than its author thinks.
 Flag = StrictBool
 Text = Annotated[str, StringConstraints(min_length=1)]
-Version = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?$")]
-Duration = Annotated[str, StringConstraints(pattern=r"^(?i:\d+(?:-\d+)?\s*(?:m|mins?|minutes?|h|hrs?|hours?|d|days?)?)$")]
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$")]
+# Spelt out letter by letter, because editors check the same pattern and know no flags.
+_MINUTES, _HOURS, _DAYS = (
+    "[mM]([iI][nN]([sS]|[uU][tT][eE][sS]?)?)?",
+    "[hH]([rR][sS]?|[oO][uU][rR][sS]?)?",
+    "[dD]([aA][yY][sS]?)?",
+)
+Duration = Annotated[str, StringConstraints(pattern=rf"^[0-9]+(-[0-9]+)? *({_MINUTES}|{_HOURS}|{_DAYS})?$")]
 
 
 def _index_as_text(value: object) -> object:
@@ -21,7 +27,7 @@ def _index_as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Reference = Annotated[str, BeforeValidator(_index_as_text), StringConstraints(min_length=1)]
+Reference = Annotated[str, BeforeValidator(_index_as_text, json_schema_input_type=str | int), StringConstraints(min_length=1)]
 
 
 class Definition(BaseModel):

@@ -81,12 +81,12 @@ class _Head(Definition):
     rules: tuple[str, ...] = Field(default=(), description="Rules that hold in every activity.")
     variables: tuple[Variable, ...] = Field(default=(), description="What the workflow remembers.")
     modes: tuple[Mode, ...] = Field(default=(), description="Variants of the workflow.")
-    artifact_locations: dict[str, Annotated[ArtifactLocation, BeforeValidator(_path_alone)]] = Field(
-        default={}, alias="artifactLocations", description="Where artifacts are put, by name."
-    )
-    skills: Annotated[WorkflowSkills, BeforeValidator(_list_of_skills)] = Field(
-        default=WorkflowSkills.model_construct(), description="`{primary: id}`, or a list of ids."
-    )
+    artifact_locations: dict[
+        str, Annotated[ArtifactLocation, BeforeValidator(_path_alone, json_schema_input_type=str | ArtifactLocation)]
+    ] = Field(default={}, alias="artifactLocations", description="Where artifacts are put, by name.")
+    skills: Annotated[
+        WorkflowSkills, BeforeValidator(_list_of_skills, json_schema_input_type=WorkflowSkills | tuple[str, ...])
+    ] = Field(default=WorkflowSkills.model_construct(), description="`{primary: id}`, or a list of ids.")
     execution_model: ExecutionModel | None = Field(
         default=None, alias="executionModel", description="Who carries the workflow out."
     )

@@ -1,27 +1,35 @@
 """TOON, read whole or not at all.
 
 The decoder is strict about counts and indentation. What it cannot know is what the author meant: a list without a count turns
-into a key that begins with a dash, a line that is indented with something else than spaces into a key of another object. Every
-decoded file is therefore compared with a walk over its lines that knows nothing of values (`toon_lines`).
+into a key that begins with a dash, a line that is indented with something else than spaces into a key of another object. Where
+that may have happened, the data is compared with a walk over the lines (`toon_lines`), which is imported only for this.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
-
-from toon_format import ToonDecodeError, loads
+from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.findings import Finding, warning
 from fidelio.definitions.reading.places import MAX_DEPTH, Lines, Path, Position, Positions, refuse, too_deep
-from fidelio.definitions.reading.toon_lines import Entry, walk
+from fidelio.definitions.reading.toon_decoder import decoder
 from fidelio.errors import UnreadableDefinition
+
+if TYPE_CHECKING:
+    from toon_format import ToonDecodeError
+
+    from fidelio.definitions.reading.toon_lines import Entry
+else:
+    ToonDecodeError = decoder()[1]
+
+loads = decoder()[0]
 
 _COUNT = re.compile(r"Declared length (\d+) but found (\d+)")
 _KEY = re.compile(r'\s*(?:- )?("(?:[^"\\]|\\.)*"|[^\[\s]*)\[')
 _BLOCK_TEXT = re.compile(r":\s*[|>][-+]?\s*$")
 _TRAILING_COMMENT = re.compile(r"\s#\s")
+_AT_THE_MARGIN = re.compile(r"^(?![ #]|\r?$).", re.MULTILINE)
 _LONE_RETURN = re.compile("\r(?!\n)")
 
 
@@ -37,8 +45,14 @@ def parse(text: str, name: str) -> Any:
         raise _refusal(problem, text, name) from None
     except RecursionError:
         raise too_deep(name) from None
-    _compare(text, data, name)
+    _check(text, data, name)
     return data
+
+
+def walk(text: str) -> Iterator[Entry]:
+    from fidelio.definitions.reading import toon_lines  # noqa: PLC0415  a sound file is read without it
+
+    return toon_lines.walk(text)
 
 
 def locate(text: str) -> Positions:
@@ -53,7 +67,34 @@ def suspicions(text: str, name: str) -> Iterator[Finding]:
             yield warning(name, "half-read", sentence, "Move it to its own line, or put the value in quotes.", at=entry.place)
 
 
-def _compare(text: str, data: object, name: str) -> None:
+def _check(text: str, data: object, name: str) -> None:
+    """Looks at the data first, which is cheap, and at every line only when something seems wrong."""
+    if _seems_misread(data, 0) or not _has_every_top_line(text, data):
+        compare(text, data, name)
+
+
+def _seems_misread(data: object, depth: int) -> bool:
+    if depth > MAX_DEPTH:
+        return True
+    if isinstance(data, dict):
+        return any(
+            key[:1] == "-" or key != key.strip() or (isinstance(value, (dict, list)) and _seems_misread(value, depth + 1))
+            for key, value in data.items()
+        )
+    return (
+        any(isinstance(item, (dict, list)) and _seems_misread(item, depth + 1) for item in data)
+        if isinstance(data, list)
+        else False
+    )
+
+
+def _has_every_top_line(text: str, data: object) -> bool:
+    # Older decoders stopped at a line they did not expect, without a word. Then the lines at the margin show what is missing.
+    return not isinstance(data, dict) or len(_AT_THE_MARGIN.findall(text)) in (len(data), 1)
+
+
+def compare(text: str, data: object, name: str) -> None:
+    """Refuses the file when decoder and walk disagree about what it contains."""
     decoded = set(_paths(data, ()))
     for entry in walk(text):
         if len(entry.path) > MAX_DEPTH:
@@ -71,7 +112,7 @@ def _compare(text: str, data: object, name: str) -> None:
 
 def _misreading(entry: Entry) -> tuple[str, str] | None:
     key = entry.path[-1] if entry.path else ""
-    if not isinstance(key, str) or entry.quoted:
+    if not isinstance(key, str) or entry.sure:
         return None
     if key == "-" or key.startswith("- "):
         return (
@@ -103,7 +144,9 @@ def _refusal(problem: ToonDecodeError, text: str, name: str) -> UnreadableDefini
         return refuse(name, "duplicate-key", sentence, "Delete one of the two.", at=place)
     if problem.msg.startswith(("Unexpected indentation", "Indentation jumps")):
         return _wrong_depth(text, name, place)
-    return refuse(name, "unreadable", f"This is not TOON: {problem.msg}.", _remedy(problem.msg), at=place)
+    # Older versions of the format allowed a hash before the count.
+    remedy = "Write the count without the hash, such as [3]." if "[#" in source else _remedy(problem.msg)
+    return refuse(name, "unreadable", f"This is not TOON: {problem.msg}.", remedy, at=place)
 
 
 def _wrong_count(count: re.Match[str], source: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:

@@ -19,13 +19,16 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 class Entry(NamedTuple):
-    """One key, item or cell: its path and place, and the text of its value when that stands there without quotes."""
+    """One key, item or cell: its path and place, and the text of its value when that stands there without quotes.
+
+    The key is `sure` when it stands in quotes or in the header of a table: then it cannot be anything but a key.
+    """
 
     path: Path
     line: int
     column: int
     bare: str = ""
-    quoted: bool = False
+    sure: bool = False
 
     @property
     def place(self) -> tuple[int, int]:
@@ -84,7 +87,7 @@ def _field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[Entry]:
     if rest.startswith("["):
         path = (*scope.path, name) if name or quoted else scope.path
         if path != scope.path:
-            yield Entry(path, line.number, line.column, quoted=quoted)
+            yield Entry(path, line.number, line.column, sure=quoted)
         yield from _header(line, rest, path, scopes)
         return
     path, value = (*scope.path, name), rest[1:].strip(" ")
@@ -121,7 +124,7 @@ def _keyed_row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[En
     name, rest, quoted = _split_key(line.content)
     if rest is not None:
         path = (*scope.path, name)
-        yield Entry(path, line.number, line.column, quoted=quoted)
+        yield Entry(path, line.number, line.column, sure=quoted)
         yield from _cells(line, rest[1:].strip(" "), path, scope)
 
 
@@ -150,20 +153,20 @@ def _cells(line: _Line, text: str, path: Path, scope: _Scope) -> Iterator[Entry]
     cells = iter(_split(text, scope.delimiter))
     for column in scope.fields:
         cell = next(cells, "") if column.leaf else ""
-        yield Entry((*path, *column.path), line.number, line.column, _bare(cell))
+        yield Entry((*path, *column.path), line.number, line.column, _bare(cell), sure=True)
 
 
 def _columns(text: str, delimiter: str) -> Iterator[_Column]:
     """The fields of `{a,b{c,d}}`, depth first."""
     group: list[str | int] = []
-    name = ""
+    name: str | None = None
     for part in _parts(text, delimiter):
-        if part == "{" and name:
+        if part == "{" and name is not None:
             yield _Column((*group, name), leaf=False)
             group.append(name)
-        elif part in ("}", delimiter) and name:
+        elif part in ("}", delimiter) and name is not None:
             yield _Column((*group, name), leaf=True)
-        name = "" if part in ("{", "}", delimiter) else _name(part)
+        name = None if part in ("{", "}", delimiter) else _name(part)
         if part == "}":
             if not group:
                 return

@@ -1,0 +1,39 @@
+"""Fair comparison on a machine that is busy with other things too.
+
+What is compared is measured in turns, round by round, and the ratio is taken inside each round: a slow moment slows both sides of
+it. The median over the rounds then forgets the moments that hit only one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from statistics import median
+
+Measurement = Callable[[], Awaitable[float]]
+
+
+async def interleaved(rounds: int, measurements: Mapping[str, Measurement]) -> dict[str, list[float]]:
+    """Every measurement once per round, the order turned round each time; the first round only warms up."""
+    found: dict[str, list[float]] = {name: [] for name in measurements}
+    for number in range(rounds + 1):
+        order = list(measurements) if number % 2 else list(reversed(measurements))
+        for name in order:
+            value = await measurements[name]()
+            if number:
+                found[name].append(value)
+    return found
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    return median(one / other for one, other in zip(over, under, strict=True))
+
+
+async def seconds_per_call(calls: int, call: Callable[[int], Awaitable[object]]) -> float:
+    """The median duration of one call, so that a single pause of the machine does not count."""
+    taken = []
+    for number in range(calls):
+        began = time.perf_counter()
+        await call(number)
+        taken.append(time.perf_counter() - began)
+    return median(taken)

@@ -1,0 +1,87 @@
+"""Conditions, effects and loops in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from fidelio.definitions.models import Condition, Effect, Loop
+from fidelio.definitions.wording import condition_in_words, effect_in_words, in_ascii, listed, loop_in_words
+from tests.support import proves
+
+_CONDITIONS: TypeAdapter[Condition] = TypeAdapter(Condition)
+
+
+def simple(variable: str, operator: str, value: Any = None) -> dict[str, Any]:
+    return {"type": "simple", "variable": variable, "operator": operator, "value": value}
+
+
+A, B, C = (simple(name, "==", True) for name in "abc")
+
+
+@proves("wording.conditions")
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (simple("needs_research", "==", True), "needs research"),
+        (simple("needs_research", "==", False), "needs no research"),
+        (simple("is_ready", "==", False), "is not ready"),
+        (simple("is_ready", "!=", True), "is not ready"),
+        (simple("has_been_read", "==", False), "has not been read"),
+        (simple("tested", "==", False), "not tested"),
+        (simple("is", "==", False), "not is"),
+        (simple("tested", "!=", False), "tested is not false"),
+        (simple("size", "==", "large"), "size is “large”"),
+        (simple("size", "!=", None), "size is not nothing"),
+        (simple("count", ">=", 3), "count is at least 3"),
+        (simple("ticket.id", "exists"), "ticket.id is known"),
+        (simple("ticket", "notExists", True), "ticket is not known"),
+        ({"type": "and", "conditions": [A, {"type": "or", "conditions": [B, C]}]}, "a and (b or c)"),
+        ({"type": "or", "conditions": [{"type": "and", "conditions": [A, B]}, C]}, "(a and b) or c"),
+        ({"type": "not", "condition": A}, "not (a)"),
+    ],
+)
+def test_a_condition_in_words(condition: dict[str, Any], words: str) -> None:
+    assert condition_in_words(_CONDITIONS.validate_python(condition)) == words
+
+
+@proves("wording.conditions")
+def test_an_effect_in_words() -> None:
+    effect = Effect.model_validate({"setVariable": {"ready": True}, "skipActivities": ["a", "b"], "transitionTo": "c"})
+
+    assert effect_in_words(effect) == "sets ready to true, skips a and b, goes to c"
+    assert effect_in_words(Effect.model_validate({})) == ""
+
+
+@proves("wording.conditions")
+@pytest.mark.parametrize(
+    ("loop", "words"),
+    [
+        ({"type": "forEach", "variable": "task", "over": "all_tasks"}, "for each task of all tasks, at most 100 times"),
+        ({"type": "while", "condition": A, "maxIterations": 1}, "while a, at most 1 time"),
+        ({"type": "doWhile", "breakCondition": B}, "once, then again while needed, until b, at most 100 times"),
+    ],
+)
+def test_a_loop_in_words(loop: dict[str, Any], words: str) -> None:
+    assert loop_in_words(Loop.model_validate({"id": "l", "name": "L", **loop})) == words
+
+
+@proves("wording.conditions")
+@pytest.mark.parametrize(("words", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
+def test_a_list_in_words(words: list[str], text: str) -> None:
+    assert listed(words) == text
+
+
+@proves("wording.ascii")
+def test_signs_become_their_likes() -> None:
+    assert in_ascii("→ “Café” — 3 · ⇒ …") == '-> "Cafe" - 3 - => ...'
+
+
+@proves("wording.ascii")
+@given(st.text())
+def test_any_text_becomes_ascii(text: str) -> None:
+    assert in_ascii(text).isascii()
