@@ -1,0 +1,88 @@
+"""A workflow as a Mermaid flowchart, for places that draw Mermaid: README files, wikis, chats.
+
+Ids in definitions are free text, and words such as `end` have a meaning in Mermaid; so nodes get plain numbered names, and
+every text is written as quoted text with entities for whatever Mermaid would read as syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, marks_in_words
+
+_SHAPES = {
+    Shape.START: '(["{}"])',
+    Shape.END: '(["{}"])',
+    Shape.ACTIVITY: '("{}")',
+    Shape.WORKFLOW: '[["{}"]]',
+    Shape.MISSING: '["{}"]',
+}
+_ARROWS = {
+    Link.NEXT: "==>",
+    Link.CONDITION: "-->",
+    Link.DECISION: "-->",
+    Link.ANSWER: "-.->",
+    Link.TRIGGER: "-.->",
+}
+_FLAWED = "classDef flawed stroke:#b42318,stroke-width:1.5px,stroke-dasharray:5 4"
+_LOCK = "\N{LOCK}"
+_HARMLESS = frozenset(" .,:'?!/+-()=%")
+# A text that begins like a list item is refused by Mermaid, which would read it as Markdown.
+_LIST_MARK = re.compile(r"(?:\d+[.)]|[-+])(?=\s)")
+
+
+def draw_mermaid(graph: Graph) -> str:
+    names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
+    lines = [*_front_matter(graph), "flowchart TD"]
+    lines += [f"    {names[node.id]}{_SHAPES[node.shape].format(_node_text(node))}" for node in graph.nodes]
+    lines += [f"    {_edge(edge, names)}" for edge in graph.edges]
+    lines += [f"    {line}" for line in _flaws(graph, names)]
+    return "\n".join(lines)
+
+
+def _front_matter(graph: Graph) -> Iterator[str]:
+    title = graph.title.replace("\\", "\\\\").replace('"', '\\"')
+    yield from ("---", f'title: "{" ".join(title.split())}"', "---")
+
+
+def _node_text(node: Node) -> str:
+    note = node.warning or " · ".join(marks_in_words(node.marks))
+    lock = f"{_LOCK} " if node.marks.locked and not node.warning else ""
+    return escaped(node.title) + (f"<br>{lock}{escaped(note)}" if note else "")
+
+
+def _edge(edge: Edge, names: dict[str, str]) -> str:
+    label = f'|"{escaped(edge.label)}"|' if edge.label else ""
+    return f"{names[edge.source]} {_ARROWS[edge.link]}{label} {names[edge.target]}"
+
+
+def _flaws(graph: Graph, names: dict[str, str]) -> Iterator[str]:
+    flawed = [names[node.id] for node in graph.nodes if node.warning]
+    if flawed:
+        yield _FLAWED
+        yield f"class {','.join(flawed)} flawed"
+
+
+def escaped(text: str) -> str:
+    """Letters, digits and harmless signs as they are; everything else as an entity in the form that Mermaid decodes."""
+    plain = " ".join(text.split())
+    return _escaped_mark(plain) + "".join(map(_character, plain[_mark_length(plain) :]))
+
+
+def _mark_length(text: str) -> int:
+    found = _LIST_MARK.match(text)
+    return found.end() if found else 0
+
+
+def _escaped_mark(text: str) -> str:
+    return "".join(c if c.isdigit() else _entity(c) for c in text[: _mark_length(text)])
+
+
+def _character(character: str) -> str:
+    harmless = character.isalnum() or character in _HARMLESS or ord(character) >= 0x80
+    return character if harmless else _entity(character)
+
+
+def _entity(character: str) -> str:
+    return f"#{ord(character)};"

@@ -1,0 +1,161 @@
+"""The places in the layers: nodes, the spots where long edges pass, and the labels.
+
+Layers of nodes and layers of labels alternate. Because every label has a place of its own, it is kept clear of nodes, of other
+labels and of passing edges by the same rule that keeps nodes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, marks_in_words
+from fidelio.definitions.drawing.layering import Layering
+from fidelio.definitions.drawing.measure import text_width, wrap
+
+TITLE_SIZE = 14.0
+NOTE_SIZE = 11.5
+LABEL_SIZE = 11.5
+LABEL_LINE = 15.0
+TITLE_LINE = 18.0
+_TITLE_LIMIT = 215.0
+_LABEL_LIMIT = 150.0
+_LOCK_ROOM = 18.0
+LOOP_REACH = 26.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place. `left` and `right` reach from its centre line to its borders, `lines` is what is written there.
+
+    `left` and `room` include an edge from the node to itself; `right` and `height` are those of the box alone.
+    """
+
+    layer: int
+    left: float
+    right: float
+    height: float
+    room: float
+    node: Node | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Two places in neighbouring layers that an edge joins; a heavier one is kept straighter."""
+
+    upper: int
+    lower: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """All places, their joints, and the chain of places that each forward edge runs through."""
+
+    slots: tuple[Slot, ...]
+    joints: tuple[Joint, ...]
+    chains: tuple[tuple[Edge, tuple[int, ...]], ...]
+    place: dict[str, int]
+
+    @property
+    def layers(self) -> list[list[int]]:
+        rows: list[list[int]] = [[] for _ in range(1 + max((slot.layer for slot in self.slots), default=-1))]
+        for index, slot in enumerate(self.slots):
+            rows[slot.layer].append(index)
+        return rows
+
+
+def net_of(graph: Graph, layering: Layering) -> Net:
+    loop_of = {edge.source: edge for edge in layering.loops}
+    slots = [_node_slot(node, 2 * layering.layer[node.id], loop_of.get(node.id)) for node in graph.nodes]
+    place = {node.id: index for index, node in enumerate(graph.nodes)}
+    joints: list[Joint] = []
+    chains: list[tuple[Edge, tuple[int, ...]]] = []
+    main = _main_way(graph, layering)
+    for edge in layering.forward:
+        chain = _chain(edge, place, slots)
+        chains.append((edge, chain))
+        joints.extend(_joints(chain, 3.0 if edge in main else 1.0))
+    return Net(tuple(slots), tuple(joints), tuple(chains), place)
+
+
+def _node_slot(node: Node, layer: int, loop: Edge | None) -> Slot:
+    lines = title_lines(node)
+    half = _content_width(node, lines) / 2 + 18
+    height = 22 + TITLE_LINE * len(lines) + (17 if note_of(node) else 0)
+    if node.shape in (Shape.START, Shape.END):
+        height -= 8
+    else:
+        half = max(half, 62)
+    beside, tall = _loop_room(loop)
+    return Slot(layer, half + beside, half, height, max(height, tall), node, lines)
+
+
+def title_lines(node: Node) -> tuple[str, ...]:
+    return wrap(node.title, _TITLE_LIMIT, TITLE_SIZE, lines=3, bold=True)
+
+
+def label_lines(edge: Edge) -> tuple[str, ...]:
+    return wrap(edge.label, _LABEL_LIMIT, LABEL_SIZE, lines=5)
+
+
+def note_of(node: Node) -> str:
+    """The small line below the title: what is wrong, else what is inside."""
+    return node.warning or " · ".join(marks_in_words(node.marks))
+
+
+def _content_width(node: Node, lines: Iterable[str]) -> float:
+    title = max(text_width(line, TITLE_SIZE, bold=True) for line in lines) if node.title.strip() else 0
+    note = text_width(note_of(node), NOTE_SIZE) + (_LOCK_ROOM if node.marks.locked and not node.warning else 0)
+    return max(title, note)
+
+
+def label_size(lines: tuple[str, ...]) -> tuple[float, float]:
+    """Width and height of a label with the small margin around its text; nothing for no text."""
+    if not lines:
+        return 0.0, 0.0
+    return max(text_width(line, LABEL_SIZE) for line in lines) + 14, LABEL_LINE * len(lines) + 6
+
+
+def _loop_room(loop: Edge | None) -> tuple[float, float]:
+    """The width and height that an edge from a node to itself takes beside it."""
+    if loop is None:
+        return 0.0, 0.0
+    width, height = label_size(label_lines(loop))
+    return LOOP_REACH + width, height
+
+
+def _chain(edge: Edge, place: dict[str, int], slots: list[Slot]) -> tuple[int, ...]:
+    first, last = place[edge.source], place[edge.target]
+    lines = label_lines(edge)
+    width, height = label_size(lines)
+    between: list[int] = []
+    for layer in range(slots[first].layer + 1, slots[last].layer):
+        # A label stands right below the node it leaves: that is where the reader asks which way to go.
+        labelled = layer == slots[first].layer + 1 and bool(lines)
+        between.append(len(slots))
+        half = width / 2 if labelled else 5.0
+        tall = height if labelled else 0.0
+        slots.append(Slot(layer, half, half, tall, tall, None, lines if labelled else ()))
+    return (first, *between, last)
+
+
+def _main_way(graph: Graph, layering: Layering) -> frozenset[Edge]:
+    """The way of a run in which nothing special happens. It is drawn as one straight line where that is possible."""
+    way: list[Edge] = []
+    here = next((node.id for node in graph.nodes if node.shape is Shape.START), None)
+    plain: dict[str, Edge] = {}
+    for edge in sorted(layering.forward, key=lambda edge: edge.link is not Link.NEXT):
+        plain.setdefault(edge.source, edge)
+    while here is not None and here in plain:
+        way.append(plain[here])
+        here = way[-1].target
+    return frozenset(way)
+
+
+def _joints(chain: tuple[int, ...], importance: float) -> Iterable[Joint]:
+    for position, (upper, lower) in enumerate(pairwise(chain)):
+        inner = 0 < position < len(chain) - 2
+        yield Joint(upper, lower, importance * (8.0 if inner else 2.0))

@@ -1,0 +1,124 @@
+"""Every way from one activity to another, whatever part of the file says so.
+
+Transitions are not the only way on: the answer to a checkpoint and the branch of a decision lead somewhere too, and a loop can
+go through activities. Drawing and lint must agree on all of them, so they are gathered in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fidelio.definitions.models import Activity, Branch, Condition, Or, Step, Transition, Trigger, Workflow
+from fidelio.definitions.models.base import Path
+from fidelio.definitions.truth import Known, verdict
+from fidelio.definitions.wording import condition_in_words
+
+# Names that definitions in use write for "the workflow is over". They mean that only where no activity is called so.
+TERMINAL_NAMES = frozenset({"__terminal__", "workflow-end", "end-workflow"})
+
+Reason = Literal["next", "condition", "decision", "answer", "loop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way on. `words` says when it is taken; `path` leads to the place in the activity that names the target."""
+
+    target: str
+    reason: Reason
+    words: str
+    path: Path
+
+
+def activity_ids(workflow: Workflow) -> frozenset[str]:
+    """All activities the workflow means to have, those that could not be read among them."""
+    return frozenset([*(activity.id for activity in workflow.activities), *workflow.broken])
+
+
+def is_end(target: str, activities: frozenset[str]) -> bool:
+    return target in TERMINAL_NAMES and target not in activities
+
+
+def ways_out(activity: Activity) -> tuple[Way, ...]:
+    """In the order of the file, the plain transitions first."""
+    return (*_transitions(activity), *_branches(activity), *_answers(activity), *_loops(activity))
+
+
+def _transitions(activity: Activity) -> Iterator[Way]:
+    for index, transition in enumerate(activity.transitions):
+        path: Path = ("transitions", index, "to")
+        if transition.is_default or transition.condition is None:
+            yield Way(transition.to, "next", "otherwise" if len(activity.transitions) > 1 else "", path)
+        else:
+            yield Way(transition.to, "condition", condition_in_words(transition.condition), path)
+
+
+def _branches(activity: Activity) -> Iterator[Way]:
+    for at, decision in enumerate(activity.decisions):
+        for index, branch in enumerate(decision.branches):
+            if branch.transition_to:
+                path: Path = ("decisions", at, "branches", index, "transitionTo")
+                yield Way(branch.transition_to, "decision", branch.label, path)
+
+
+def _answers(activity: Activity) -> Iterator[Way]:
+    for at, checkpoint in enumerate(activity.checkpoints):
+        for index, option in enumerate(checkpoint.options):
+            if option.effect and option.effect.transition_to:
+                path: Path = ("checkpoints", at, "options", index, "effect", "transitionTo")
+                yield Way(option.effect.transition_to, "answer", option.label, path)
+
+
+def _loops(activity: Activity) -> Iterator[Way]:
+    for at, loop in enumerate(activity.loops):
+        for index, target in enumerate(loop.activities):
+            yield Way(target, "loop", loop.name, ("loops", at, "activities", index))
+
+
+def steps_of(activity: Activity) -> Iterator[tuple[Step, Path]]:
+    """The steps of the activity and those of its loops, with their places."""
+    yield from ((step, ("steps", index)) for index, step in enumerate(activity.steps))
+    for at, loop in enumerate(activity.loops):
+        yield from ((step, ("loops", at, "steps", index)) for index, step in enumerate(loop.steps))
+
+
+def triggers_of(activity: Activity) -> Iterator[tuple[Trigger, Path]]:
+    """The workflows that the activity, its steps or the steps of its loops start."""
+    yield from ((trigger, ("triggers", index)) for index, trigger in enumerate(activity.triggers))
+    for step, path in steps_of(activity):
+        yield from ((trigger, (*path, "triggers", index)) for index, trigger in enumerate(step.triggers))
+
+
+def known_variables(workflow: Workflow) -> dict[str, Known]:
+    """What the declarations say. A variable with a default always has a value, unless an answer takes it away."""
+    cleared = frozenset(_cleared(workflow))
+    return {
+        variable.name: Known(variable.type, variable.default_value is not None and variable.name not in cleared)
+        for variable in workflow.variables
+    }
+
+
+def _cleared(workflow: Workflow) -> Iterator[str]:
+    for activity in workflow.activities:
+        for option in (option for checkpoint in activity.checkpoints for option in checkpoint.options):
+            values = option.effect.set_variable if option.effect else {}
+            yield from (name for name, value in values.items() if value is None)
+
+
+def may_end_here(activity: Activity, known: dict[str, Known]) -> bool:
+    """Whether a run can be over after the activity: no way on is declared, or none has to be open."""
+    branches = [branch for decision in activity.decisions for branch in decision.branches]
+    if any(transition.is_default or transition.condition is None for transition in activity.transitions):
+        return False
+    always = [branch for branch in branches if branch.is_default or branch.condition is None]
+    if always:
+        return any(branch.transition_to is None for branch in always)
+    ways: list[Transition | Branch] = [*activity.transitions, *branches]
+    return not _one_always_holds([way.condition for way in ways if way.condition is not None], known)
+
+
+def _one_always_holds(conditions: list[Condition], known: dict[str, Known]) -> bool:
+    if len(conditions) < 2:
+        return any(verdict(condition, known) == "always" for condition in conditions)
+    return verdict(Or(type="or", conditions=tuple(conditions)), known) == "always"

@@ -1,0 +1,58 @@
+"""What is wrong with the workflows of a library, found without running anything.
+
+`lint` gives everything there is to say, sorted by file and line: what reading the files found, and what the rules found in what
+could be read. The rules lie in modules by subject; importing this package registers them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fidelio.definitions.findings import Finding
+from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.places import MANIFESTS
+from fidelio.definitions.lint import checkpoints, conditions, identity, keys, targets, variables, ways
+from fidelio.definitions.lint.report import as_json, format_findings, summary
+from fidelio.definitions.lint.rules import RULES, Rule
+from fidelio.definitions.lint.subject import subjects
+
+RULE_MODULES = (identity, targets, ways, checkpoints, conditions, variables, keys)
+
+
+def lint(library: Library) -> tuple[Finding, ...]:
+    """Every finding once, in the order of the files and lines."""
+    found = set(library.findings())
+    for subject in subjects(library):
+        for rule in RULES.values():
+            found.update(rule.findings(subject))
+    return tuple(sorted(found))
+
+
+def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ()) -> tuple[Finding, ...]:
+    """The findings in a directory of workflows, or in that of a single one, which may use what the roots in `base` offer."""
+    place = Path(path)
+    root = place
+    if any((place / name).is_file() for name in MANIFESTS):
+        place = place.resolve()
+        root = place.parent
+    library = Library((*base, Root(root, "linted")))
+    inside = os.path.join(place, "")  # noqa: PTH118  findings name their files as text
+    return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file == os.fspath(place))
+
+
+def has_errors(findings: tuple[Finding, ...]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
+__all__ = [
+    "RULES",
+    "RULE_MODULES",
+    "Rule",
+    "as_json",
+    "format_findings",
+    "has_errors",
+    "lint",
+    "lint_directory",
+    "summary",
+]

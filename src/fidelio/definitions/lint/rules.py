@@ -1,0 +1,67 @@
+"""What a lint rule is, and the list of all of them.
+
+A rule is a small function that looks at one workflow and says what is wrong with it. Its docstring is its documentation, and it
+carries an example that it complains about and one that it does not. The reference page is written from these, and the tests
+run them, so neither can drift away from what the rule does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fidelio.definitions.findings import Finding, Severity
+from fidelio.definitions.lint.subject import Source, Subject
+from fidelio.definitions.models.base import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a rule found: a place, a sentence and what to do. The rule adds the rest."""
+
+    source: Source
+    path: Path
+    sentence: str
+    remedy: str
+
+
+Check = Callable[[Subject], Iterator[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. Examples are YAML; what every file needs anyway (versions, names) may be left out of them."""
+
+    id: str
+    severity: Severity
+    check: Check
+    bad: str
+    good: str
+    # A rule about references and variables says something new about an activity in each workflow that borrows it.
+    by_workflow: bool = False
+
+    @property
+    def documentation(self) -> str:
+        return " ".join((self.check.__doc__ or "").split())
+
+    def findings(self, subject: Subject) -> Iterator[Finding]:
+        for problem in self.check(subject):
+            if problem.source.borrowed and not self.by_workflow:
+                continue
+            place = problem.source.at(problem.path)
+            where = f" (in workflow {subject.workflow.id})" if problem.source.borrowed else ""
+            sentence = problem.sentence.removesuffix(".") + where + "." if where else problem.sentence
+            yield Finding(problem.source.file, *place, self.id, self.severity, sentence, problem.remedy)
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, severity: Severity, *, bad: str, good: str, by_workflow: bool = False) -> Callable[[Check], Check]:
+    """Registers a check under its id."""
+
+    def register(check: Check) -> Check:
+        RULES[name] = Rule(name, severity, check, bad, good, by_workflow)
+        return check
+
+    return register

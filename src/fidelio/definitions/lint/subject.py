@@ -1,0 +1,249 @@
+"""One workflow as the rules see it: its models, the files they came from, and answers to "is there such a thing?".
+
+Rules stay short because everything that needs the library is asked here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path as FilePath
+
+from fidelio.definitions.flow import activity_ids, known_variables
+from fidelio.definitions.library import Library, PartName
+from fidelio.definitions.library.names import part_name
+from fidelio.definitions.library.places import MANIFESTS, META, Folder
+from fidelio.definitions.models import Activity, Skill, Workflow
+from fidelio.definitions.models.base import Path
+from fidelio.definitions.reading import Document, Position, read_bytes
+from fidelio.definitions.truth import Known
+from fidelio.errors import BadId, PartNotFound, UnreadableDefinition, WorkflowNotFound
+
+_FOLDERS: tuple[Folder, ...] = ("activities", "skills", "resources", "templates")
+_WHOLE_FILE = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, or the part of it at `inside`. Without a document only the file as a whole can be pointed at."""
+
+    file: str
+    document: Document | None = None
+    inside: Path = ()
+    borrowed: bool = False
+
+    def at(self, path: Path) -> Position:
+        if self.document is None:
+            return _WHOLE_FILE
+        full = (*self.inside, *path)
+        for candidate in (full, *_older_spellings(full)):
+            if candidate in self.document.positions:
+                return self.document.positions[candidate]
+        return self.document.at(full)
+
+
+def _older_spellings(path: Path) -> Iterator[Path]:
+    """Older files write a target beside the effect, and a single trigger without the list around it."""
+    for index, step in enumerate(path):
+        if step == "effect" or (step == 0 and index and path[index - 1] == "triggers"):
+            yield (*path[:index], *path[index + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityPart:
+    """An activity and where it stands."""
+
+    activity: Activity
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class SkillPart:
+    """A skill of the workflow and where it stands."""
+
+    skill: Skill
+    source: Source
+
+    @property
+    def id(self) -> str:
+        return self.skill.id
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return self.skill.resources
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Something whose id stands in the file and again in the name of the file or directory."""
+
+    kind: str
+    id: str
+    expected: str
+    where: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The workflow under inspection."""
+
+    library: Library
+    key: str
+    workflow: Workflow
+    manifest: Source
+    activities: tuple[ActivityPart, ...]
+    skills: tuple[SkillPart, ...]
+    workflow_ids: frozenset[str]
+    _answers: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+
+    @cached_property
+    def activity_ids(self) -> frozenset[str]:
+        return activity_ids(self.workflow)
+
+    @cached_property
+    def readable_ids(self) -> frozenset[str]:
+        return frozenset(activity.id for activity in self.workflow.activities)
+
+    @cached_property
+    def known(self) -> dict[str, Known]:
+        return known_variables(self.workflow)
+
+    @property
+    def written_out(self) -> Iterator[tuple[str, Path]]:
+        """The ids of the activities that stand in the manifest itself, repeated where they are repeated."""
+        assert self.manifest.document is not None
+        for index, entry in enumerate(self.manifest.document.data.get("activities") or ()):
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                yield entry["id"], ("activities", index, "id")
+
+    def has_skill(self, reference: str, part: ActivityPart | None) -> bool:
+        owner = part.activity.owner if part else None
+        return self._there("skill", reference, owner or "")
+
+    def has_resource(self, reference: str) -> bool:
+        return self._there("resource", reference.removeprefix("resources/"), self.key)
+
+    def _there(self, kind: str, reference: str, owner: str) -> bool:
+        question = kind, reference, owner
+        if question not in self._answers:
+            self._answers[question] = self._ask(kind, reference, owner)
+        return self._answers[question]
+
+    def _ask(self, kind: str, reference: str, owner: str) -> bool:
+        try:
+            if kind == "skill":
+                self.library.skill(reference, workflow=self.key, owner=owner or None)
+            else:
+                self.library.resource(reference, workflow=self.key, last_skill_owner=owner)
+        except (PartNotFound, WorkflowNotFound, BadId):
+            return False
+        except UnreadableDefinition:
+            # It is there; that it cannot be read is said about the file itself.
+            return True
+        return True
+
+    def skill_names(self) -> list[str]:
+        places = (self.key, META) if META in self.workflow_ids else (self.key,)
+        return [part.id for place in places for part in _parts(self.library, "skills", place)]
+
+    @property
+    def directory(self) -> str:
+        return os.path.dirname(self.manifest.file)  # noqa: PTH120  the library names its files as text
+
+    @property
+    def numbered(self) -> Iterator[list[tuple[PartName, Source]]]:
+        """The files with a number, directory by directory."""
+        for folder in _FOLDERS:
+            names = [name for name in _parts(self.library, folder, self.key) if name.index]
+            yield [(name, Source(os.path.join(self.directory, folder, name.file))) for name in names]  # noqa: PTH118  as above
+
+    @property
+    def named(self) -> Iterator[Named]:
+        if os.path.basename(self.manifest.file) in MANIFESTS:  # noqa: PTH119  as above
+            yield Named("workflow", self.workflow.id, self.key, "directory", self.manifest)
+        else:
+            yield Named("workflow", self.workflow.id, self.key, "file", self.manifest)
+        parts = [("activity", part.activity.id, part.source) for part in self.activities]
+        parts += [("skill", part.id, part.source) for part in self.skills]
+        for kind, name, source in parts:
+            file = part_name(os.path.basename(source.file))  # noqa: PTH119  as above
+            if file is not None and not source.inside:
+                yield Named(kind, name, file.id, "file", source)
+
+
+def subjects(library: Library) -> Iterator[Subject]:
+    """Every workflow that can be read at all."""
+    entries = library.list()
+    ids = frozenset(entry.id for entry in entries)
+    for entry in entries:
+        try:
+            yield _subject(library, entry.id, ids)
+        except UnreadableDefinition:
+            continue
+
+
+def _subject(library: Library, key: str, ids: frozenset[str]) -> Subject:
+    workflow = library.workflow(key)
+    text = library.source("workflow", workflow=key)
+    manifest = Source(text.file, text.document)
+    activities = tuple(_activity(library, key, activity, manifest) for activity in workflow.activities)
+    return Subject(library, key, workflow, manifest, activities, tuple(_skills(library, key)), ids)
+
+
+def _activity(library: Library, key: str, activity: Activity, manifest: Source) -> ActivityPart:
+    try:
+        text = library.source("activity", activity.id, workflow=key)
+    except (BadId, PartNotFound):
+        # Nobody can ask for an activity with such an id, lint cannot either; `bad-id` says so.
+        return ActivityPart(activity, _searched(library, key, activity, manifest))
+    if text.file == manifest.file:
+        return ActivityPart(activity, Source(text.file, manifest.document, _inside(manifest, activity.id)))
+    return ActivityPart(activity, Source(text.file, text.document, borrowed=text.owner != key))
+
+
+def _searched(library: Library, key: str, activity: Activity, manifest: Source) -> Source:
+    if len(inside := _inside(manifest, activity.id)) > 1:
+        return Source(manifest.file, manifest.document, inside)
+    folder = os.path.join(os.path.dirname(manifest.file), "activities")  # noqa: PTH118, PTH120  as above
+    for name in _parts(library, "activities", key):
+        path = os.path.join(folder, name.file)  # noqa: PTH118  as above
+        document = _read(path)
+        if document is not None and isinstance(document.data, dict) and document.data.get("id") == activity.id:
+            return Source(path, document)
+    return Source(manifest.file)
+
+
+def _read(path: str) -> Document | None:
+    try:
+        return read_bytes(FilePath(path).read_bytes(), path)
+    except (UnreadableDefinition, OSError):
+        return None
+
+
+def _inside(manifest: Source, activity: str) -> Path:
+    """Where in the manifest an activity is written out."""
+    assert manifest.document is not None
+    for index, entry in enumerate(manifest.document.data.get("activities") or ()):
+        if isinstance(entry, dict) and entry.get("id") == activity:
+            return ("activities", index)
+    return ("activities",)
+
+
+def _parts(library: Library, folder: Folder, key: str) -> tuple[PartName, ...]:
+    """The names of the files in a directory; none when it cannot be listed, which is said about the directory itself."""
+    try:
+        return library.parts(folder, key)
+    except UnreadableDefinition:
+        return ()
+
+
+def _skills(library: Library, key: str) -> Iterator[SkillPart]:
+    for name in _parts(library, "skills", key):
+        try:
+            loaded = library.skill(name.file, workflow=key)
+        except UnreadableDefinition:
+            continue
+        yield SkillPart(loaded.definition, Source(loaded.source.file, loaded.source.document))

@@ -1,0 +1,331 @@
+"""Rules about the flow: every activity can be reached, every run can end, and no way on is hidden by another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fidelio.definitions.flow import is_end, may_end_here, ways_out
+from fidelio.definitions.lint.rules import Problem, rule
+from fidelio.definitions.lint.subject import ActivityPart, Subject
+from fidelio.definitions.models import And, Branch, Condition, Not, Transition
+from fidelio.definitions.truth import Known, verdict
+from fidelio.definitions.wording import listed
+
+
+@rule(
+    "unreachable-activity",
+    "warning",
+    bad="""
+initialActivity: plan
+activities:
+  - id: plan
+  - id: review
+""",
+    good="""
+initialActivity: plan
+activities:
+  - id: plan
+    transitions:
+      - to: review
+  - id: review
+""",
+)
+def unreachable_activity(subject: Subject) -> Iterator[Problem]:
+    """No way leads from the first activity to this one. Does not apply to a workflow without `initialActivity`, in which every
+    activity is an entry of its own.
+    """
+    if subject.workflow.initial_activity not in subject.activity_ids or subject.workflow.broken:
+        return
+    reached = _reached(subject)
+    for part in subject.activities:
+        if part.activity.id not in reached:
+            sentence = f"No way leads from {subject.workflow.initial_activity} to {part.activity.id}."
+            yield Problem(part.source, ("id",), sentence, "Add a transition to it, or delete it.")
+
+
+def _reached(subject: Subject) -> set[str]:
+    ways = {part.activity.id: [way.target for way in ways_out(part.activity)] for part in subject.activities}
+    waiting = [subject.workflow.initial_activity or ""]
+    reached = set(waiting)
+    while waiting:
+        new = [target for target in ways.get(waiting.pop(), ()) if target not in reached]
+        reached.update(new)
+        waiting.extend(new)
+    return reached
+
+
+@rule(
+    "no-way-out",
+    "error",
+    bad="""
+initialActivity: plan
+activities:
+  - id: plan
+    transitions:
+      - to: review
+  - id: review
+    transitions:
+      - to: plan
+""",
+    good="""
+variables:
+  - name: approved
+    type: boolean
+initialActivity: plan
+activities:
+  - id: plan
+    transitions:
+      - to: review
+  - id: review
+    transitions:
+      - to: __terminal__
+        condition: {type: simple, variable: approved, operator: "==", value: true}
+      - to: plan
+        isDefault: true
+""",
+)
+def no_way_out(subject: Subject) -> Iterator[Problem]:
+    """A run that enters this activity can never end: whatever is answered and decided, it goes round in a circle. An activity
+    without transitions is an end, and so is one whose transitions all depend on conditions.
+    """
+    if subject.workflow.independent:
+        return
+    ways = {part.activity.id: _leads_to(part, subject) for part in subject.activities}
+    trapped = _cannot_end(ways)
+    reported: set[str] = set()
+    for part in subject.activities:
+        circle = _circle(part.activity.id, ways)
+        if part.activity.id in trapped and part.activity.id in circle and not circle & reported:
+            reported |= circle
+            yield _endless(part, [a.activity.id for a in subject.activities if a.activity.id in circle])
+
+
+def _endless(part: ActivityPart, circle: Sequence[str]) -> Problem:
+    round_about = (
+        f"{part.activity.id} leads only back to itself" if len(circle) == 1 else f"{listed(circle)} lead only to each other"
+    )
+    path = ("transitions",) if part.activity.transitions else ("id",)
+    return Problem(part.source, path, f"{round_about}, so a run never ends.", "Add a way to another activity or to the end.")
+
+
+_END = ""
+
+
+def _leads_to(part: ActivityPart, subject: Subject) -> set[str]:
+    targets = {way.target for way in ways_out(part.activity) if way.reason != "loop"}
+    known = subject.known
+    # A target that is missing is another rule's business; here it counts as a way out.
+    ends = any(is_end(target, subject.activity_ids) or target not in subject.readable_ids for target in targets)
+    return targets | ({_END} if ends or may_end_here(part.activity, known) else set())
+
+
+def _cannot_end(ways: dict[str, set[str]]) -> set[str]:
+    ending = {_END}
+    while new := {name for name, targets in ways.items() if name not in ending and targets & ending}:
+        ending |= new
+    return set(ways) - ending
+
+
+def _circle(start: str, ways: dict[str, set[str]]) -> set[str]:
+    """All activities from which one comes back to `start`, among those that can be reached from it."""
+    ahead = _ahead(start, ways)
+    return {name for name in ahead if start in _ahead(name, ways)}
+
+
+def _ahead(start: str, ways: dict[str, set[str]]) -> set[str]:
+    waiting, ahead = [start], set[str]()
+    while waiting:
+        new = ways.get(waiting.pop(), set()) - ahead
+        ahead |= new
+        waiting.extend(new)
+    return ahead
+
+
+@rule(
+    "two-defaults",
+    "error",
+    bad="""
+activities:
+  - id: plan
+    transitions:
+      - to: build
+        isDefault: true
+      - to: test
+        isDefault: true
+  - id: build
+  - id: test
+""",
+    good="""
+variables:
+  - name: built
+    type: boolean
+activities:
+  - id: plan
+    transitions:
+      - to: test
+        condition: {type: simple, variable: built, operator: "==", value: true}
+      - to: build
+        isDefault: true
+  - id: build
+  - id: test
+""",
+)
+def two_defaults(subject: Subject) -> Iterator[Problem]:
+    """Two transitions of an activity, or two branches of a decision, are the default. Only one of them can be what happens when
+    nothing else applies.
+    """
+    remedy = "Keep one default and give the other a condition."
+    for part in subject.activities:
+        for index in _further_defaults(part.activity.transitions):
+            sentence = f"{part.activity.id} has a second default transition."
+            yield Problem(part.source, ("transitions", index, "isDefault"), sentence, remedy)
+        for at, decision in enumerate(part.activity.decisions):
+            for index in _further_defaults(decision.branches):
+                sentence = f"Decision {decision.id} has a second default branch."
+                yield Problem(part.source, ("decisions", at, "branches", index, "isDefault"), sentence, remedy)
+
+
+def _further_defaults(ways: Sequence[Transition | Branch]) -> list[int]:
+    return [index for index, way in enumerate(ways) if way.is_default][1:]
+
+
+@rule(
+    "hidden-transition",
+    "warning",
+    bad="""
+activities:
+  - id: plan
+    transitions:
+      - to: build
+      - to: test
+        isDefault: true
+  - id: build
+  - id: test
+""",
+    good="""
+variables:
+  - name: ready
+    type: boolean
+activities:
+  - id: plan
+    transitions:
+      - to: build
+        condition: {type: simple, variable: ready, operator: "==", value: true}
+      - to: test
+        isDefault: true
+  - id: build
+  - id: test
+""",
+)
+def hidden_transition(subject: Subject) -> Iterator[Problem]:
+    """A transition can never be taken, because whenever it would apply, an earlier one applies as well: one without a
+    condition, or with the same condition.
+    """
+    for part in subject.activities:
+        earlier: list[Condition] = []
+        for index, transition in enumerate(part.activity.transitions):
+            if _is_hidden(part.activity.transitions[:index], transition, earlier, subject.known):
+                sentence = f"The transition to {transition.to} is never taken: an earlier one always comes first."
+                yield Problem(part.source, ("transitions", index, "to"), sentence, "Delete it, or correct the conditions.")
+            if transition.condition is not None:
+                earlier.append(transition.condition)
+
+
+def _is_hidden(
+    before: Sequence[Transition], transition: Transition, conditions: list[Condition], known: dict[str, Known]
+) -> bool:
+    if any(other.condition is None and not other.is_default for other in before):
+        return True
+    if transition.condition is None or transition.is_default or not conditions:
+        return False
+    if verdict(transition.condition, known) == "never":
+        return False
+    none_earlier = tuple(Not(type="not", condition=condition) for condition in conditions)
+    return verdict(And(type="and", conditions=(transition.condition, *none_earlier)), known) == "never"
+
+
+@rule(
+    "default-not-last",
+    "warning",
+    bad="""
+variables:
+  - name: ready
+    type: boolean
+activities:
+  - id: plan
+    transitions:
+      - to: test
+        isDefault: true
+      - to: build
+        condition: {type: simple, variable: ready, operator: "==", value: true}
+  - id: build
+  - id: test
+""",
+    good="""
+variables:
+  - name: ready
+    type: boolean
+activities:
+  - id: plan
+    transitions:
+      - to: build
+        condition: {type: simple, variable: ready, operator: "==", value: true}
+      - to: test
+        isDefault: true
+  - id: build
+  - id: test
+""",
+)
+def default_not_last(subject: Subject) -> Iterator[Problem]:
+    """The default transition stands before others. It is still tried last, but whoever reads the file from top to bottom will
+    think that it comes first.
+    """
+    for part in subject.activities:
+        transitions = part.activity.transitions
+        defaults = [index for index, transition in enumerate(transitions) if transition.is_default]
+        if len(defaults) == 1 and defaults[0] < len(transitions) - 1:
+            sentence = f"The default transition of {part.activity.id} stands before others."
+            yield Problem(part.source, ("transitions", defaults[0]), sentence, "Move it to the end of the list.")
+
+
+@rule(
+    "no-default",
+    "warning",
+    bad="""
+variables:
+  - name: ready
+    type: boolean
+initialActivity: plan
+activities:
+  - id: plan
+    transitions:
+      - to: build
+        condition: {type: simple, variable: ready, operator: "==", value: true}
+  - id: build
+""",
+    good="""
+variables:
+  - name: ready
+    type: boolean
+initialActivity: plan
+activities:
+  - id: plan
+    transitions:
+      - to: build
+        condition: {type: simple, variable: ready, operator: "==", value: true}
+      - to: plan
+        isDefault: true
+  - id: build
+""",
+)
+def no_default(subject: Subject) -> Iterator[Problem]:
+    """Every transition has a condition and none is the default. When no condition holds, the workflow is over, which is rarely
+    what is meant. Where it is meant, a default transition to `__terminal__` says so.
+    """
+    if subject.workflow.independent:
+        return
+    for part in subject.activities:
+        if part.activity.transitions and may_end_here(part.activity, subject.known):
+            sentence = f"When none of its conditions holds, the workflow ends after {part.activity.id}."
+            remedy = "Mark one transition `isDefault: true`, or add a default one to `__terminal__`."
+            yield Problem(part.source, ("transitions",), sentence, remedy)
