@@ -1,7 +1,7 @@
 """Fair comparison on a machine that is busy with other things too.
 
-What is compared is measured in turns, round by round, and the ratio is taken inside each round: a slow moment slows both sides of
-it. The median over the rounds then forgets the moments that hit only one.
+What is compared is measured in turns, round by round, and the ratio is taken inside each round: a slow moment slows both sides
+of it. The median over the rounds then forgets the moments that hit only one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ async def interleaved(rounds: int, measurements: Mapping[str, Measurement]) -> d
     """Every measurement once per round, the order turned round each time; the first round only warms up."""
     found: dict[str, list[float]] = {name: [] for name in measurements}
     for number in range(rounds + 1):
-        order = list(measurements) if number % 2 else list(reversed(measurements))
+        order = list(measurements) if number % 2 else list(measurements)[::-1]
         for name in order:
             value = await measurements[name]()
             if number:

@@ -8,8 +8,8 @@ is not plain JSON is refused before it gets there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -53,9 +53,9 @@ def _check(value: object, what: str, depth: int) -> None:
     if kind is str or kind is bool or value is None:
         return
     if kind is dict:
-        _check_object(value, what, depth)  # type: ignore[arg-type]  # `kind is dict` does not narrow
+        _check_object(cast("dict[object, object]", value), what, depth)
     elif kind is list or kind is tuple:
-        _check_items(value, what, depth)  # type: ignore[arg-type]  # the same
+        _check_items(cast("Sequence[object]", value), what, depth)
     else:
         _check_number(value, what)
 
@@ -67,11 +67,12 @@ def _check_object(value: dict[object, object], what: str, depth: int) -> None:
     _check_items(value.values(), what, depth)
 
 
-def _check_items(values: Any, what: str, depth: int) -> None:
+def _check_items(values: Iterable[object], what: str, depth: int) -> None:
     if depth >= MAX_DEPTH:
         raise BadRecord(f"The {what} is nested deeper than {MAX_DEPTH} levels.")
     for value in values:
-        _check(value, what, depth + 1)
+        if type(value) is not str:
+            _check(value, what, depth + 1)
 
 
 def _check_number(value: object, what: str) -> None:

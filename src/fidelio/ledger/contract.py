@@ -45,7 +45,7 @@ class Ledger(ABC):
 
     @abstractmethod
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Committed:
-        """Erases bodies, salts, search rows and blobs nobody else refers to; appends `event.redacted`. The chain still holds."""
+        """Erases bodies, salts, search rows and blobs nobody else refers to; appends `event.redacted`. The chain holds."""
 
     # Reading
 

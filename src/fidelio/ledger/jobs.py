@@ -209,7 +209,7 @@ class Jobs:
                 _log.warning("The lease of job %s was not prolonged, trying again: %s", lease.job, error)
 
     def _after_failure(self, lease: Lease, error: Exception) -> Settlement:
-        words = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+        words = _in_words(error)
         if lease.attempt >= self._max_attempts:
             return Dead(error=words)
         return Retry(due=self._clock() + backoff(lease.attempt, random=_random.random), error=words)
@@ -222,6 +222,12 @@ class Jobs:
         except LedgerError as error:
             # Nothing more can be done from here, and nothing is lost: the lease runs out, and the job is claimed again.
             _log.warning("The end of job %s was not recorded: %s", assignment.lease.job, error)
+
+
+def _in_words(error: Exception) -> str:
+    """Whatever a handler says, in signs that every database can keep."""
+    words = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+    return words.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:

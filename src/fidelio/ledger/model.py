@@ -45,7 +45,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """Something that now waits for a person. `key` is what it is about; asking twice in a session is refused (`RequestExists`)."""
+    """Something that now waits for a person. `key` is what it is about: to ask twice in a session is refused."""
 
     id: str
     kind: str

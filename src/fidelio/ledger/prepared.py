@@ -7,8 +7,10 @@ nothing that could have been done outside it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from fidelio.ids import new_id
 from fidelio.ledger.checks import check_change
@@ -17,6 +19,7 @@ from fidelio.ledger.model import Change, CloseRequest, NewJob, OpenRequest, PutD
 from fidelio.ledger.sealing import Draft, draft
 
 JOB_PREFIX = "j_"
+_NOTHING = (None,) * 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +48,45 @@ class PreparedDocument:
     digest: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Everything a database needs to carry out `change`. `blobs` includes the texts of the documents, by digest."""
+class Prepared(NamedTuple):
+    """Everything a database needs to carry out `change`. `blobs` includes the texts of the documents, by digest.
+
+    `appends_only` marks the most frequent change of all: events without blobs, and nothing else.
+    """
 
     change: Change
     now: int
     drafts: tuple[Draft, ...]
     record: str | None
-    requests: tuple[PreparedRequest, ...]
-    documents: tuple[PreparedDocument, ...]
-    jobs: tuple[PreparedJob, ...]
-    blobs: dict[str, bytes]
+    requests: tuple[PreparedRequest, ...] = ()
+    documents: tuple[PreparedDocument, ...] = ()
+    jobs: tuple[PreparedJob, ...] = ()
+    blobs: Mapping[str, bytes] = MappingProxyType({})
+    appends_only: bool = False
 
 
 def prepare(change: Change, *, now: int) -> Prepared:
     """Raises `BadRecord` when the change holds something that cannot be kept."""
     check_change(change)
+    drafts = tuple([draft(event, now=now) for event in change.events])
+    record = None if change.record is None else encode(change.record, "record")
+    if not (change.requests or change.documents or change.jobs or change.blobs):
+        return Prepared(change, now, drafts, record, appends_only=_appends_only(change))
     return Prepared(
-        change=change,
-        now=now,
-        drafts=tuple([draft(event, now=now) for event in change.events]),
-        record=None if change.record is None else encode(change.record, "record"),
+        change,
+        now,
+        drafts,
+        record,
         requests=tuple([_request(request) for request in change.requests]),
         documents=tuple([_document(document) for document in change.documents]),
         jobs=tuple([_job(job) for job in change.jobs]),
         blobs=_blobs(change),
     )
+
+
+def _appends_only(change: Change) -> bool:
+    others = (change.create, change.lease, change.settle, change.status, change.reason, change.record)
+    return bool(change.events) and others == _NOTHING and not any(event.blobs for event in change.events)
 
 
 def digest_of(content: bytes) -> str:
@@ -96,7 +111,5 @@ def _job(job: NewJob) -> PreparedJob:
 
 
 def _blobs(change: Change) -> dict[str, bytes]:
-    if not change.blobs and not change.documents:
-        return {}
     texts: Iterable[bytes] = (document.text.encode() for document in change.documents if document.text is not None)
     return {digest_of(content): content for content in (*change.blobs, *texts)}

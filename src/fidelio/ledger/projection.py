@@ -49,4 +49,4 @@ def advanced(session: Session, change: Change, events: Sequence[Event], *, now: 
 
 def touches(change: Change) -> bool:
     """Whether the session's own row changes; a change that only queues a job or stores a blob leaves it alone."""
-    return bool(change.events) or not (change.status is change.reason is change.record is None)
+    return bool(change.events) or change.status is not None or change.reason is not None or change.record is not None

@@ -7,7 +7,7 @@ the database. The seal needs the event before it, so only the transaction that a
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fidelio.ledger.chain import SALT_BYTES, body_digest, event_hash
 from fidelio.ledger.codec import encode
@@ -17,8 +17,7 @@ EVENT_PREFIX = "e_"
 ID_BYTES = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An event that does not yet know its place."""
 
     id: str

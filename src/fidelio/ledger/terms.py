@@ -24,13 +24,8 @@ MOST_FIELDS = 8
 
 # Scripts written without spaces: every character is a word, and a search for several of them becomes a phrase.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_ONE_WORD = rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]{{1,{LONGEST_WORD}}}"
-_WORD = re.compile(_ONE_WORD)
-# No search text can hold this character as a word, so a phrase never reaches from one field into the next.
-BETWEEN_FIELDS = "\x01"
-_WORD_OR_BORDER = re.compile(rf"{_ONE_WORD}|{BETWEEN_FIELDS}")
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]{{1,{LONGEST_WORD}}}")
 _GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
-_GAPS_BUT_BORDERS = {code: gap for code, gap in _GAPS.items() if chr(code) != BETWEEN_FIELDS}
 _QUERY = re.compile(r'"([^"]*)"(\*?)|([^\s"]+)')
 
 
@@ -46,17 +41,17 @@ class Term:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in order, folded so that case and accents do not matter."""
-    return _split(text, _GAPS, _WORD)
+    """The words of a text in order, folded so that case and accents do not matter.
 
-
-def indexed(texts: Iterable[str]) -> str:
-    """The words of several fields as the index keeps them: one line, with a border between the fields.
-
-    What is in an index was made by this function and is taken out of it again by this function: a release that changes its
-    result must bring a migration that builds the index anew.
+    What is in an index was put there by this function and is found and taken out by this function: a release that changes its
+    results must bring a migration that builds the index anew.
     """
-    return " ".join(_split(f" {BETWEEN_FIELDS} ".join(texts), _GAPS_BUT_BORDERS, _WORD_OR_BORDER))
+    if text.isascii():
+        # Nearly all text is plain, and this is five times as fast as the pattern.
+        found = text.lower().translate(_GAPS).split()
+        if not found or len(max(found, key=len)) <= LONGEST_WORD:
+            return found
+    return _WORD.findall(_folded(text))
 
 
 def parse(text: str) -> tuple[Term, ...]:
@@ -72,7 +67,7 @@ def parse(text: str) -> tuple[Term, ...]:
 
 
 def leaves(body: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text and number in a body with its dotted path: the fields of a hit."""
+    """Every text and whole number in a body with its dotted path: the fields of a hit."""
     if isinstance(body, str):
         yield path, body
     elif isinstance(body, dict):
@@ -81,7 +76,7 @@ def leaves(body: Any, path: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(body, list):
         for index, value in enumerate(body):
             yield from leaves(value, f"{path}.{index}" if path else str(index))
-    elif isinstance(body, int | float) and not isinstance(body, bool):
+    elif isinstance(body, int) and not isinstance(body, bool):
         yield path, str(body)
 
 
@@ -117,7 +112,7 @@ def _gather(body: object, found: list[str]) -> None:
     elif isinstance(body, list):
         for value in body:
             _gather(value, found)
-    elif isinstance(body, int | float) and not isinstance(body, bool):
+    elif isinstance(body, int) and not isinstance(body, bool):
         found.append(str(body))
 
 
@@ -126,15 +121,6 @@ def _term(match: re.Match[str]) -> Term:
     if word is None:
         return Term(tuple(words(phrase)), prefix=phrase_star == "*")
     return Term(tuple(words(word)), prefix=word.endswith("*"))
-
-
-def _split(text: str, gaps: dict[int, str], pattern: re.Pattern[str]) -> list[str]:
-    if text.isascii():
-        # Nearly all text is plain, and this is five times as fast as the pattern.
-        found = text.lower().translate(gaps).split()
-        if not found or len(max(found, key=len)) <= LONGEST_WORD:
-            return found
-    return pattern.findall(_folded(text))
 
 
 def _folded(text: str) -> str:

@@ -18,7 +18,7 @@ from fidelio.ledger.postgres import blobs, documents, index, lanes, requests
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.index import Words
 from fidelio.ledger.postgres.rows import EVENT, SESSION, event_values, marks, to_session
-from fidelio.ledger.prepared import Prepared, PreparedDocument
+from fidelio.ledger.prepared import Prepared
 from fidelio.ledger.projection import advanced, born, touches
 from fidelio.ledger.sealing import Draft, seal
 
@@ -54,6 +54,7 @@ class Transaction:
         contents = {digest: content for each in work for digest, content in each.blobs.items()}
         referred = {digest for each in work for draft in each.drafts for digest in draft.blobs}
         missing = await blobs.keep(link, contents, referred) if contents or referred else frozenset()
+        await documents.hold(link, {(each.document.space, each.document.path) for ready in work for each in ready.documents})
         return cls(link, sessions, missing)
 
     async def apply(self, prepared: Prepared, words: Words) -> Committed:
@@ -77,7 +78,7 @@ class Transaction:
         change = prepared.change
         for request in prepared.requests:
             await requests.apply(self.link, session.id, request, prepared.now)
-        for document, text in sorted(zip(prepared.documents, words.documents, strict=True), key=_by_path):
+        for document, text in zip(prepared.documents, words.documents, strict=True):
             await documents.put(self.link, session.id, document, prepared.now)
             await index.put_document(self.link, session, document.document, text)
         for job in prepared.jobs:
@@ -187,7 +188,3 @@ def session_not_found(session: str) -> SessionNotFound:
 
 def _taken(session: str) -> SessionExists:
     return SessionExists(f"There is a session {session} already.", remedy="Choose another id.")
-
-
-def _by_path(pair: tuple[PreparedDocument, str]) -> tuple[str, str]:
-    return pair[0].document.space, pair[0].document.path

@@ -6,8 +6,9 @@ is ever repeated behind the caller's back, because only the caller can find out 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
 import asyncpg
@@ -43,47 +44,77 @@ class Database:
         self.where = shown(url)
         self._url, self._pool = url, pool
         self._closed = False
+        self._users = 0
+        self._left = asyncio.Event()
 
     @asynccontextmanager
     async def link(self) -> AsyncIterator[Link]:
         """A connection for a moment; every statement on it is a transaction of its own."""
-        if self._closed:
-            raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
-        with named(self.where):
+        with self._using(), named(self.where):
             async with self._pool.acquire(timeout=ANSWER_SECONDS) as link:
-                yield link
+                try:
+                    yield link
+                except DRIVER_ERRORS as error:
+                    if is_goodbye(error):
+                        await self._give_up(link)
+                    raise
 
     async def write(self, work: Callable[[Link], Awaitable[T]]) -> T:
         """Carries out `work` in one transaction; returns when that is durable."""
         async with self.link() as link:
             transaction = link.transaction(isolation="read_committed")
-            await transaction.start()
             try:
+                await transaction.start()
                 result = await work(link)
             except BaseException:
                 await _undo(link, transaction)
                 raise
-            await self._commit(transaction)
+            await self._commit(link, transaction)
             return result
 
-    async def _commit(self, transaction: Transaction) -> None:
+    async def _commit(self, link: Link, transaction: Transaction) -> None:
         try:
             await transaction.commit()
         except DRIVER_ERRORS as error:
             if is_goodbye(error):
+                await self._give_up(link)
                 raise unknown_outcome(self.where) from error
             raise
 
+    async def _give_up(self, link: Link) -> None:
+        """What ended one connection has probably ended all; one failed call is enough for the caller to learn it."""
+        _hang_up(link)
+        await self._pool.expire_connections()
+
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
         """A connection outside the pool, for whoever keeps it."""
-        return await asyncpg.connect(self._url, timeout=CONNECT_SECONDS, server_settings=_SETTINGS)
+        with self._using(), named(self.where):
+            return await asyncpg.connect(
+                self._url, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, server_settings=_SETTINGS
+            )
+
+    def refuse(self) -> None:
+        """From here on nothing more is begun; what has begun is finished."""
+        self._closed = True
 
     async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+        self.refuse()
+        while self._users:
+            self._left.clear()
+            await self._left.wait()
         with named(self.where):
             await self._pool.close()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        if self._closed:
+            raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._left.set()
 
 
 async def open_database(url: str) -> Database:
@@ -126,4 +157,10 @@ async def _undo(link: Link, transaction: Transaction) -> None:
         await transaction.rollback()
     except DRIVER_ERRORS:
         # The server rolls back what it has lost the sight of; the first error is the one worth telling.
+        _hang_up(link)
+
+
+def _hang_up(link: Link) -> None:
+    # The pool may have noticed first and taken the connection back.
+    with suppress(asyncpg.InterfaceError):
         link.terminate()

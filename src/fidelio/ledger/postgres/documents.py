@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
 from fidelio.ledger.cursors import from_text, page_size, to_cursor
@@ -13,7 +15,11 @@ from fidelio.ledger.prepared import PreparedDocument
 
 # A path that is new has no row to lock yet; putting one there makes a second writer wait for the first.
 _PLACE = "INSERT INTO documents (space, path, version, deleted) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING"
-_LOCK = "SELECT version FROM documents WHERE space = $1 AND path = $2 FOR UPDATE"
+_LOCK = """
+SELECT 1 FROM documents AS d JOIN unnest($1::text[], $2::text[]) AS wanted (space, path) USING (space, path)
+ORDER BY d.space, d.path FOR UPDATE OF d
+"""
+_CURRENT = "SELECT version FROM documents WHERE space = $1 AND path = $2"
 _ADD = f"INSERT INTO document_versions ({VERSION}, session) VALUES ({marks(7)})"
 _NEWEST = "UPDATE documents SET version = $3, deleted = $4 WHERE space = $1 AND path = $2"
 _ONE = f"""
@@ -27,10 +33,18 @@ WHERE d.space = $1 AND d.path >= $2 AND starts_with(d.path, $2) AND d.path > $3 
 _VERSIONS = f"SELECT {VERSION} FROM document_versions WHERE space = $1 AND path = $2 ORDER BY version DESC LIMIT $3"
 
 
+async def hold(link: Link, places: AbstractSet[tuple[str, str]]) -> None:
+    """Locks all documents a commit will write, in one order for everybody."""
+    if places:
+        ordered = sorted(places)
+        await link.executemany(_PLACE, ordered)
+        await link.execute(_LOCK, [space for space, _ in ordered], [path for _, path in ordered])
+
+
 async def put(link: Link, session: str, prepared: PreparedDocument, now: int) -> None:
+    """The caller holds the document."""
     new = prepared.document
-    await link.execute(_PLACE, new.space, new.path)
-    current = int(await link.fetchval(_LOCK, new.space, new.path))
+    current = int(await link.fetchval(_CURRENT, new.space, new.path))
     if new.expect is not None and new.expect != current:
         raise DocumentConflict(new.path, new.expect, current)
     await link.execute(_ADD, new.space, new.path, current + 1, prepared.digest, new.author, now, session)

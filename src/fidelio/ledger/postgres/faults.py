@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from fidelio.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable, SchemaMismatch
+from fidelio.errors import BadRecord, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable, SchemaMismatch
 
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# The internal error is what the driver says when the server ends a connection at the very moment a statement is sent.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 _REPEAT = "Nothing was written; repeat."
 _RESTORE = "Restore the database from a backup."
@@ -29,6 +30,12 @@ _NAMES: tuple[tuple[tuple[type[Exception], ...], type[LedgerError], str, str], .
     ((asyncpg.InvalidAuthorizationSpecificationError,), LedgerUnavailable, "does not let us in", _RIGHTS),
     ((asyncpg.InvalidCatalogNameError,), LedgerUnavailable, "is not there", "Create it with `createdb`."),
     ((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError), LedgerUnavailable, "refuses us", _RIGHTS),
+    (
+        (asyncpg.DataError,),
+        BadRecord,
+        "cannot take a value",
+        "Use text without NUL and half pairs, and numbers of up to 63 bits.",
+    ),
     ((TimeoutError,), LedgerUnavailable, "did not answer in time", "Check the server and the way to it."),
 )
 # The server says goodbye instead of answering: shutting down, crashing, or starting up.
@@ -37,8 +44,13 @@ _GOODBYE = ("57P", "08")
 
 def shown(url: str) -> str:
     """The address without the password, for people and logs."""
-    parts = urlsplit(url)
-    return f"postgresql://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError as error:
+        remedy = "Write it as postgresql://user:password@host:port/database."
+        raise LedgerUnavailable(f"This is not an address of a database: {error}.", remedy=remedy) from error
+    return f"postgresql://{parts.hostname or ''}{port}{parts.path}"
 
 
 @contextmanager

@@ -5,7 +5,8 @@ job is due, or when the lease that somebody holds on the session runs out, which
 lane that has been ready longest, so its cost does not grow with the number of jobs.
 
 Everything that changes the jobs, lanes or lease of a session holds the session's row. A claim passes over rows that
-somebody holds at this moment: many workers that ask at once get different sessions instead of waiting for each other.
+somebody holds at this moment, so many workers that ask at once get different sessions; only when all are held does it
+wait for one.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ SELECT $1, kind, greatest(due, (SELECT expires FROM leases WHERE session = $1 AN
 FROM firsts WHERE due IS NOT NULL
 ON CONFLICT (session, kind) DO UPDATE SET ready_at = excluded.ready_at
 """
-_LOCK_ONE_READY = """
+_READY = """
 SELECT s.id FROM unnest($1::text[]) AS wanted (kind) CROSS JOIN LATERAL (
     SELECT session, ready_at FROM lanes WHERE lanes.kind = wanted.kind AND ready_at <= $2 ORDER BY ready_at LIMIT 64
 ) AS ready JOIN sessions AS s ON s.id = ready.session
-ORDER BY ready.ready_at, s.id LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+ORDER BY ready.ready_at, s.id LIMIT 1
 """
+_LOCK_ONE_READY = f"{_READY} FOR UPDATE OF s SKIP LOCKED"
 _STILL_READY = """
 SELECT kind FROM lanes WHERE session = $1 AND kind = ANY($2::text[]) AND ready_at <= $3 ORDER BY ready_at, kind LIMIT 1
 """
@@ -77,8 +79,6 @@ SELECT j.id, j.kind, j.session, j.payload, j.due, j.attempts, j.state, j.error,
 FROM jobs AS j LEFT JOIN leases AS l ON l.job = j.id AND l.session = j.session
 WHERE j.state = $1 AND ($2::text IS NULL OR j.session = $2) ORDER BY j.due, j.number LIMIT $3
 """
-# A worker that loses the race for a session this often in a row leaves the field to the others and asks again later.
-_TRIES = 5
 
 
 async def enqueue(link: Link, prepared: PreparedJob) -> None:
@@ -92,15 +92,17 @@ async def enqueue(link: Link, prepared: PreparedJob) -> None:
 
 
 async def claim(link: Link, owner: str, kinds: Sequence[str], *, now: int, expires: int) -> Lease | None:
-    for _ in range(_TRIES):
-        session = await link.fetchval(_LOCK_ONE_READY, list(kinds), now)
+    """One try: None when somebody else was faster, or when nothing is ready."""
+    wanted = list(kinds)
+    session = await link.fetchval(_LOCK_ONE_READY, wanted, now)
+    if session is None:
+        session = await link.fetchval(_READY, wanted, now)
         if session is None:
             return None
-        # Somebody may have claimed it and gone while we were looking: only what is read under the lock counts.
-        kind = await link.fetchval(_STILL_READY, session, list(kinds), now)
-        if kind is not None:
-            return await _take(link, session, kind, owner, expires)
-    return None
+        await _lock_session(link, session)
+    # Somebody may have claimed it and gone while we were looking: only what is read under the lock counts.
+    kind = await link.fetchval(_STILL_READY, session, wanted, now)
+    return None if kind is None else await _take(link, session, kind, owner, expires)
 
 
 async def _take(link: Link, session: str, kind: str, owner: str, expires: int) -> Lease:

@@ -73,8 +73,8 @@ class PostgresLedger(Ledger):
         prepared = self._prepared(Change(session=session, events=(notice,)))
 
         async def work(link: Link) -> Committed:
-            (done,) = await commit(link, prepared)
             await redaction.erase(link, session, numbers)
+            (done,) = await commit(link, prepared)
             return done
 
         return await self._database.write(work)
@@ -197,10 +197,11 @@ class PostgresLedger(Ledger):
 
     async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
         now = self._clock()
-        due = await self.next_due(kinds)
-        if due is None or due > now:
-            return None
-        return await self._database.write(lambda link: lanes.claim(link, owner, kinds, now=now, expires=now + lease_ms))
+        while (due := await self.next_due(kinds)) is not None and due <= now:
+            lease = await self._database.write(lambda link: lanes.claim(link, owner, kinds, now=now, expires=now + lease_ms))
+            if lease is not None:
+                return lease
+        return None
 
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
         expires = self._clock() + lease_ms
@@ -224,5 +225,6 @@ class PostgresLedger(Ledger):
         await self._database.write(reading.read_everything)
 
     async def close(self) -> None:
+        self._database.refuse()
         await self._news.close()
         await self._database.close()

@@ -32,20 +32,22 @@ class News:
         """Set at the next append of anybody, and when listening ends."""
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
-                with named(self._database.where):
-                    self._connection = await self._listening()
+                self._connection = await self._listening()
         return self._changed
 
     async def close(self) -> None:
-        if self._connection is not None and not self._connection.is_closed():
-            self._connection.terminate()
+        """Ends the waiting of everybody; the database must refuse by now, or they would begin again."""
+        async with self._connecting:
+            if self._connection is not None:
+                self._connection.terminate()
         self._ring()
 
     async def _listening(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = await self._database.connect()
         connection.add_termination_listener(self._ring)
         try:
-            await connection.add_listener(CHANNEL, self._ring)
+            with named(self._database.where):
+                await connection.add_listener(CHANNEL, self._ring)
         except BaseException:
             connection.terminate()
             raise

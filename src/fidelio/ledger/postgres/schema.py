@@ -163,6 +163,7 @@ CREATE TABLE search (
     words tsvector NOT NULL
 );
 CREATE INDEX search_by_words ON search USING gin (words);
+CREATE INDEX search_by_source ON search (source, number);
 CREATE INDEX search_by_session ON search (session, number);
 CREATE INDEX search_by_parent ON search (parent, number) WHERE parent IS NOT NULL;
 CREATE UNIQUE INDEX search_by_position ON search (position) WHERE position IS NOT NULL;
@@ -171,6 +172,12 @@ CREATE UNIQUE INDEX search_by_path ON search (space, path) WHERE path IS NOT NUL
 
 MIGRATIONS: tuple[str, ...] = (_SESSIONS + _EVENTS + _REQUESTS + _DOCUMENTS + _JOBS + _SEARCH,)
 VERSION = len(MIGRATIONS)
+
+# Read from the catalogue as from any table: the functions that look names up may remember how it was before a migration.
+_WHAT_IS_THERE = """
+SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'fidelio') AS schema,
+    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'fidelio' AND tablename = 'schema_version') AS ours
+"""
 
 
 async def migrate(database: Database) -> None:
@@ -194,10 +201,11 @@ async def _walk(link: Link, where: str) -> None:
 
 
 async def _version(link: Link, where: str) -> int:
-    found = await link.fetchrow("SELECT to_regnamespace('fidelio') AS schema, to_regclass('fidelio.schema_version') AS ours")
-    if found is None or found["schema"] is None:
+    found = await link.fetchrow(_WHAT_IS_THERE)
+    assert found is not None
+    if not found["schema"]:
         return 0
-    if found["ours"] is None:
+    if not found["ours"]:
         raise SchemaMismatch(
             f"The schema fidelio in {where} belongs to another program.", remedy="Use another database for the ledger."
         )

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import apsw
 
-from fidelio.errors import LedgerUnavailable
+from fidelio.errors import LedgerDamaged, LedgerUnavailable
 from fidelio.ledger.sqlite.faults import named
-from fidelio.ledger.sqlite.schema import migrate, run
+from fidelio.ledger.sqlite.schema import migrate, run, version
 
 PAUSES_S = (0.0005, 0.004)
 PATIENCE_MS = 10_000
+SMALLEST_PAGE = 512
 
 _WRITING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _SETTINGS = """
@@ -32,6 +33,7 @@ PRAGMA temp_store = MEMORY;
 PRAGMA mmap_size = 0;
 PRAGMA cache_size = -16000;
 PRAGMA journal_size_limit = 16777216;
+PRAGMA wal_autocheckpoint = 4000;
 """
 
 
@@ -51,6 +53,8 @@ def open_writer(place: Place) -> apsw.Connection:
     with named(place.path):
         connection = _connect(place, _WRITING)
         try:
+            # Looked at before anything is set: a file that is not ours must stay as it is.
+            version(connection, place.path)
             _use_wal(connection)
             run(connection, _SETTINGS)
             migrate(connection, place.path)
@@ -70,11 +74,16 @@ def open_reader(place: Place) -> apsw.Connection:
 
 def _create(path: Path) -> None:
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        size = os.fstat(file).st_size
+        os.close(file)
     except OSError as error:
         raise LedgerUnavailable(
             f"{path} cannot be opened: {error.strerror}.", remedy="See that the file and its directory can be written."
         ) from error
+    if 0 < size < SMALLEST_PAGE:
+        # SQLite would take such a stump for a new database and begin to fill it.
+        raise LedgerDamaged(f"{path} has only {size} bytes left.", remedy="Restore the file from a backup.")
 
 
 def _connect(place: Place, flags: int) -> apsw.Connection:

@@ -11,9 +11,18 @@ from fidelio.ledger.checks import check_path
 from fidelio.ledger.cursors import from_text, page_size, to_cursor
 from fidelio.ledger.model import Document, Page
 from fidelio.ledger.prepared import PreparedDocument
-from fidelio.ledger.sqlite.rows import to_document
+from fidelio.ledger.sqlite.rows import fetch, statement, to_document
 
 _VERSION = "space, path, version, digest, author, time"
+_NEW_VERSION = statement("INSERT INTO document_versions (", _VERSION, ", session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key")
+_ONE = statement("SELECT", _VERSION, "FROM document_versions WHERE space = ? AND path = ? AND version = ?")
+_HISTORY = statement("SELECT", _VERSION, "FROM document_versions WHERE space = ? AND path = ? ORDER BY version DESC LIMIT ?")
+_NEWEST_ONE = _HISTORY.replace("LIMIT ?", "LIMIT 1")
+_PAGE = """
+SELECT v.space, v.path, v.version, v.digest, v.author, v.time
+FROM documents AS d JOIN document_versions AS v ON v.key = d.newest
+WHERE d.space = ? AND d.path >= ? AND d.path < ? AND d.path > ? AND NOT d.deleted ORDER BY d.path LIMIT ?
+"""
 _NEWEST = """
 INSERT INTO documents (space, path, version, newest, deleted) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET version = excluded.version, newest = excluded.newest, deleted = excluded.deleted
@@ -50,20 +59,14 @@ def put(connection: apsw.Connection, session: str, prepared: PreparedDocument, n
     current = connection.execute("SELECT version FROM documents WHERE space = ? AND path = ?", (new.space, new.path)).get or 0
     if new.expect is not None and new.expect != current:
         raise DocumentConflict(new.path, new.expect, current)
-    key = connection.execute(
-        f"INSERT INTO document_versions ({_VERSION}, session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key",
-        (new.space, new.path, current + 1, prepared.digest, new.author, now, session),
-    ).get
+    key = connection.execute(_NEW_VERSION, (new.space, new.path, current + 1, prepared.digest, new.author, now, session)).get
     connection.execute(_NEWEST, (new.space, new.path, current + 1, key, int(prepared.digest is None)))
 
 
 def one(connection: apsw.Connection, space: str, path: str, version: int | None) -> Document | None:
     check_path(path)
-    wanted = "" if version is None else "AND version = ?"
-    row = connection.execute(
-        f"SELECT {_VERSION} FROM document_versions WHERE space = ? AND path = ? {wanted} ORDER BY version DESC LIMIT 1",
-        (space, path) if version is None else (space, path, version),
-    ).get
+    newest = version is None
+    row = connection.execute(_NEWEST_ONE if newest else _ONE, (space, path) if newest else (space, path, version)).get
     if row is None:
         return None
     content = blob(connection, row[3]) if row[3] is not None else None
@@ -72,20 +75,13 @@ def one(connection: apsw.Connection, space: str, path: str, version: int | None)
 
 def page(connection: apsw.Connection, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
     size = page_size(limit)
-    rows = connection.execute(
-        "SELECT v.space, v.path, v.version, v.digest, v.author, v.time"
-        " FROM documents AS d JOIN document_versions AS v ON v.key = d.newest"
-        " WHERE d.space = ? AND d.path >= ? AND d.path < ? AND d.path > ? AND NOT d.deleted ORDER BY d.path LIMIT ?",
-        (space, prefix, prefix + "\U0010ffff", from_text(cursor, "documents") or "", size + 1),
-    ).fetchall()
+    bounds = (prefix, prefix + "\U0010ffff", from_text(cursor, "documents") or "")
+    rows = fetch(connection, _PAGE, (space, *bounds, size + 1))
     following = to_cursor("documents", rows[size - 1][1]) if len(rows) > size else None
     return Page(tuple(to_document(row, None) for row in rows[:size]), following)
 
 
 def versions(connection: apsw.Connection, space: str, path: str, limit: int) -> tuple[Document, ...]:
     check_path(path)
-    rows = connection.execute(
-        f"SELECT {_VERSION} FROM document_versions WHERE space = ? AND path = ? ORDER BY version DESC LIMIT ?",
-        (space, path, page_size(limit)),
-    )
+    rows = fetch(connection, _HISTORY, (space, path, page_size(limit)))
     return tuple(to_document(row, None) for row in rows)

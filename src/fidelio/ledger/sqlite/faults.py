@@ -11,15 +11,28 @@ from contextlib import contextmanager
 
 import apsw
 
-from fidelio.errors import (
-    LedgerBusy,
-    LedgerClosed,
-    LedgerDamaged,
-    LedgerError,
-    LedgerFull,
-    LedgerUnavailable,
-    SchemaMismatch,
+from fidelio.errors import LedgerBusy, LedgerClosed, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable, SchemaMismatch
+
+_RESTORE = "Keep a copy of it, and restore the file from a backup."
+_NAMES: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, str], ...] = (
+    (
+        (apsw.FullError,),
+        LedgerFull,
+        "The disk of {path} is full.",
+        "Free some space and repeat; what was acknowledged is safe.",
+    ),
+    (
+        (apsw.BusyError, apsw.LockedError),
+        LedgerBusy,
+        "Another process held {path} for too long.",
+        "Repeat, or end the process that holds it.",
+    ),
+    ((apsw.NotADBError,), LedgerDamaged, "{path} is not a database, or was overwritten.", _RESTORE),
+    ((apsw.CorruptError,), LedgerDamaged, "{path} is damaged: {error}.", _RESTORE),
+    ((apsw.SchemaChangeError,), SchemaMismatch, "The schema of {path} was changed meanwhile.", "Open the ledger again."),
+    ((apsw.ConnectionClosedError,), LedgerClosed, "The ledger was closed.", "Open it again."),
 )
+_DAMAGE = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
 
 
 @contextmanager
@@ -32,24 +45,9 @@ def named(path: str) -> Iterator[None]:
 
 
 def translate(error: apsw.Error, path: str) -> LedgerError:
-    match error:
-        case apsw.FullError():
-            return LedgerFull(
-                f"The disk of {path} is full.", remedy="Free some space and repeat; what was acknowledged is safe."
-            )
-        case apsw.BusyError() | apsw.LockedError():
-            return LedgerBusy(f"Another process held {path} for too long.", remedy="Repeat, or end the process that holds it.")
-        case apsw.CorruptError():
-            return LedgerDamaged(f"{path} is damaged: {error}.", remedy="Keep a copy, and restore the file from a backup.")
-        case apsw.NotADBError():
-            return LedgerDamaged(f"{path} is not a database, or was overwritten.", remedy="Restore the file from a backup.")
-        case apsw.SchemaChangeError():
-            return SchemaMismatch(f"The schema of {path} was changed while it was used.", remedy="Open the ledger again.")
-        case apsw.ConnectionClosedError():
-            return LedgerClosed("The ledger was closed.", remedy="Open it again.")
-        case apsw.IOError() if getattr(error, "extendedresult", 0) in _DAMAGE:
-            return LedgerDamaged(f"{path} is shorter than it was: {error}.", remedy="Restore the file from a backup.")
+    for causes, name, sentence, remedy in _NAMES:
+        if isinstance(error, causes):
+            return name(sentence.format(path=path, error=error), remedy=remedy)
+    if getattr(error, "extendedresult", 0) in _DAMAGE:
+        return LedgerDamaged(f"{path} is shorter than it was: {error}.", remedy=_RESTORE)
     return LedgerUnavailable(f"{path} cannot be used: {error}.", remedy="See that the file and its directory can be written.")
-
-
-_DAMAGE = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)

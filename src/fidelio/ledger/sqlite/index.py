@@ -2,40 +2,59 @@
 
 The index is a projection. Its transactions are not synced by themselves (the next append's sync carries them along), and after
 a crash it simply goes on from the position it had reached.
+
+Nearly all bodies are plain: nothing but ASCII, no escaped control characters. SQLite takes their words out by itself, a whole
+step in one statement, while the interpreter serves the callers. The others are folded by `terms.words` first.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Literal
 
 import apsw
 
 from fidelio.ledger.codec import decode
-from fidelio.ledger.terms import indexed, texts
+from fidelio.ledger.sqlite.rows import fetch, statement
+from fidelio.ledger.terms import texts, words
 
 Source = Literal["event", "document"]
 
-STEP = 256
-DELAY_S = 0.2
+STEP = 2048
+# The index waits for a pause between commits, which usually comes soon, but not for longer than the second it promises.
+PAUSE_S = 0.05
+DEADLINE_S = 0.8
+# A word for the tokeniser, but one that no search text can hold: a phrase never reaches from one field into the next.
+BORDER = "\x01"
 
-_EVENT = """
-SELECT e.position, e.session, e.type, e.body, s.kind, s.parent FROM events AS e JOIN sessions AS s ON s.id = e.session
-"""
+_EVENTS = "FROM events AS e JOIN sessions AS s ON s.id = e.session WHERE"
+_PLAIN = "length(e.body) = octet_length(e.body) AND instr(e.body, '\\u') = 0"
+_WORDS = statement(
+    "coalesce((SELECT group_concat(t.atom,",
+    f"' {BORDER} '",
+    ") FROM json_tree(e.body) AS t WHERE t.type IN ('text', 'integer')), '')",
+)
+_TAGS = "'s' || hex(e.session) || ' k' || hex(s.kind) || ' t' || hex(e.type) || coalesce(' p' || hex(s.parent), '')"
+_OTHERS = statement("SELECT e.position, e.body,", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND NOT (", _PLAIN, ")")
+
+_INSERT = "INSERT INTO event_words (rowid, words, tags)"
+_INSERT_PLAIN = statement(
+    _INSERT, "SELECT e.position,", _WORDS, ",", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND", _PLAIN
+)
+_INSERT_OTHER = statement(_INSERT, "VALUES (?, ?, ?)")
+_DELETE = "INSERT INTO event_words (event_words, rowid, words, tags)"
+_DELETE_PLAIN = statement(
+    _DELETE, "SELECT 'delete', e.position,", _WORDS, ",", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND", _PLAIN
+)
+_DELETE_OTHER = statement(_DELETE, "VALUES ('delete', ?, ?, ?)")
+
 _DOCUMENT = """
 SELECT v.key, v.path, v.session, s.kind, s.parent, b.content, v.space
 FROM document_versions AS v JOIN sessions AS s ON s.id = v.session LEFT JOIN blobs AS b ON b.digest = v.digest
 """
-_INSERT = {
-    "event": "INSERT INTO event_words (rowid, words, tags) VALUES (?, ?, ?)",
-    "document": "INSERT INTO document_words (rowid, words, tags) VALUES (?, ?, ?)",
-}
-_DELETE = {
-    "event": "INSERT INTO event_words (event_words, rowid, words, tags) VALUES ('delete', ?, ?, ?)",
-    "document": "INSERT INTO document_words (document_words, rowid, words, tags) VALUES ('delete', ?, ?, ?)",
-}
+_INSERT_DOCUMENT = "INSERT INTO document_words (rowid, words, tags) VALUES (?, ?, ?)"
+_DELETE_DOCUMENT = "INSERT INTO document_words (document_words, rowid, words, tags) VALUES ('delete', ?, ?, ?)"
 
 
 class Indexer:
@@ -43,36 +62,55 @@ class Indexer:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._due: float | None = time.monotonic()
+        # Due at once: whoever wrote before may have ended before the index had caught up.
+        self._first: float | None = 0.0
+        self._last = 0.0
+        self._relaxed = False
 
     def wanted(self) -> None:
-        """There may be something new: look at it after a short while, in which more may have come."""
-        if self._due is None:
-            self._due = time.monotonic() + DELAY_S
+        """There is something new, or there may be."""
+        self._last = time.monotonic()
+        if self._first is None:
+            self._first = self._last
 
     def due_in(self) -> float | None:
-        return None if self._due is None else max(0.0, self._due - time.monotonic())
+        """Seconds until the next step, as things are; None when there is nothing to do."""
+        if self._first is None:
+            return None
+        return max(0.0, min(self._last + PAUSE_S, self._first + DEADLINE_S) - time.monotonic())
 
     def step(self) -> None:
-        # An error leaves the next step due a little later, so a full disk is not hammered.
-        self._due = time.monotonic() + DELAY_S
+        self._relaxed = True
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            more = advance(self._connection, STEP)
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN IMMEDIATE")
+        more = advance(self._connection, STEP)
+        self._connection.execute("COMMIT")
+        self.insist_on_sync()
+        if not more:
+            self._first = None
+
+    def give_up(self) -> None:
+        """After an error: the next step comes a little later, so that a full disk is not hammered."""
+        self._first = self._last = time.monotonic()
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def insist_on_sync(self) -> None:
+        """Whatever happened to a step: a caller's commit is never written under its relaxed setting."""
+        if self._relaxed:
             self._connection.execute("PRAGMA synchronous = FULL")
-        self._due = time.monotonic() if more else None
+            self._relaxed = False
 
 
 def advance(connection: apsw.Connection, most: int) -> bool:
     """Indexes up to `most` events and as many documents; says whether there may be more. Runs in the caller's transaction."""
-    events = _advance_events(connection, most)
-    documents = _advance_documents(connection, most)
-    return most in (events, documents)
+    since = reached(connection, "event")
+    _run_for_events(connection, since, since + most, _INSERT_PLAIN, _INSERT_OTHER)
+    newest = _newest(connection)
+    until = min(newest, since + most)
+    if until > since:
+        _reach(connection, "event", until)
+    return _advance_documents(connection, most) == most or until < newest
 
 
 def reached(connection: apsw.Connection, source: Source) -> int:
@@ -80,43 +118,38 @@ def reached(connection: apsw.Connection, source: Source) -> int:
 
 
 def lags(connection: apsw.Connection) -> bool:
-    newest: int = connection.execute("SELECT max(position) FROM events").get or 0
-    return newest > reached(connection, "event")
+    return _newest(connection) > reached(connection, "event")
 
 
-@lru_cache(maxsize=4096)
 def tag(kind: str, value: str) -> str:
-    """A filter as one word: any session id or event type, made of letters that every tokeniser leaves whole."""
-    return kind + hashlib.sha256(value.encode()).hexdigest()[:16]
+    """A filter as one word: any session id or event type, in letters and digits that the tokeniser leaves whole."""
+    return kind + value.encode().hex()
 
 
 def forget_event(connection: apsw.Connection, position: int) -> None:
     """Takes one event's words out of the index; its body must still be there, for they are found through it."""
-    if position > reached(connection, "event"):
-        return
-    _, session, type_, body, kind, parent = connection.execute(f"{_EVENT} WHERE e.position = ?", (position,)).get
-    if body is not None:
-        connection.execute(_DELETE["event"], (position, _body_words(body), _tags(session, kind, parent, type_)))
+    if position <= reached(connection, "event"):
+        _run_for_events(connection, position - 1, position, _DELETE_PLAIN, _DELETE_OTHER)
 
 
-def _advance_events(connection: apsw.Connection, most: int) -> int:
-    since = reached(connection, "event")
-    rows = connection.execute(f"{_EVENT} WHERE e.position > ? ORDER BY e.position LIMIT ?", (since, most)).fetchall()
-    for position, session, type_, body, kind, parent in rows:
-        if body is not None:
-            connection.execute(_INSERT["event"], (position, _body_words(body), _tags(session, kind, parent, type_)))
-    if rows:
-        _reach(connection, "event", rows[-1][0])
-    return len(rows)
+def _run_for_events(connection: apsw.Connection, after: int, until: int, for_plain: str, for_others: str) -> None:
+    connection.execute(for_plain, (after, until))
+    others = fetch(connection, _OTHERS, (after, until))
+    folded = ((position, indexed(texts(decode(body))), tags) for position, body, tags in others)
+    connection.executemany(for_others, folded)
+
+
+def _newest(connection: apsw.Connection) -> int:
+    return int(connection.execute("SELECT max(position) FROM events").get or 0)
 
 
 def _advance_documents(connection: apsw.Connection, most: int) -> int:
     since = reached(connection, "document")
-    rows = connection.execute(f"{_DOCUMENT} WHERE v.key > ? ORDER BY v.key LIMIT ?", (since, most)).fetchall()
+    rows = fetch(connection, statement(_DOCUMENT, "WHERE v.key > ? ORDER BY v.key LIMIT ?"), (since, most))
     for key, path, session, kind, parent, content, space in rows:
         _forget_document(connection, space, path)
         if content is not None:
-            connection.execute(_INSERT["document"], (key, document_words(path, content), _tags(session, kind, parent)))
+            connection.execute(_INSERT_DOCUMENT, (key, document_words(path, content), _tags(session, kind, parent)))
         connection.execute(
             "UPDATE documents SET indexed = ? WHERE space = ? AND path = ?", (key if content is not None else None, space, path)
         )
@@ -129,9 +162,9 @@ def _forget_document(connection: apsw.Connection, space: str, path: str) -> None
     """Only the newest version of a document is found; the one before it leaves the index."""
     indexed = connection.execute("SELECT indexed FROM documents WHERE space = ? AND path = ?", (space, path)).get
     if indexed is not None:
-        row = connection.execute(f"{_DOCUMENT} WHERE v.key = ?", (indexed,)).get
+        row = connection.execute(statement(_DOCUMENT, "WHERE v.key = ?"), (indexed,)).get
         key, path, session, kind, parent, content, _ = row
-        connection.execute(_DELETE["document"], (key, document_words(path, content), _tags(session, kind, parent)))
+        connection.execute(_DELETE_DOCUMENT, (key, document_words(path, content), _tags(session, kind, parent)))
 
 
 def document_fields(path: str, content: bytes) -> tuple[tuple[str, str], ...]:
@@ -139,20 +172,17 @@ def document_fields(path: str, content: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def document_words(path: str, content: bytes) -> str:
-    return indexed(text for _, text in document_fields(path, content))
+    return indexed([text for _, text in document_fields(path, content)])
 
 
-def _body_words(body: str) -> str:
-    return indexed(texts(decode(body)))
+def indexed(fields: Sequence[str]) -> str:
+    """What the index is given for these fields; its tokeniser makes exactly the words of `terms.words` of it."""
+    return f" {BORDER} ".join([" ".join(words(field)) for field in fields])
 
 
-def _tags(session: str, kind: str, parent: str | None, type_: str | None = None) -> str:
+def _tags(session: str, kind: str, parent: str | None) -> str:
     found = [tag("s", session), tag("k", kind)]
-    if parent is not None:
-        found.append(tag("p", parent))
-    if type_ is not None:
-        found.append(tag("t", type_))
-    return " ".join(found)
+    return " ".join(found if parent is None else [*found, tag("p", parent)])
 
 
 def _reach(connection: apsw.Connection, source: Source, position: int) -> None:

@@ -1,9 +1,9 @@
 """Due work in SQL: who may take which job, found by one look into an index.
 
-A lane is the queue of one session and one kind of job. Its `ready_at` is the moment its first job can be claimed: when the job is
-due, or when the lease that somebody holds on the session runs out, whichever is later. So a claim asks an index for the lane that
-has been ready longest. It does not walk over jobs that are held, not yet due, or of a kind this process does not know, and its
-cost does not grow with their number.
+A lane is the queue of one session and one kind of job. Its `ready_at` is the moment its first job can be claimed: when the job
+is due, or when the lease that somebody holds on the session runs out, whichever is later. So a claim asks an index for the lane
+that has been ready longest. It does not walk over jobs that are held, not yet due, or of a kind this process does not know, and
+its cost does not grow with their number.
 
 The row in `leases` stays when a session has no jobs left: its fencing number must never start again.
 """
@@ -20,7 +20,7 @@ from fidelio.ledger.codec import decode
 from fidelio.ledger.cursors import page_size
 from fidelio.ledger.model import Dead, Done, Job, Lease, Retry, Settlement
 from fidelio.ledger.prepared import PreparedJob
-from fidelio.ledger.sqlite.rows import to_job
+from fidelio.ledger.sqlite.rows import fetch, statement, to_job
 
 _ENQUEUE = """
 INSERT INTO jobs (id, session, kind, payload, about, due, attempts, state, error, waiting)
@@ -123,13 +123,12 @@ def listed(connection: apsw.Connection, *, session: str | None, dead: bool, limi
     state = "dead" if dead else "queued"
     where = "WHERE j.state = ?" if session is None else "WHERE j.state = ? AND j.session = ?"
     given = (state,) if session is None else (state, session)
-    rows = connection.execute(f"{_JOBS} {where} ORDER BY j.due, j.key LIMIT ?", (*given, page_size(limit)))
+    rows = fetch(connection, statement(_JOBS, where, "ORDER BY j.due, j.key LIMIT ?"), (*given, page_size(limit)))
     return tuple(to_job(row) for row in rows)
 
 
 def _refresh_session(connection: apsw.Connection, session: str) -> None:
-    kinds = connection.execute("SELECT kind FROM lanes WHERE session = ?", (session,)).fetchall()
-    for (kind,) in kinds:
+    for (kind,) in fetch(connection, "SELECT kind FROM lanes WHERE session = ?", (session,)):
         _refresh(connection, session, kind)
 
 

@@ -1,7 +1,7 @@
 """Connections for reading, lent out one at a time.
 
-Reads run in whichever thread calls, and a connection can serve only one of them at a moment. Lending keeps as many connections as
-there are reads at once, usually one, and lets `close` close them all.
+Reads run in whichever thread calls, and a connection can serve only one of them at a moment. Lending keeps as many connections
+as there are reads at once, usually one, and lets `close` close them all.
 """
 
 from __future__ import annotations

@@ -11,18 +11,21 @@ from fidelio.errors import SessionNotFound
 from fidelio.ledger.cursors import from_number, page_size, to_cursor
 from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.sqlite.apply import require_session, session_not_found
-from fidelio.ledger.sqlite.rows import EVENT, SESSION, to_event, to_session
+from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, statement, to_event, to_session
+
+_BY_ID = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
+_BY_NAME = statement("SELECT", SESSION, "FROM sessions WHERE namespace = ? AND name = ?")
 
 
 def session(connection: apsw.Connection, id_: str) -> Session:
-    row = connection.execute(f"SELECT {SESSION} FROM sessions WHERE id = ?", (id_,)).get
+    row = connection.execute(_BY_ID, (id_,)).get
     if row is None:
         raise session_not_found(id_)
     return to_session(row)
 
 
 def named_session(connection: apsw.Connection, name: str, namespace: str) -> Session:
-    row = connection.execute(f"SELECT {SESSION} FROM sessions WHERE namespace = ? AND name = ?", (namespace, name)).get
+    row = connection.execute(_BY_NAME, (namespace, name)).get
     if row is None:
         raise SessionNotFound(f"No session is called {name!r:.80}.", remedy="List them with `fidelio sessions`.")
     return to_session(row)
@@ -34,9 +37,8 @@ def sessions(connection: apsw.Connection, filters: dict[str, str | None], *, cur
     given: dict[str, Any] = {test: value for test, value in wanted.items() if value is not None}
     where = "WHERE " + " AND ".join(given) if given else ""
     size = page_size(limit)
-    rows = connection.execute(
-        f"SELECT key, {SESSION} FROM sessions {where} ORDER BY key DESC LIMIT ?", (*given.values(), size + 1)
-    ).fetchall()
+    text = statement("SELECT key,", SESSION, "FROM sessions", where, "ORDER BY key DESC LIMIT ?")
+    rows = fetch(connection, text, (*given.values(), size + 1))
     following = to_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
     return Page(tuple(to_session(row[1:]) for row in rows[:size]), following)
 
@@ -45,13 +47,10 @@ def events(
     connection: apsw.Connection, session_id: str | None, *, after: int, types: Sequence[str], limit: int
 ) -> tuple[Event, ...]:
     of_types = f"AND type IN ({', '.join('?' * len(types))})" if types else ""
-    if session_id is None:
-        tests, given, order = "position > ?", (after,), "position"
-    else:
-        tests, given, order = "session = ? AND seq > ?", (session_id, after), "seq"  # type: ignore[assignment]
-    rows = connection.execute(
-        f"SELECT {EVENT} FROM events WHERE {tests} {of_types} ORDER BY {order} LIMIT ?", (*given, *types, page_size(limit))
-    ).fetchall()
+    where, order = ("position > ?", "position") if session_id is None else ("session = ? AND seq > ?", "seq")
+    given = (after,) if session_id is None else (session_id, after)
+    text = statement("SELECT", EVENT, "FROM events WHERE", where, of_types, "ORDER BY", order, "LIMIT ?")
+    rows = fetch(connection, text, (*given, *types, page_size(limit)))
     if not rows and session_id is not None:
         require_session(connection, session_id)
     return tuple([to_event(row) for row in rows])

@@ -9,6 +9,7 @@ import apsw
 from fidelio.errors import BadRecord
 from fidelio.ledger.sqlite.documents import drop_unused
 from fidelio.ledger.sqlite.index import forget_event
+from fidelio.ledger.sqlite.rows import fetch
 
 REDACTED = "event.redacted"
 
@@ -33,5 +34,5 @@ def _erase_one(connection: apsw.Connection, session: str, seq: int) -> None:
         raise BadRecord(f"Event {seq} of {session} says what was redacted and by whom; it stays.")
     forget_event(connection, position)
     connection.execute("UPDATE events SET body = NULL, salt = NULL WHERE position = ?", (position,))
-    blobs = connection.execute("DELETE FROM event_blobs WHERE position = ? RETURNING digest", (position,)).fetchall()
+    blobs = fetch(connection, "DELETE FROM event_blobs WHERE position = ? RETURNING digest", (position,))
     drop_unused(connection, [digest for (digest,) in blobs])

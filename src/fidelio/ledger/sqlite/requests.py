@@ -10,9 +10,10 @@ from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFo
 from fidelio.ledger.cursors import from_number, page_size, to_cursor
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
 from fidelio.ledger.prepared import PreparedRequest
-from fidelio.ledger.sqlite.rows import REQUEST, to_request
+from fidelio.ledger.sqlite.rows import REQUEST, fetch, statement, to_request
 
-_OPEN = f"INSERT INTO requests ({REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{{}}', '', '', '', ?, NULL, ?)"
+_OPEN = statement("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")
+_ONE = statement("SELECT", REQUEST, "FROM requests WHERE id = ?")
 _CLOSE = """
 UPDATE requests SET state = ?, answer = ?, answered_by = ?, channel = ?, assurance = ?, closed_at = ?
 WHERE id = ?
@@ -57,7 +58,7 @@ def _close(connection: apsw.Connection, session: str, request: CloseRequest, ans
 
 
 def one(connection: apsw.Connection, request: str) -> Request:
-    row = connection.execute(f"SELECT {REQUEST} FROM requests WHERE id = ?", (request,)).get
+    row = connection.execute(_ONE, (request,)).get
     if row is None:
         raise request_not_found(request)
     return to_request(row)
@@ -74,8 +75,7 @@ def page(
     given: dict[str, Any] = {test: value for test, value in wanted.items() if value is not None}
     where = "WHERE " + " AND ".join(given) if given else ""
     size = page_size(limit)
-    rows = connection.execute(
-        f"SELECT key, {REQUEST} FROM requests {where} ORDER BY key LIMIT ?", (*given.values(), size + 1)
-    ).fetchall()
+    text = statement("SELECT key,", REQUEST, "FROM requests", where, "ORDER BY key LIMIT ?")
+    rows = fetch(connection, text, (*given.values(), size + 1))
     following = to_cursor("requests", rows[size - 1][0]) if len(rows) > size else None
     return Page(tuple(to_request(row[1:]) for row in rows[:size]), following)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apsw
 
 from fidelio.ledger.codec import decode, decode_list
-from fidelio.ledger.model import Document, Event, Job, Request, Session
+from fidelio.ledger.model import Document, Event, Job, Request, Session, SessionKind
 
 Row = tuple[Any, ...]
 
@@ -17,8 +20,42 @@ REQUEST = (
 )
 
 
+def statement(*parts: str) -> str:
+    """A statement put together from our own words: column lists, tests, orders. Values are always bound."""
+    return " ".join(parts)
+
+
+def fetch(connection: apsw.Connection, statement: str, given: Sequence[Any] = ()) -> list[Row]:
+    found: list[Row] = connection.execute(statement, given).fetchall()
+    return found
+
+
+class SessionRow(NamedTuple):
+    """A row of `sessions` as it is stored, with its record still a text."""
+
+    id: str
+    kind: SessionKind
+    namespace: str
+    name: str | None
+    parent: str | None
+    status: str
+    reason: str
+    record: str
+    last_seq: int
+    head: bytes
+    created_at: int
+    updated_at: int
+
+
 def to_session(row: Row) -> Session:
-    return Session(*row[:7], decode(row[7]), *row[8:12])
+    id_, kind, namespace, name, parent, status, reason, record, *rest = row
+    return Session(id_, kind, namespace, name, parent, status, reason, decode(record), *rest)
+
+
+def to_row(session: Session, record: str) -> SessionRow:
+    names = (session.id, session.kind, session.namespace, session.name, session.parent)
+    end = (session.last_seq, session.head, session.created_at, session.updated_at)
+    return SessionRow(*names, session.status, session.reason, record, *end)
 
 
 def to_event(row: Row) -> Event:
@@ -26,12 +63,17 @@ def to_event(row: Row) -> Event:
 
 
 def to_request(row: Row) -> Request:
-    return Request(*row[:5], decode_list(row[5]), row[6], decode(row[7]), row[8], decode(row[9]), *row[10:16])
+    id_, session, kind, about, question, options, subject, detail, state, answer, *rest = row
+    return Request(
+        id_, session, kind, about, question, decode_list(options), subject, decode(detail), state, decode(answer), *rest
+    )
 
 
 def to_document(row: Row, text: str | None) -> Document:
-    return Document(*row, text)
+    space, path, version, digest, author, time = row
+    return Document(space, path, version, digest, author, time, text)
 
 
 def to_job(row: Row) -> Job:
-    return Job(row[0], row[1], row[2], decode(row[3]), *row[4:])
+    id_, kind, session, payload, *rest = row
+    return Job(id_, kind, session, decode(payload), *rest)

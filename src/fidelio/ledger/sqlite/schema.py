@@ -1,7 +1,7 @@
 """The tables, and how an older file becomes a newer one.
 
-`MIGRATIONS[n]` leads from version n to n + 1; a new file walks through all of them, so the oldest migration is tested every time a
-ledger is created. A migration that has been released is never edited: append another one.
+`MIGRATIONS[n]` leads from version n to n + 1; a new file walks through all of them, so the oldest migration is tested every
+time a ledger is created. A migration that has been released is never edited: append another one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ CREATE INDEX requests_by_state ON requests (state);
 CREATE INDEX requests_by_session ON requests (session, state);
 
 CREATE TABLE blobs (digest TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE event_blobs (digest TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (digest, position)) STRICT, WITHOUT ROWID;
+CREATE TABLE event_blobs (digest TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (digest, position))
+    STRICT, WITHOUT ROWID;
 CREATE INDEX event_blobs_by_position ON event_blobs (position);
 
 CREATE TABLE documents (
@@ -137,6 +138,8 @@ CREATE VIRTUAL TABLE event_words USING fts5 (
 CREATE VIRTUAL TABLE document_words USING fts5 (
     words, tags, content='', columnsize=0, prefix='1 2', tokenize="ascii tokenchars '\x01'"
 );
+CREATE VIRTUAL TABLE event_vocabulary USING fts5vocab (event_words, instance);
+CREATE VIRTUAL TABLE document_vocabulary USING fts5vocab (document_words, instance);
 INSERT INTO event_words (event_words, rank) VALUES ('secure-delete', 1);
 INSERT INTO document_words (document_words, rank) VALUES ('secure-delete', 1);
 """
@@ -147,12 +150,12 @@ VERSION = len(MIGRATIONS)
 
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Brings a new or older file to `VERSION`; raises `SchemaMismatch` for a newer or foreign one."""
-    if _version(connection, path) == VERSION:
+    if version(connection, path) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Two processes may open an old file at once: the one that comes second finds the work done.
-        for step in MIGRATIONS[_version(connection, path) :]:
+        for step in MIGRATIONS[version(connection, path) :]:
             run(connection, step)
         run(connection, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT")
     finally:
@@ -160,18 +163,19 @@ def migrate(connection: apsw.Connection, path: str) -> None:
             connection.execute("ROLLBACK")
 
 
-def _version(connection: apsw.Connection, path: str) -> int:
-    application, version, tables = connection.execute(
+def version(connection: apsw.Connection, path: str) -> int:
+    """The schema version of the file, 0 for a new one; raises `SchemaMismatch` when it cannot be ours to use."""
+    application, found, tables = connection.execute(
         "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),"
         " (SELECT count(*) FROM sqlite_schema)"
     ).get
-    if application != APPLICATION_ID and (application or version or tables):
+    if application != APPLICATION_ID and (application or found or tables):
         raise SchemaMismatch(f"{path} is the database of another program.", remedy="Choose another home with --home DIR.")
-    if version > VERSION:
+    if found > VERSION:
         raise SchemaMismatch(
-            f"{path} has schema version {version}; this Fidelio knows up to {VERSION}.", remedy="Update Fidelio to use it."
+            f"{path} has schema version {found}; this Fidelio knows up to {VERSION}.", remedy="Update Fidelio to use it."
         )
-    return int(version)
+    return int(found)
 
 
 def run(connection: apsw.Connection, script: str) -> None:

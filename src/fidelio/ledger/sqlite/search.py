@@ -15,11 +15,13 @@ from fidelio.ledger.codec import decode
 from fidelio.ledger.cursors import page_size
 from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.sqlite.apply import session_not_found
-from fidelio.ledger.sqlite.index import document_fields, tag
-from fidelio.ledger.terms import Term, explain, leaves, parse, score
+from fidelio.ledger.sqlite.index import Source, document_fields, tag
+from fidelio.ledger.terms import LONGEST_WORD, Term, explain, leaves, parse, score
 
 LARGEST_ANSWER = 100
 CANDIDATES = 40
+PREFIXES_INDEXED = 2
+MOST_WORDS = 24
 
 _EVENTS = """
 SELECT e.session, e.seq, e.type, e.time, e.body
@@ -31,36 +33,82 @@ SELECT v.session, v.space, v.path, v.version, v.time, b.content
 FROM (SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid DESC LIMIT ?) AS found
 JOIN document_versions AS v ON v.key = found.rowid JOIN blobs AS b ON b.digest = v.digest
 """
+_NEXT_WORD: dict[Source, str] = {
+    "event": "SELECT term FROM event_vocabulary WHERE term >= ? LIMIT 1",
+    "document": "SELECT term FROM document_vocabulary WHERE term >= ? LIMIT 1",
+}
 
 
 def search(connection: apsw.Connection, query: Query) -> tuple[Hit, ...]:
     terms = parse(query.text)
     size = min(page_size(query.limit), LARGEST_ANSWER)
-    match = _match(connection, query, terms)
-    if match is None:
+    filters = _filters(connection, query)
+    if filters is None:
         return ()
     most = max(size, CANDIDATES)
     hits: list[Hit] = []
     if query.source != "document":
-        hits += _events(connection, match, terms, most)
+        hits += _events(connection, _match(connection, "event", terms, filters), terms, most)
     if query.source != "event" and not query.types:
-        hits += _documents(connection, match, terms, most)
+        hits += _documents(connection, _match(connection, "document", terms, filters), terms, most)
     hits.sort(key=lambda hit: (-hit.score, -hit.time))
     return tuple(hits[:size])
 
 
-def _match(connection: apsw.Connection, query: Query, terms: Sequence[Term]) -> str | None:
+def _match(connection: apsw.Connection, source: Source, terms: Sequence[Term], filters: str) -> str:
     """The search in the index's language. Every word in it is made of letters and digits, so nothing needs escaping."""
-    lineage = _lineage(connection, query)
-    if lineage is None:
+    wanted = " AND ".join(_wanted(connection, source, term) for term in terms)
+    return f"(words : ({wanted})){filters}"
+
+
+def _wanted(connection: apsw.Connection, source: Source, term: Term) -> str:
+    if term.prefix and len(term.words) == 1 and len(term.words[0]) > PREFIXES_INDEXED:
+        words = _beginning_with(connection, source, term.words[0])
+        if words:
+            return f"({' OR '.join(words)})"
+    star = " *" if term.prefix else ""
+    # `terms.words` cuts words that are too long for some databases; in a plain body this index keeps them whole.
+    spellings = dict.fromkeys((" ".join(term.words), _uncut(term.words)))
+    return "(" + " OR ".join(f'"{words}"{star}' for words in spellings) + ")"
+
+
+def _uncut(words: Sequence[str]) -> str:
+    return "".join(word if len(word) == LONGEST_WORD and word.isascii() else f"{word} " for word in words).rstrip()
+
+
+def _beginning_with(connection: apsw.Connection, source: Source, prefix: str) -> list[str]:
+    """The words with this beginning if they are few, else none.
+
+    For a beginning the index reads the lists of all its words to their ends before it gives the first match. Asked for the
+    words themselves, one of which is perhaps in every event, it gives the newest matches and stops.
+    """
+    found: list[str] = []
+    word = _next_word(connection, source, prefix)
+    while word.startswith(prefix):
+        if len(found) == MOST_WORDS:
+            return []
+        found.append(f'"{word}"')
+        # The smallest text that is greater than the word: asking for it skips all the places where the word stands.
+        word = _next_word(connection, source, word + "\x01")
+    return found
+
+
+def _next_word(connection: apsw.Connection, source: Source, start: str) -> str:
+    word: str | None = connection.execute(_NEXT_WORD[source], (start,)).get
+    return word or ""
+
+
+def _filters(connection: apsw.Connection, query: Query) -> str | None:
+    """Tests of the tags, each an index lookup like any word; None when nothing could pass them."""
+    tests = _lineage(connection, query)
+    if tests is None:
         return None
-    tests = [f"words : ({' AND '.join(map(_quoted, terms))})", *lineage]
     if query.kind:
         tests.append(f"tags : {tag('k', query.kind)}")
     if query.types:
         tests.append(f"tags : ({' OR '.join(tag('t', type_) for type_ in query.types)})")
     excluded = f" NOT (tags : {tag('s', query.session)})" if query.relation == "siblings" and query.session else ""
-    return f"({' AND '.join(f'({test})' for test in tests)}){excluded}"
+    return "".join(f" AND ({test})" for test in tests) + excluded
 
 
 def _lineage(connection: apsw.Connection, query: Query) -> list[str] | None:
@@ -83,15 +131,12 @@ def _lineage(connection: apsw.Connection, query: Query) -> list[str] | None:
     return [f"tags : {tag('s' if query.relation == 'parent' else 'p', parent)}"]
 
 
-def _quoted(term: Term) -> str:
-    return f'"{" ".join(term.words)}"' + (" *" if term.prefix else "")
-
-
 def _events(connection: apsw.Connection, match: str, terms: Sequence[Term], most: int) -> Iterator[Hit]:
     for session, seq, type_, time, body in connection.execute(_EVENTS, (match, most)):
         if body is not None:
             matches = explain(leaves(decode(body)), terms)
-            yield Hit("event", session, seq, type_, None, None, None, time, score(matches), matches)
+            if matches:
+                yield Hit("event", session, seq, type_, None, None, None, time, score(matches), matches)
 
 
 def _documents(connection: apsw.Connection, match: str, terms: Sequence[Term], most: int) -> Iterator[Hit]:

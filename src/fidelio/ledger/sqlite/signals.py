@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self
 
+from fidelio.errors import LedgerClosed
+
 
 class Watch:
     """One wait for news, of one session or of any. Registered before the caller looks, so nothing falls in between."""
@@ -38,12 +40,15 @@ class Signals:
         self._watches: set[Watch] = set()
         self._lock = threading.Lock()
         self._first_watch = first_watch
+        self._closed = False
 
     def __bool__(self) -> bool:
         return bool(self._watches)
 
     def add(self, watch: Watch) -> None:
         with self._lock:
+            if self._closed:
+                raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
             first = not self._watches
             self._watches.add(watch)
         if first:
@@ -52,6 +57,12 @@ class Signals:
     def remove(self, watch: Watch) -> None:
         with self._lock:
             self._watches.discard(watch)
+
+    def close(self) -> None:
+        """From here on nobody may wait, because nobody would be told; those who do are told now."""
+        with self._lock:
+            self._closed = True
+        self.tell(None)
 
     def tell(self, sessions: Collection[str] | None) -> None:
         """There is news of these sessions, or (None) of some session somewhere."""

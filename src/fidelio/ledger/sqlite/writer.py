@@ -23,7 +23,7 @@ from fidelio.ledger.sqlite.connection import Place, open_writer
 from fidelio.ledger.sqlite.faults import translate
 from fidelio.ledger.sqlite.index import Indexer
 from fidelio.ledger.sqlite.signals import Signals
-from fidelio.ledger.sqlite.transaction import Transaction
+from fidelio.ledger.sqlite.transaction import KnownSessions, Transaction
 
 T = TypeVar("T")
 Work = Callable[[Transaction], T]
@@ -59,8 +59,10 @@ class Writer:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._queue: queue.SimpleQueue[Ticket | Nudge] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Ticket] | Nudge] = queue.SimpleQueue()
+        self._batches: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
         self._group: list[Ticket] = []
+        self._crowded = False
         self._closed = False
         self._ending = False
         self._seen_version = 0
@@ -69,6 +71,7 @@ class Writer:
         self.signals = Signals(lambda: self._queue.put(Nudge()))
         self._connection = open_writer(place)
         self._indexer = Indexer(self._connection)
+        self._known = KnownSessions(self._connection)
         self._thread = threading.Thread(target=self._run, name="fidelio-ledger", daemon=True)
         self._thread.start()
 
@@ -87,7 +90,9 @@ class Writer:
         return result
 
     def index_soon(self) -> None:
-        self._put(Nudge(index=True))
+        with self._lock:
+            self._require_open()
+            self._queue.put(Nudge(index=True))
 
     @property
     def closed(self) -> bool:
@@ -98,15 +103,36 @@ class Writer:
         with self._lock:
             first, self._closed = not self._closed, True
             if first:
+                for batch in self._batches.values():
+                    self._queue.put(batch)
+                self._batches.clear()
+                # Queued under the lock, nothing can come behind it, where nobody would ever answer.
                 self._queue.put(Nudge(last=True))
         self._thread.join()
 
-    def _put(self, item: Ticket | Nudge) -> None:
-        # Under the lock, nothing can be queued behind the last nudge, where nobody would ever answer it.
+    def _put(self, ticket: Ticket) -> None:
         with self._lock:
-            if self._closed:
-                raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
-            self._queue.put(item)
+            self._require_open()
+            if not self._crowded:
+                self._queue.put([ticket])
+                return
+            batch = self._batches.get(ticket.loop)
+            if batch is None:
+                # Whoever else runs in this turn of the loop comes along: one wake-up of the writer, and no quarrel between the
+                # two threads about the interpreter while the others still prepare their commits.
+                batch = self._batches[ticket.loop] = []
+                ticket.loop.call_soon(self._send, ticket.loop)
+            batch.append(ticket)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            batch = self._batches.pop(loop, None)
+            if batch:
+                self._queue.put(batch)
 
     def _run(self) -> None:
         try:
@@ -128,10 +154,9 @@ class Writer:
         except queue.Empty:
             return
 
-    def _admit(self, item: Ticket | Nudge) -> None:
-        if isinstance(item, Ticket):
-            if not item.future.cancelled():
-                self._group.append(item)
+    def _admit(self, item: list[Ticket] | Nudge) -> None:
+        if isinstance(item, list):
+            self._group += [ticket for ticket in item if not ticket.future.cancelled()]
             return
         self._ending = self._ending or item.last
         if item.index:
@@ -158,14 +183,16 @@ class Writer:
         """The usual case: nobody is refused, or only before having written anything, and no savepoint is needed."""
         transaction = self._begin()
         for ticket in self._group:
-            before = self._connection.total_changes()
+            before = transaction.writes
             try:
                 ticket.result = ticket.work(transaction)
             except LedgerError as refusal:
                 ticket.error = refusal
-                if self._connection.total_changes() != before:
+                if transaction.writes != before:
+                    transaction.forget()
                     self._connection.execute("ROLLBACK")
                     return False
+        transaction.flush()
         return True
 
     def _one_by_one(self) -> None:
@@ -176,21 +203,25 @@ class Writer:
             ticket.error = None
             try:
                 ticket.result = ticket.work(transaction)
+                transaction.flush()
             except LedgerError as refusal:
                 ticket.error = refusal
+                transaction.forget()
                 self._connection.execute("ROLLBACK TO caller")
             self._connection.execute("RELEASE caller")
 
     def _begin(self) -> Transaction:
+        self._indexer.insist_on_sync()
         self._connection.execute("BEGIN IMMEDIATE")
-        return Transaction(self._connection)
+        return Transaction(self._connection, self._known)
 
     def _fail_group(self, error: LedgerError) -> None:
+        self._known.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         for ticket in self._group:
-            # A refusal was decided on data that was there before; it stays true although the group did not get through.
-            ticket.error = ticket.error or error
+            # Also those that were refused: what they were refused for may have been somebody else's part of this group.
+            ticket.error = error
 
     def _follow_up(self) -> None:
         for ticket in self._group:
@@ -200,6 +231,7 @@ class Writer:
 
     def _acknowledge(self) -> None:
         group, self._group = self._group, []
+        self._crowded = len(group) > 1
         appended = {session for ticket in group if ticket.error is None for session in ticket.touched}
         deliver(group)
         if appended:
@@ -233,26 +265,27 @@ class Writer:
             self._indexer.step()
         except apsw.Error:
             # The index is a projection: it catches up later, at the latest when the ledger is opened again.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._indexer.give_up()
 
     def _end(self) -> None:
         with self._lock:
             self._closed = True
-        left = [*self._group, *_drained(self._queue)]
+            waiting = [ticket for batch in self._batches.values() for ticket in batch]
+            self._batches.clear()
+        left = [*self._group, *_drained(self._queue), *waiting]
         for ticket in left:
             ticket.error = LedgerClosed("The ledger was closed before this was written.", remedy="Open it again and repeat.")
         deliver(left)
-        self.signals.tell(None)
+        self.signals.close()
         self._connection.close()
 
 
-def _drained(items: queue.SimpleQueue[Ticket | Nudge]) -> list[Ticket]:
-    tickets = []
+def _drained(items: queue.SimpleQueue[list[Ticket] | Nudge]) -> list[Ticket]:
+    tickets: list[Ticket] = []
     while not items.empty():
         item = items.get_nowait()
-        if isinstance(item, Ticket):
-            tickets.append(item)
+        if isinstance(item, list):
+            tickets += item
     return tickets
 
 

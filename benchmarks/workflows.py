@@ -1,0 +1,289 @@
+"""A walk through a large workflow over stdio: what a call costs the server, what many workflows and sessions add to it.
+
+python -m benchmarks workflows
+
+The yardstick is a server that does nothing but its duty: it reads a JSON-RPC message, writes a reply of the same size and
+appends as many bytes to SQLite with the same sync. It is started from here: `python -m benchmarks.workflows bare DATABASE`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from toon_format import encode
+
+from benchmarks.figures import Figure
+from benchmarks.mcp import BARE_PYTHON, FIDELIO, ROOT, environment, handshake, spawn_bare
+from benchmarks.measure import interleaved, ratio
+from fidelio.definitions.library.memo import TICK_MS
+
+ROUNDS = 7
+ACTIVITIES, STEPS, VARIABLES = 14, 20, 79
+WALKS = 4
+SESSIONS = 1000
+
+
+# The library
+
+
+def write_workflow(root: Path, name: str, *, activities: int = ACTIVITIES, steps: int = STEPS) -> None:
+    """As large as the workflows people really have: a summary of 25 kB, activities of 8 kB."""
+    ids = [f"activity-{number:02}" for number in range(activities)]
+    variables = [
+        {"name": f"variable_{n}", "type": "boolean", "description": "What it means. " * 12, "defaultValue": False}
+        for n in range(VARIABLES)
+    ]
+    head = {"id": name, "version": "1.0.0", "title": name, "description": "A long text. " * 20, "initialActivity": ids[0]}
+    folder = root / name / "activities"
+    folder.mkdir(parents=True)
+    (root / name / "workflow.toon").write_text(encode({**head, "variables": variables}))
+    for number, activity in enumerate(ids):
+        onward = [{"to": ids[number + 1], "isDefault": True}] if number + 1 < activities else []
+        (folder / f"{number:02}-{activity}.toon").write_text(encode(_activity(activity, steps, onward)))
+
+
+def let_settle() -> None:
+    """Definitions that were written a moment ago are read again with every call; people's are older than that."""
+    time.sleep(TICK_MS / 1000 + 0.1)
+
+
+def _activity(name: str, steps: int, onward: list[dict[str, Any]]) -> dict[str, Any]:
+    options = [{"id": "yes", "label": "Yes", "effect": {"setVariable": {"variable_1": True}}}, {"id": "no", "label": "No"}]
+    return {
+        "id": name,
+        "version": "1.0.0",
+        "name": name.title(),
+        "steps": [{"id": f"step-{n}", "name": f"Step {n}", "description": "Do this. " * 40} for n in range(steps)],
+        "checkpoints": [{"id": "ask", "name": "Ask", "message": "Shall we go on? " * 5, "options": options}],
+        **({"transitions": onward} if onward else {}),
+    }
+
+
+# The client
+
+
+class Client:
+    """A process with a pipe on each side, and its CPU time."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._number = 1
+
+    def request(self, method: str, params: dict[str, Any]) -> Any:
+        self._number += 1
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())["result"]
+
+    def tool(self, name: str, **arguments: Any) -> dict[str, Any]:
+        result: dict[str, Any] = self.request("tools/call", {"name": name, "arguments": arguments})
+        assert not result.get("isError"), result
+        return result
+
+    def cpu_seconds(self) -> float:
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    def resident_kb(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0])
+
+
+@contextmanager
+def started(command: list[str], home: str) -> Iterator[Client]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=_without_waiting(home), cwd=ROOT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(handshake())
+        process.stdin.flush()
+        process.stdout.readline()
+        try:
+            yield Client(process)
+        finally:
+            process.stdin.close()
+            process.wait(timeout=30)
+
+
+def _without_waiting(home: str) -> dict[str, str]:
+    return {**environment(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
+
+
+def ours(library: Path) -> list[str]:
+    return [*FIDELIO, "--workflows", str(library)]
+
+
+# What is measured
+
+
+def walk(client: Client, workflow: str) -> tuple[list[int], list[float]]:
+    """One session to its end with everything an agent calls on the way; the sizes of the replies and the CPU they took."""
+    sizes, costs = list[int](), list[float]()
+
+    def call(tool: str, **arguments: Any) -> str:
+        before = client.cpu_seconds()
+        result = client.tool(tool, **arguments)
+        costs.append(client.cpu_seconds() - before)
+        sizes.append(len(json.dumps(result)))
+        return str(result["_meta"]["session_token"])
+
+    token = call("start_session", workflow_id=workflow)
+    token = call("get_workflow", session_token=token)
+    manifest = [{"step_id": f"step-{n}", "output": "done"} for n in range(STEPS)]
+    for number in range(ACTIVITIES):
+        more = {"step_manifest": manifest} if number else {}
+        token = call("next_activity", session_token=token, activity_id=f"activity-{number:02}", **more)
+        token = call("get_activity", session_token=token)
+        if number % 4 == 0:
+            handle = call("yield_checkpoint", session_token=token, checkpoint_id="ask")
+            handle = call("respond_checkpoint", checkpoint_handle=handle, option_id="yes")
+            token = call("resume_checkpoint", session_token=handle)
+    call("next_activity", session_token=token, activity_id="__terminal__", step_manifest=manifest)
+    return sizes, costs
+
+
+async def cpu_of_walks(client: Client, workflow: str) -> float:
+    """The median over the calls of some walks."""
+    return median(cost for _ in range(WALKS) for cost in walk(client, workflow)[1])
+
+
+async def cpu_of_echo(client: Client, sizes: list[int]) -> float:
+    costs = []
+    for size in sizes * WALKS:
+        before = client.cpu_seconds()
+        client.request("echo", {"size": size})
+        costs.append(client.cpu_seconds() - before)
+    return median(costs)
+
+
+async def spawn_to_session(home: str, library: Path) -> float:
+    began = time.perf_counter()
+    with started(ours(library), home) as client:
+        client.tool("start_session", workflow_id="large")
+        return time.perf_counter() - began
+
+
+async def cost() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        library = Path(place) / "workflows"
+        write_workflow(library, "large")
+        let_settle()
+        client = stack.enter_context(started(ours(library), place))
+        sizes, _ = walk(client, "large")
+        database = str(Path(place) / "bare.db")
+        bare = stack.enter_context(started([sys.executable, "-m", "benchmarks.workflows", "bare", database], place))
+        measured = {"ours": partial(cpu_of_walks, client, "large"), "bare": partial(cpu_of_echo, bare, sizes)}
+        found = await interleaved(ROUNDS, measured)
+        memory = client.resident_kb()
+    return [
+        Figure(name="CPU of the server per session call", value=median(found["ours"]) * 1000, unit="ms"),
+        Figure(
+            name="CPU per session call / bare echo and synced append",
+            value=ratio(found["ours"], found["bare"]),
+            unit="x",
+            at_most=3.0,
+        ),
+        Figure(name="memory after full walks", value=memory / 1000, unit="MB", at_most=60.0),
+    ]
+
+
+async def starts() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as place:
+        library = Path(place) / "workflows"
+        write_workflow(library, "large")
+        let_settle()
+        measured = {"ours": partial(spawn_to_session, place, library), "bare": partial(spawn_bare, place)}
+        found = await interleaved(ROUNDS, measured)
+    return [
+        Figure(name="spawn to first start_session reply", value=median(found["ours"]) * 1000, unit="ms"),
+        Figure(
+            name=f"spawn to first start_session reply / {' '.join(BARE_PYTHON[1:])}",
+            value=ratio(found["ours"], found["bare"]),
+            unit="x",
+            at_most=4.0,
+        ),
+    ]
+
+
+async def many_workflows() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        clients = {}
+        for count in (10, 500):
+            library = Path(place) / str(count)
+            write_workflow(library, "large")
+            for number in range(count - 1):
+                write_workflow(library, f"small-{number}", activities=2, steps=1)
+            clients[count] = stack.enter_context(started(ours(library), str(Path(place) / f"home-{count}")))
+        let_settle()
+        measured = {str(count): partial(cpu_of_walks, client, "large") for count, client in clients.items()}
+        found = await interleaved(ROUNDS, measured)
+    return [
+        Figure(
+            name="CPU per session call with 500 workflows / with 10",
+            value=ratio(found["500"], found["10"]),
+            unit="x",
+            at_most=1.2,
+        )
+    ]
+
+
+async def many_sessions() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as place:
+        library = Path(place) / "workflows"
+        write_workflow(library, "large")
+        let_settle()
+        with started(ours(library), place) as client:
+            for _ in range(50):
+                client.tool("start_session", workflow_id="large")
+            before = client.resident_kb()
+            for _ in range(SESSIONS):
+                token = client.tool("start_session", workflow_id="large")["_meta"]["session_token"]
+                client.tool("next_activity", session_token=token, activity_id="activity-00")
+            growth = (client.resident_kb() - before) / SESSIONS
+    return [Figure(name=f"memory per open session, {SESSIONS} of them", value=growth, unit="kB", at_most=10.0)]
+
+
+async def measure() -> list[Figure]:
+    return [*await cost(), *await starts(), *await many_workflows(), *await many_sessions()]
+
+
+def main() -> list[Figure]:
+    compileall.compile_dir(ROOT / "src", quiet=2)
+    return asyncio.run(measure())
+
+
+# The yardstick
+
+
+async def serve_bare(database: str) -> None:
+    import apsw  # noqa: PLC0415  # only the yardstick writes by itself
+
+    connection = apsw.Connection(database)
+    list(connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE events (body TEXT)"))
+    reader = asyncio.StreamReader(limit=1 << 24)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        message = json.loads(line)
+        connection.execute("INSERT INTO events VALUES (?)", ("x" * 450,))
+        reply = {"jsonrpc": "2.0", "id": message["id"], "result": {"text": "x" * message["params"].get("size", 1)}}
+        sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_bare(sys.argv[2]))

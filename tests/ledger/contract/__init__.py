@@ -1,0 +1,1 @@
+"""The contract as tests: the same for every database."""

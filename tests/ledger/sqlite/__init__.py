@@ -1,0 +1,1 @@
+"""What only a file on disk can suffer."""

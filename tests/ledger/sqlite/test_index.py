@@ -1,0 +1,73 @@
+"""What the tokeniser makes of bodies: the words that a search asks for, whichever way they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fidelio.ledger.codec import encode
+from fidelio.ledger.model import Query
+from fidelio.ledger.sqlite import open_sqlite
+from fidelio.ledger.sqlite.index import BORDER, advance, forget_event
+from fidelio.ledger.sqlite.schema import MIGRATIONS, run
+from fidelio.ledger.terms import words
+from tests.support import proves
+from tests.support.ledgers import say, start
+
+PLAIN = st.text(st.characters(codec="ascii"), max_size=60)
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(":memory:")
+    for migration in MIGRATIONS:
+        run(connection, migration)
+    run(connection, "INSERT INTO sessions VALUES (1, 's_a', 'agent', '', NULL, NULL, '', '', 1, x'', 0, 0, '{}')")
+    yield connection
+    connection.close()
+
+
+@proves("ledger.search", "ledger.redaction")
+@example(fields=["a/b_c-D", 'quoted " \\ / back\\u0041', 42, -7])
+@example(fields=["nul \x00, border \x01 and é", "東京 x", True, None, 2.5])
+@example(fields=[])
+@given(fields=st.lists(PLAIN | NUMBERS | st.booleans() | st.none(), max_size=4) | st.lists(ANY, max_size=3))
+def test_the_index_holds_the_words_of_the_fields_and_forgets_them_again(
+    connection: apsw.Connection, fields: list[str | int | float | None]
+) -> None:
+    body = encode({"fields": fields}, "body")
+    run(connection, "DELETE FROM events; UPDATE search_progress SET reached = 0")
+    connection.execute("INSERT INTO events VALUES (1, 's_a', 1, 'e', 'note', 'ada', 0, ?, x'', x'', x'')", (body,))
+    advance(connection, 10)
+
+    searchable = [str(field) for field in fields if isinstance(field, str | int) and not isinstance(field, bool)]
+    expected = [word for field in searchable for word in (BORDER, *words(field))][1:]
+    assert _words(connection) == expected
+    forget_event(connection, 1)
+    assert _words(connection) == []
+    run(connection, "INSERT INTO event_words (event_words) VALUES ('integrity-check')")
+
+
+@proves("ledger.search")
+@pytest.mark.parametrize("text", ["x" * 65, "x" * 200, "é" + "x" * 200, "see " + "x" * 64 + " y"])
+async def test_a_word_of_any_length_is_found(tmp_path: Path, text: str) -> None:
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        await say(ledger, "s_a", {"a": text})
+        await ledger.indexed()
+
+        (hit,) = await ledger.search(Query(text=f'"{text}"'))
+        assert hit.matches[0].field == "a"
+        assert len(await ledger.search(Query(text=text[:70] + "*"))) == 1
+
+
+def _words(connection: apsw.Connection) -> list[object]:
+    found = connection.execute("SELECT term FROM event_vocabulary WHERE col = 'words' ORDER BY offset").fetchall()
+    return [word for (word,) in found]

@@ -1,0 +1,137 @@
+"""The writer thread: one sync for many, no looking around while nobody waits, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fidelio.errors import LedgerClosed
+from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
+from fidelio.ledger.sqlite.transaction import Transaction
+from fidelio.ledger.sqlite.writer import Writer
+from tests.support import proves
+from tests.support.ledgers import PATIENCE, say, start, take
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """One entry for every look at what other processes have done."""
+    found: list[float] = []
+    original: Callable[[Writer], None] = Writer._look_for_others
+
+    def counted(writer: Writer) -> None:
+        found.append(0)
+        original(writer)
+
+    monkeypatch.setattr(Writer, "_look_for_others", counted)
+    return found
+
+
+@proves("ledger.follow-quiet")
+async def test_nobody_looks_for_others_while_nobody_waits(tmp_path: Path, looks: list[float]) -> None:
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        for number in range(20):
+            await say(ledger, "s_a", {"n": number})
+        await ledger.indexed()
+        assert looks == []
+        await ledger.wait(after=1 << 40, timeout=0.2)
+        assert looks
+        # The one who waited has gone, and with them the looking: the writer sleeps until it is needed.
+        assert ledger._writer._pause() is None or not ledger._writer.signals
+
+
+@proves("ledger.follow-quiet")
+async def test_a_follower_in_the_same_process_is_woken_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Writer, "_look_for_others", lambda _: None)
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        follower = asyncio.create_task(take(ledger.follow("s_a"), 4))
+        waiter = asyncio.create_task(ledger.wait(after=3, timeout=PATIENCE))
+        for number in range(3):
+            await say(ledger, "s_a", {"n": number})
+
+        assert len(await follower) == 4
+        assert await waiter == 4
+
+
+@proves("ledger.durable")
+async def test_many_commits_at_once_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[int] = []
+    original: Callable[[Writer], None] = Writer._commit_group
+
+    def counted(writer: Writer) -> None:
+        groups.append(len(writer._group))
+        original(writer)
+
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        monkeypatch.setattr(Writer, "_commit_group", counted)
+        await asyncio.gather(*(say(ledger, "s_a", {"n": n}) for n in range(100)))
+
+    assert sum(groups) == 100
+    assert len(groups) <= 50
+
+
+@proves("ledger.durable")
+async def test_a_commit_that_was_cancelled_in_the_queue_is_dropped(tmp_path: Path) -> None:
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        gate = threading.Event()
+        blocked = asyncio.create_task(ledger._writer.carry_out(_until(gate)))
+        cancelled = asyncio.create_task(say(ledger, "s_a", {}))
+        await asyncio.sleep(0)  # both have queued
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await blocked
+
+        assert (await ledger.session("s_a")).last_seq == 1
+
+
+@proves("ledger.closed")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_writer_that_dies_leaves_nobody_waiting(tmp_path: Path) -> None:
+    ledger = await open_sqlite(tmp_path / "ledger.db")
+    await start(ledger, "s_a")
+    follower = asyncio.create_task(take(ledger.follow("s_a"), 2))
+    broken = asyncio.create_task(ledger._writer.carry_out(_fail))
+    behind = asyncio.create_task(say(ledger, "s_a", {}))
+
+    for task in (broken, behind, follower):
+        with pytest.raises(LedgerClosed):
+            await task
+    await ledger.close()
+
+
+@proves("ledger.many-processes")
+async def test_several_event_loops_can_share_a_ledger(tmp_path: Path) -> None:
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        threads = [threading.Thread(target=asyncio.run, args=(_many(ledger, name),)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        await _many(ledger, "d")
+        for thread in threads:
+            await asyncio.to_thread(thread.join, PATIENCE)
+
+        assert (await ledger.session("s_a")).last_seq == 1 + 4 * 20
+
+
+async def _many(ledger: SqliteLedger, name: str) -> None:
+    for number in range(20):
+        event = await say(ledger, "s_a", {"by": name, "n": number})
+        assert (await ledger.events("s_a", after=event.seq - 1, limit=1))[0] == event
+
+
+def _until(gate: threading.Event) -> Callable[[Transaction], Any]:
+    return lambda _: gate.wait(PATIENCE)
+
+
+def _fail(_: Transaction) -> None:
+    raise ZeroDivisionError("a bug")

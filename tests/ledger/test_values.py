@@ -1,0 +1,80 @@
+"""JSON, cursors and the limits of values, apart from any database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fidelio.errors import BadRecord
+from fidelio.ledger.checks import check_change, check_path
+from fidelio.ledger.codec import decode, encode
+from fidelio.ledger.cursors import from_number, from_text, page_size, to_cursor
+from fidelio.ledger.model import Change, NewEvent
+from tests.support import proves
+
+
+@proves("ledger.plain-json")
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(-5, 5), max_size=6), st.randoms())
+def test_the_order_of_keys_does_not_change_the_text(value: dict[str, int], chance: Any) -> None:
+    keys = list(value)
+    chance.shuffle(keys)
+
+    assert encode({key: value[key] for key in keys}, "value") == encode(value, "value")
+    assert decode(encode(value, "value")) == value
+
+
+@proves("ledger.plain-json")
+def test_the_error_names_what_cannot_be_kept_and_the_way_out() -> None:
+    with pytest.raises(BadRecord, match=r"The body of note holds nan, .* Use only text"):
+        encode({"x": [float("nan")]}, "body of note")
+    with pytest.raises(BadRecord, match="the key 1"):
+        encode({1: "x"}, "value")  # type: ignore[dict-item]  # the point
+
+
+@proves("ledger.plain-json")
+def test_a_tuple_is_a_list() -> None:
+    assert encode({"x": (1, 2)}, "value") == '{"x":[1,2]}'
+
+
+@proves("ledger.cursors")
+@given(st.integers(0, 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_cursor_gives_back_its_key_to_its_own_list_only(number: int, text: str) -> None:
+    assert from_number(to_cursor("sessions", number), "sessions") == number
+    assert from_text(to_cursor("documents", text), "documents") == text
+    with pytest.raises(BadRecord):
+        from_number(to_cursor("sessions", number), "requests")
+    with pytest.raises(BadRecord):
+        from_text(to_cursor("documents", number), "documents")
+    with pytest.raises(BadRecord):
+        from_number(to_cursor("sessions", text), "sessions")
+
+
+@proves("ledger.cursors")
+@given(st.text())
+def test_no_text_upsets_a_cursor(text: str) -> None:
+    with pytest.raises(BadRecord, match="not a cursor"):
+        from_number(text, "sessions")
+
+
+@proves("ledger.limits")
+def test_a_page_is_bounded_and_never_empty_by_request() -> None:
+    assert page_size(5) == 5
+    assert page_size(10**9) == 10_000
+    with pytest.raises(BadRecord):
+        page_size(0)
+
+
+@proves("ledger.limits")
+@pytest.mark.parametrize("path", ["", "/", "a/", "/a", "a//b", ".", "a/../b", "a\nb", "x" * 1001])
+def test_a_path_that_could_mean_another_place_is_refused(path: str) -> None:
+    with pytest.raises(BadRecord, match="document path"):
+        check_path(path)
+
+
+@proves("ledger.limits")
+def test_one_change_holds_a_bounded_number_of_parts() -> None:
+    with pytest.raises(BadRecord, match="10000"):
+        check_change(Change(session="s_a", events=(NewEvent(type="note"),) * 10_001))
