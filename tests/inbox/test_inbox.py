@@ -76,7 +76,9 @@ async def test_of_two_answers_at_once_exactly_one_is_taken(ledger: Ledger) -> No
     results = await asyncio.gather(*tries, return_exceptions=True)
 
     taken = (await ledger.request(request)).answer["option"]
-    assert [isinstance(result, RequestClosed) for result in results] == [option != taken for option in ("yes", "no", "yes", "no")]
+    assert [isinstance(result, RequestClosed) for result in results] == [
+        option != taken for option in ("yes", "no", "yes", "no")
+    ]
     assert len(await ledger.events("s_000000000001", types=["request.answered"])) == 1
 
 

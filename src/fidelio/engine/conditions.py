@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fidelio.definitions.models.condition import And, Condition, Not, Or, Simple
+if TYPE_CHECKING:
+    # The rules never make a definition, so they run without loading what reads one.
+    from fidelio.definitions.models.condition import Condition, Simple
 
 Truth = bool | None
 
@@ -29,21 +31,29 @@ _ORDER: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def holds(condition: Condition | None, variables: Mapping[str, Any]) -> Truth:
-    """True, False, or None when it is not known yet. No condition at all holds."""
-    match condition:
-        case None:
-            return True
-        case Simple():
-            return _simple(condition, look_up(condition.variable, variables))
-        case Not():
-            inner = holds(condition.condition, variables)
-            return None if inner is None else not inner
-        case And():
-            return _all([holds(part, variables) for part in condition.conditions])
-        case Or():
-            inverse = _all([_negate(holds(part, variables)) for part in condition.conditions])
-            return _negate(inverse)
+def holds(condition: Condition | None, variables: Mapping[str, Any], *, told: bool = False) -> Truth:
+    """True, False, or None when it is not known yet. No condition at all holds.
+
+    With `told`, only what somebody said counts: that a variable is absent then proves nothing, not even for `exists`.
+    """
+    if condition is None:
+        return True
+    if condition.type == "simple":
+        return _simple(condition, look_up(condition.variable, variables), told)
+    if condition.type == "not":
+        return negated(holds(condition.condition, variables, told=told))
+    parts = [holds(part, variables, told=told) for part in condition.conditions]
+    return every(parts) if condition.type == "and" else negated(every([negated(part) for part in parts]))
+
+
+def every(truths: Sequence[Truth]) -> Truth:
+    if False in truths:
+        return False
+    return None if None in truths else True
+
+
+def negated(truth: Truth) -> Truth:
+    return None if truth is None else not truth
 
 
 def look_up(name: str, variables: Mapping[str, Any]) -> Any:
@@ -66,7 +76,9 @@ def _member(value: Any, part: str) -> Any:
     return MISSING
 
 
-def _simple(condition: Simple, value: Any) -> Truth:
+def _simple(condition: Simple, value: Any, told: bool) -> Truth:
+    if value is MISSING and told:
+        return None
     if condition.operator in ("exists", "notExists"):
         return (value is not MISSING and value is not None) is (condition.operator == "exists")
     if value is MISSING:
@@ -89,13 +101,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
-
-
-def _all(truths: Sequence[Truth]) -> Truth:
-    if False in truths:
-        return False
-    return None if None in truths else True
-
-
-def _negate(truth: Truth) -> Truth:
-    return None if truth is None else not truth

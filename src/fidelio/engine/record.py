@@ -7,19 +7,63 @@ that chose it). So the record can be rebuilt from the ledger at any time, and de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-Status = Literal["active", "blocked", "completed"]
+from fidelio.engine.state import Answer, Asked, Child, Fidelity, OpenCheckpoint, Parent, Pass, Place, Record, Reported, Status
+
+__all__ = [
+    "ANSWERED",
+    "ARMED",
+    "CALLED",
+    "CHILD_FINISHED",
+    "CHILD_STARTED",
+    "COMPLETED",
+    "ENTERED",
+    "LOOP_ADVANCED",
+    "RESUMED",
+    "SKILL_LOADED",
+    "STARTED",
+    "STEP_COMPLETED",
+    "VARIABLES_SET",
+    "YIELDED",
+    "Answer",
+    "Asked",
+    "Child",
+    "Draft",
+    "Fact",
+    "Fidelity",
+    "Foreseen",
+    "OpenCheckpoint",
+    "Parent",
+    "Pass",
+    "Place",
+    "Record",
+    "Status",
+    "as_events",
+    "as_json",
+    "fold",
+    "foreseen",
+    "from_json",
+]
 
 STARTED = "session.started"
 ENTERED = "activity.entered"
+STEP_COMPLETED = "step.completed"
+LOOP_ADVANCED = "loop.advanced"
+ARMED = "checkpoint.armed"
 YIELDED = "checkpoint.yielded"
 ANSWERED = "request.answered"
 RESUMED = "checkpoint.resumed"
+VARIABLES_SET = "variables.set"
+SKILL_LOADED = "skill.loaded"
+CHILD_STARTED = "child.started"
+CHILD_FINISHED = "child.finished"
 COMPLETED = "session.completed"
+CALLED = "tool.called"
 
 
 class Fact(Protocol):
@@ -36,53 +80,21 @@ class Fact(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCheckpoint:
-    """The question that holds the session."""
+class Draft:
+    """An event that the rules have decided on and nobody has written yet."""
 
-    checkpoint: str
-    activity: str
-    visit: int
-    request: str
-    yielded_at: int
+    type: str
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The one answer a checkpoint got in a visit of its activity."""
+class Foreseen:
+    """A draft as it will look once it is written."""
 
-    checkpoint: str
-    activity: str
-    visit: int
-    option: str
-    effect: dict[str, Any]
-    by: str
-    channel: str
-    assurance: str
-    answered_at: int
-    resumed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Where a session stands. `seq` is the last event that is folded in."""
-
-    seq: int = 0
-    status: Status = "active"
-    workflow: str = ""
-    version: str = ""
-    definition: str = ""
-    activity: str = ""
-    visit: int = 0
-    variables: dict[str, Any] = field(default_factory=dict)
-    completed: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    open: OpenCheckpoint | None = None
-    answers: tuple[Answer, ...] = ()
-
-    def answer_to(self, checkpoint: str) -> Answer | None:
-        """The answer given in the present visit, if there is one."""
-        here = (checkpoint, self.activity, self.visit)
-        return next((a for a in reversed(self.answers) if (a.checkpoint, a.activity, a.visit) == here), None)
+    seq: int
+    type: str
+    time: int
+    body: dict[str, Any]
 
 
 def fold(record: Record, events: Iterable[Fact]) -> Record:
@@ -91,6 +103,15 @@ def fold(record: Record, events: Iterable[Fact]) -> Record:
         step = _STEPS.get(event.type)
         record = replace(step(record, event) if step else record, seq=event.seq)
     return record
+
+
+def foreseen(record: Record, drafts: Iterable[Draft], now: int) -> Record:
+    """The record as it will be once these drafts are written."""
+    return fold(record, as_events(record, drafts, now))
+
+
+def as_events(record: Record, drafts: Iterable[Draft], now: int) -> list[Foreseen]:
+    return [Foreseen(seq, draft.type, now, draft.body) for seq, draft in enumerate(drafts, start=record.seq + 1)]
 
 
 def as_json(record: Record) -> dict[str, Any]:
@@ -103,68 +124,196 @@ def from_json(data: Mapping[str, Any]) -> Record:
 
 def _started(record: Record, event: Fact) -> Record:
     body = event.body
-    return replace(
+    parent = body.get("parent")
+    begun = replace(
         record,
         workflow=body["workflow"],
         version=body["version"],
         definition=body["definition"],
-        variables=dict(body.get("variables", {})),
+        fidelity=body.get("fidelity", "advise"),
+        parent=msgspec.convert(parent, Parent) if parent else None,
+        unverified=bool(body.get("unverified")),
+        claims_to_continue=body.get("claims_to_continue", ""),
     )
+    if claimed := body.get("activity"):
+        begun = replace(begun, here=Place(claimed, 1), visits=1)
+    return _set(begun, body.get("variables", {}), body.get("variables_by", "start"))
 
 
 def _entered(record: Record, event: Fact) -> Record:
     body = event.body
-    if body["activity"] == record.activity:
-        return record
-    return replace(
-        record,
-        activity=body["activity"],
-        visit=record.visit + 1,
-        completed=_with_completed(record),
+    if body["activity"] == record.activity and not body.get("again"):
+        return _reported(replace(record, condition=body.get("condition", "")), body)
+    left = replace(
+        _reported(record, body),
+        completed=_with_completed(record) if body.get("how") != "loop" else record.completed,
+        passed=_union(record.passed, body.get("passed", ())),
+        condition=body.get("condition", ""),
+        forced="",
     )
+    return _arrived(left, body)
+
+
+def _arrived(record: Record, body: Mapping[str, Any]) -> Record:
+    how = body.get("how", "next")
+    if how == "return" and record.outer:
+        *outer, here = record.outer
+        return replace(record, here=here, outer=tuple(outer))
+    outer = list(record.outer) if how in ("loop", "pass") else []
+    if how == "loop":
+        outer.append(record.here)
+    if outer and (running := outer[-1].running):
+        reached = replace(running, entered=body.get("reached", 0), at=body.get("at", running.at))
+        outer[-1] = replace(outer[-1], running=reached)
+    visits = record.visits + 1
+    return replace(record, here=Place(body["activity"], visits), outer=tuple(outer), visits=visits)
+
+
+def _reported(record: Record, body: Mapping[str, Any]) -> Record:
+    """Keeps how the manifest of the activity that is left looked; the newest for each activity."""
+    manifest = body.get("manifest")
+    if manifest is None or not record.activity:
+        return record
+    found = Reported(record.visit, len(manifest), len(body.get("warnings", ())))
+    return replace(record, reported={**record.reported, record.activity: found})
+
+
+def _step_completed(record: Record, event: Fact) -> Record:
+    body, here = event.body, record.here
+    if body["activity"] != here.activity:
+        return record
+    here = replace(here, loops_over=_union(here.loops_over, body.get("loops_over", ())))
+    if not body.get("loop"):
+        return replace(record, here=replace(here, at=body["at"], done=(*here.done, body["step"])))
+    if here.running is None:
+        return record
+    running = replace(here.running, at=body["at"], done=(*here.running.done, body["step"]))
+    return replace(record, here=replace(here, running=running))
+
+
+def _loop_advanced(record: Record, event: Fact) -> Record:
+    body, here = event.body, record.here
+    if body["activity"] != here.activity:
+        return record
+    items = body.get("items")
+    running = Pass(body["loop"], body["iteration"], None if items is None else tuple(items))
+    over = _union(here.loops_over, body.get("loops_over", ()))
+    return replace(record, here=replace(here, at=body["at"], running=running, loops_over=over))
+
+
+def _armed(record: Record, event: Fact) -> Record:
+    armed = tuple(
+        OpenCheckpoint(one["checkpoint"], record.activity, record.visit, one["request"], event.time)
+        for one in event.body["checkpoints"]
+    )
+    return _held(replace(record, armed=armed))
 
 
 def _yielded(record: Record, event: Fact) -> Record:
     body = event.body
-    waiting = OpenCheckpoint(body["checkpoint"], record.activity, record.visit, body["request"], event.time)
-    return replace(record, status="blocked", open=waiting)
+    waiting = OpenCheckpoint(
+        body["checkpoint"], record.activity, record.visit, body["request"], event.time, body.get("iteration", 0)
+    )
+    return _held(replace(record, open=waiting))
 
 
 def _answered(record: Record, event: Fact) -> Record:
-    body, waiting = event.body, record.open
-    if waiting is None or waiting.request != body["request"]:
+    request = event.body["request"]
+    waiting = next((one for one in (record.open, *record.armed) if one is not None and one.request == request), None)
+    if waiting is None:
         return record
-    effect = body.get("effect") or {}
-    answer = Answer(
+    answer = _answer(waiting, event)
+    others = tuple(known for known in record.here.answers if known.checkpoint != answer.checkpoint)
+    closed = replace(
+        record,
+        open=None if record.open is waiting else record.open,
+        armed=tuple(one for one in record.armed if one is not waiting),
+        here=replace(record.here, answers=(*others, answer)),
+        last=answer,
+        skipped=_union(record.skipped, answer.effect.get("skipActivities", ())),
+        forced=answer.effect.get("transitionTo") or record.forced,
+    )
+    author = f"checkpoint:{answer.activity}/{answer.checkpoint}/{answer.option}"
+    return _held(_set(closed, answer.effect.get("setVariable", {}), author))
+
+
+def _answer(waiting: OpenCheckpoint, event: Fact) -> Answer:
+    body = event.body
+    return Answer(
         waiting.checkpoint,
         waiting.activity,
         waiting.visit,
-        body["option"],
-        effect,
+        body.get("option", ""),
+        body.get("effect") or {},
         body["by"],
         body["channel"],
         body["assurance"],
         event.time,
-    )
-    return replace(
-        record,
-        status="active",
-        open=None,
-        answers=(*record.answers, answer),
-        variables={**record.variables, **effect.get("setVariable", {})},
-        skipped=_union(record.skipped, effect.get("skipActivities", ())),
+        iteration=waiting.iteration,
+        mode=body.get("mode", "option"),
     )
 
 
 def _resumed(record: Record, _: Fact) -> Record:
-    if not record.answers:
+    if record.last is None:
         return record
-    *earlier, last = record.answers
-    return replace(record, answers=(*earlier, replace(last, resumed=True)))
+    last = replace(record.last, resumed=True)
+    answers = tuple(last if known.asked == last.asked else known for known in record.here.answers)
+    return replace(record, last=last, here=replace(record.here, answers=answers))
 
 
-def _completed(record: Record, _: Fact) -> Record:
-    return replace(record, status="completed", activity="", completed=_with_completed(record))
+def _variables_set(record: Record, event: Fact) -> Record:
+    return _set(record, event.body["variables"], event.body["by"])
+
+
+def _skill_loaded(record: Record, event: Fact) -> Record:
+    return replace(record, skill=event.body["skill"], skill_owner=event.body.get("owner", ""))
+
+
+def _child_started(record: Record, event: Fact) -> Record:
+    body = event.body
+    if not body.get("suspends"):
+        return record
+    child = Child(body["session"], body["workflow"], body.get("step", ""), tuple(body.get("pass_context", ())))
+    return replace(record, children=(*record.children, child))
+
+
+def _child_finished(record: Record, event: Fact) -> Record:
+    session = event.body["session"]
+    rest = tuple(child for child in record.children if child.session != session)
+    return _set(replace(record, children=rest), event.body.get("variables", {}), f"child:{session}")
+
+
+def _completed(record: Record, event: Fact) -> Record:
+    body = event.body
+    left = replace(
+        _reported(record, body),
+        completed=_with_completed(record),
+        passed=_union(record.passed, body.get("passed", ())),
+        condition=body.get("condition", ""),
+    )
+    return replace(left, status="completed", here=Place(visit=record.visit), outer=(), forced="", open=None, armed=())
+
+
+def _called(record: Record, event: Fact) -> Record:
+    return replace(record, since=event.seq + 1) if event.body.get("closes") else record
+
+
+def _set(record: Record, variables: Mapping[str, Any], author: str) -> Record:
+    if not variables:
+        return record
+    return replace(
+        record,
+        variables={**record.variables, **variables},
+        set_by={**record.set_by, **dict.fromkeys(variables, author)},
+        here=replace(record.here, changed=_union(record.here.changed, variables)) if record.activity else record.here,
+    )
+
+
+def _held(record: Record) -> Record:
+    if record.status == "completed":
+        return record
+    return replace(record, status="blocked" if record.waiting else "active")
 
 
 def _with_completed(record: Record) -> tuple[str, ...]:
@@ -172,14 +321,22 @@ def _with_completed(record: Record) -> tuple[str, ...]:
 
 
 def _union(known: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
-    return (*known, *(name for name in more if name not in known))
+    return (*known, *(name for name in dict.fromkeys(more) if name not in known))
 
 
 _STEPS: Mapping[str, Callable[[Record, Fact], Record]] = {
     STARTED: _started,
     ENTERED: _entered,
+    STEP_COMPLETED: _step_completed,
+    LOOP_ADVANCED: _loop_advanced,
+    ARMED: _armed,
     YIELDED: _yielded,
     ANSWERED: _answered,
     RESUMED: _resumed,
+    VARIABLES_SET: _variables_set,
+    SKILL_LOADED: _skill_loaded,
+    CHILD_STARTED: _child_started,
+    CHILD_FINISHED: _child_finished,
     COMPLETED: _completed,
+    CALLED: _called,
 }

@@ -1,27 +1,94 @@
-"""The ways out of an activity, and what ends a workflow."""
+"""The ways out of an activity, in the order in which they are tried, and what ends a workflow.
+
+Conditions are tried in order: transitions first, then the branches of decisions. The first that holds is taken, else the
+default. What is not known yet keeps its way open, and so do the ways after it. A branch without a target leaves the choice to
+the transitions; where there are none, it ends the workflow. Activities that are left out are passed through: their own ways
+stand in for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from fidelio.definitions.models import Activity, Condition, Workflow
-from fidelio.engine.conditions import Truth, holds
+from fidelio.engine.condition_text import text_of
+from fidelio.engine.conditions import Truth, every, holds, negated
+from fidelio.engine.knowledge import known, left_out, running_loop, with_defaults
+from fidelio.engine.knowledge import told as told_values
+from fidelio.engine.state import Place, Record
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Condition, Workflow
+
+__all__ = [
+    "TERMINAL",
+    "Edge",
+    "Way",
+    "edges",
+    "ends_workflow",
+    "is_terminal_name",
+    "open_ways",
+    "outgoing",
+    "ways",
+    "with_defaults",
+]
 
 TERMINAL = "__terminal__"
+# Names that definitions in use write for the end. They mean it only where no activity bears them.
+TERMINAL_NAMES = frozenset({TERMINAL, "workflow-end", "end-workflow"})
+
+Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One way out. A default way is open when nothing else is; by itself it makes no claim."""
+    """One way out as the definition writes it. A default edge is open when nothing else is; by itself it makes no claim."""
 
     to: str
     condition: Condition | None
     default: bool
+    kind: Kind = "transition"
+    checkpoint: str = ""
+    option: str = ""
 
-    def holds(self, variables: Mapping[str, Any]) -> Truth:
-        return holds(self.condition, variables)
+    def holds(self, variables: Mapping[str, Any], *, told: bool = False) -> Truth:
+        return holds(self.condition, variables, told=told)
+
+    @property
+    def text(self) -> str:
+        """The condition as it is claimed; empty where there is none."""
+        if self.kind == "answer":
+            return f"checkpoint:{self.checkpoint}:{self.option}"
+        return text_of(self.condition) if self.condition is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way on from where the session stands. `open`: going it is right now, as far as is known.
+
+    `via` names the activities that it passes through because they are left out; `when` is the condition that `condition` words.
+    """
+
+    to: str
+    holds: Truth
+    default: bool
+    condition: str = ""
+    via: tuple[str, ...] = ()
+    kind: Kind = "transition"
+    open: bool = False
+    when: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The values that conditions are tried on, and whether only what somebody said counts."""
+
+    values: Mapping[str, Any]
+    told: bool
+
+    def truth(self, edge: Edge) -> Truth:
+        return edge.holds(self.values, told=self.told) if edge.condition is not None else None
 
 
 def outgoing(activity: Activity) -> Iterator[Edge]:
@@ -30,17 +97,175 @@ def outgoing(activity: Activity) -> Iterator[Edge]:
         yield Edge(transition.to, transition.condition, transition.is_default)
     for decision in activity.decisions:
         for branch in decision.branches:
-            yield Edge(branch.transition_to or TERMINAL, branch.condition, branch.is_default)
+            if branch.transition_to or not activity.transitions:
+                yield Edge(branch.transition_to or TERMINAL, branch.condition, branch.is_default, "decision")
+
+
+def edges(activity: Activity) -> Iterator[Edge]:
+    """Every way that the activity declares, those that the answers to its checkpoints open among them."""
+    yield from outgoing(activity)
+    for checkpoint in activity.checkpoints:
+        for option in checkpoint.options:
+            if option.effect is not None and option.effect.transition_to:
+                yield Edge(option.effect.transition_to, None, False, "answer", checkpoint.id, option.id)
+
+
+def is_terminal_name(workflow: Workflow, target: str) -> bool:
+    """Whether the name means the end here: an activity of that name, even one that cannot be read, wins."""
+    return target in TERMINAL_NAMES and workflow.activity(target) is None and target not in workflow.broken
 
 
 def ends_workflow(workflow: Workflow, target: str) -> bool:
-    """A target that ends the workflow: the terminal name, or one that the definition goes to and that is no activity."""
-    if any(activity.id == target for activity in workflow.activities):
+    """A target that ends the workflow: the terminal name, or another one that the definition really goes to."""
+    if not is_terminal_name(workflow, target):
         return False
-    return target == TERMINAL or any(edge.to == target for activity in workflow.activities for edge in outgoing(activity))
+    return target == TERMINAL or any(edge.to == target for activity in workflow.activities for edge in edges(activity))
 
 
-def with_defaults(workflow: Workflow, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known when a declared default counts as a value."""
-    declared = {v.name: v.default_value for v in workflow.variables if v.default_value is not None}
-    return {**declared, **variables}
+def exists(workflow: Workflow, target: str) -> bool:
+    return workflow.activity(target) is not None or ends_workflow(workflow, target)
+
+
+def _is_known(workflow: Workflow, target: str) -> bool:
+    return exists(workflow, target) or target in workflow.broken
+
+
+def ways(workflow: Workflow, record: Record, *, told: bool = False) -> list[Way]:
+    """Every way on from where the session stands, in order, with its truth.
+
+    With `told`, the truth is what somebody really said; no default counts, and absence proves nothing.
+    """
+    if record.status == "completed":
+        return []
+    facts = Facts(told_values(workflow, record) if told else known(workflow, record), told)
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        return _entries(workflow, record, facts)
+    onward = _through_loop(workflow, record) if record.outer else _leading_on(workflow, record, facts, activity)
+    if record.forced and exists(workflow, record.forced):
+        return [_forced(record, activity), *(replace(way, open=False) for way in onward)]
+    return [*onward, *_answers(workflow, record, activity), *_beside_loops(workflow, record, activity)]
+
+
+def open_ways(workflow: Workflow, record: Record) -> list[Way]:
+    """The ways that may be gone now, each target once."""
+    return list({way.to: way for way in reversed(ways(workflow, record)) if way.open}.values())[::-1]
+
+
+def _entries(workflow: Workflow, record: Record, facts: Facts) -> list[Way]:
+    if workflow.independent:
+        return [Way(activity.id, True, False, kind="entry", open=True) for activity in workflow.activities]
+    first = workflow.initial_activity or ""
+    if not _is_known(workflow, first):
+        return [_the_end(True)]
+    return _expanded(workflow, record, facts, [Way(first, True, True, kind="entry", open=True)])
+
+
+def _forced(record: Record, activity: Activity) -> Way:
+    chosen = next((edge for edge in edges(activity) if edge.kind == "answer" and edge.to == record.forced), None)
+    return Way(record.forced, True, False, chosen.text if chosen else "", kind="answer", open=True)
+
+
+def _leading_on(
+    workflow: Workflow, record: Record, facts: Facts, activity: Activity, passed: frozenset[str] = frozenset()
+) -> list[Way]:
+    """Where the activity's own transitions and decisions lead; to the end when they lead nowhere."""
+    # What leads nowhere, or back into what is being passed, is no choice: it must not close the ways after it.
+    candidates = [edge for edge in outgoing(activity) if edge.to not in passed and _is_known(workflow, edge.to)]
+    own = list(_weighed(candidates, facts))
+    found = _expanded(workflow, record, facts, own, passed)
+    if workflow.independent:
+        return [*found, _the_end(True)]
+    if any(way.default or not way.condition for way in own):
+        return found
+    truth = every([negated(way.holds) for way in own])
+    return found if truth is False else [*found, _the_end(truth)]
+
+
+def _the_end(truth: Truth) -> Way:
+    return Way(TERMINAL, truth, False, kind="end", open=truth is True)
+
+
+def _answers(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Way]:
+    """Where other answers would lead. They are closed: where a given answer leads is `record.forced`."""
+    for edge in edges(activity):
+        if edge.kind == "answer" and exists(workflow, edge.to):
+            truth = None if record.answer_to(edge.checkpoint) is None else False
+            yield Way(edge.to, truth, False, edge.text, kind="answer")
+
+
+def _through_loop(workflow: Workflow, record: Record) -> list[Way]:
+    """Inside a loop that goes through activities the loop says what is next, and its owner comes after the last."""
+    owner = record.outer[-1]
+    following = next_in_pass(workflow, record, owner)
+    target = following[0] if following else owner.activity
+    return [Way(target, True, False, kind="loop", open=True)]
+
+
+def _beside_loops(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Way]:
+    """Where a loop leads whose passes nobody reports: into its activities, from one to the other, and back."""
+    inside = [name for loop in activity.loops for name in loop.activities]
+    for owner in workflow.activities if not record.outer else ():
+        for loop in owner.loops:
+            if activity.id in loop.activities:
+                inside += [*loop.activities, owner.id]
+    for name in dict.fromkeys(inside):
+        if name != activity.id and workflow.activity(name) is not None:
+            yield Way(name, None, False, kind="loop")
+
+
+def next_in_pass(workflow: Workflow, record: Record, owner: Place) -> tuple[str, int] | None:
+    """The activity that the owner's running pass goes to next, and how many it has reached then."""
+    loop = running_loop(workflow, owner)
+    if loop is None or owner.running is None:
+        return None
+    # An activity that is under way already is not entered once more inside itself.
+    barred = {*left_out(workflow, record), *(place.activity for place in record.outer), owner.activity}
+    for number, name in enumerate(loop.activities, start=1):
+        if number > owner.running.entered and name not in barred and workflow.activity(name) is not None:
+            return name, number
+    return None
+
+
+def _expanded(
+    workflow: Workflow, record: Record, facts: Facts, own: Sequence[Way], passed: frozenset[str] = frozenset()
+) -> list[Way]:
+    """The ways with everything that is left out replaced by where it leads."""
+    skipping, found = left_out(workflow, record), list[Way]()
+    for way in own:
+        if way.to in skipping and workflow.activity(way.to) is not None:
+            found.extend(_around(workflow, record, facts, way, passed))
+        else:
+            found.append(replace(way, open=False) if way.to in workflow.broken else way)
+    return found
+
+
+def _around(workflow: Workflow, record: Record, facts: Facts, way: Way, passed: frozenset[str]) -> Iterator[Way]:
+    activity = workflow.activity(way.to)
+    if activity is None:
+        return
+    for further in _leading_on(workflow, record, facts, activity, passed | {way.to}):
+        truth, is_open = every([way.holds, further.holds]), way.open and further.open
+        yield replace(way, to=further.to, holds=truth, via=(way.to, *further.via), open=is_open)
+
+
+def _weighed(candidates: Sequence[Edge], facts: Facts) -> Iterator[Way]:
+    """Which of the candidates are open: up to the first condition that holds; the first default when nothing does."""
+    truths = [facts.truth(edge) for edge in candidates]
+    first = next((number for number, truth in enumerate(truths) if truth is True), len(candidates))
+    plain = any(edge.condition is None and not edge.default for edge in candidates[:first])
+    fallback = next((edge for edge in candidates if edge.default), None) if first == len(candidates) and not plain else None
+    for number, edge in enumerate(candidates):
+        truth = _truth_in_turn(candidates, truths, number, first)
+        in_turn = number <= first and truth is not False and not (edge.default and edge.condition is None)
+        is_open = in_turn or edge is fallback
+        yield Way(edge.to, truth, edge.default, edge.text, kind=edge.kind, open=is_open, when=edge.condition)
+
+
+def _truth_in_turn(candidates: Sequence[Edge], truths: Sequence[Truth], number: int, first: int) -> Truth:
+    """A default holds when no other condition does; a way without a condition, when none holds before it."""
+    edge = candidates[number]
+    if edge.default and truths[number] is not True:
+        others = (truth for other, truth in zip(candidates, truths, strict=True) if other is not edge and other.condition)
+        return every([negated(truth) for truth in others])
+    return truths[number] if edge.condition is not None else number < first

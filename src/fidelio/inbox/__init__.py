@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from fidelio.ledger.model import Change, CloseRequest, Json, NewEvent, OpenReque
 
 # Fidelio sets this for the agents it starts; a process below one of them must not play the person.
 AGENT_MARKER = "FIDELIO_AGENT"
+WAIT_SECONDS = 30.0
+# How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user.
 _ASSURANCE = {"relayed": "relayed", "elicited": "elicited", "cli": "local", "page": "local", "timer": "timer"}
 
 
@@ -55,8 +58,39 @@ class Inbox:
             return _repeated(await self._ledger.request(request), option)
         return Answered(await self._ledger.request(request), repeated=False)
 
+    async def closed(self, request: str) -> Request:
+        """Waits until the request is no longer open, whichever process answers it."""
+        position = await self._ledger.wait(after=0, timeout=0)
+        while (found := await self._ledger.request(request)).state == "open":
+            position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
+        return found
+
+    async def follow(self, *, session: str | None = None) -> AsyncIterator[Request]:
+        """What waits now; then, without end, every request again when something has happened to it."""
+        position = await self._ledger.wait(after=0, timeout=0)
+        waiting: set[str] = set()
+        while True:
+            async for request in self._every(session):
+                waiting.add(request.id)
+                yield request
+            for name in list(waiting):
+                request = await self._ledger.request(name)
+                if request.state != "open":
+                    waiting.discard(name)
+                    yield request
+            position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
+
+    async def _every(self, session: str | None) -> AsyncIterator[Request]:
+        cursor: str | None = None
+        while True:
+            page = await self._ledger.requests(session=session, cursor=cursor)
+            for request in page.items:
+                yield request
+            if (cursor := page.next) is None:
+                return
+
     def _closing(self, request: Request, option: Json, by: str, channel: str) -> Change:
-        assurance = _ASSURANCE[channel]
+        assurance = assurance_of(channel)
         body = {
             "request": request.id,
             "key": request.key,
@@ -70,6 +104,10 @@ class Inbox:
         close = CloseRequest(id=request.id, answer={"option": option["id"]}, by=by, channel=channel, assurance=assurance)
         event = NewEvent(type="request.answered", body=body, actor=by)
         return Change(session=request.session, events=(event,), requests=(close,))
+
+
+def assurance_of(channel: str) -> str:
+    return _ASSURANCE[channel]
 
 
 def new_request(kind: str, key: str, question: str, options: tuple[Json, ...], detail: Json) -> OpenRequest:

@@ -1,56 +1,124 @@
-"""Session tokens: a sealed note of where a session stood, which opens the record of where it stands.
+"""Session tokens and trace tokens: sealed notes that open the record, and that commit to a part of it.
 
-The same string serves as the checkpoint handle. The short handle (`s_…`) names a session without proving anything; whoever
-accepts it decides whether naming is enough.
+A session token says where a session stood when it was made and opens the record of where it stands. The same string serves as
+the checkpoint handle: then it names its checkpoint by the request that waits. The short handle (`s_…`) names a session and
+proves nothing; whoever accepts it decides whether naming is enough.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fidelio.clock import Clock
 from fidelio.engine.record import Record
+from fidelio.errors import BadToken
 from fidelio.ids import is_short_handle
 from fidelio.tokens.keyring import KeyRing
-from fidelio.tokens.seal import Seal
+from fidelio.tokens.seal import Seal, read_unverified
 
-PURPOSE = "session"
-# A condition longer than this is carried as its digest, which bounds the token whatever a definition says.
-LONGEST_CONDITION = 48
+# What a definition or a caller chose is carried as its digest when it is longer: that bounds the token whatever they say.
+LONGEST_TEXT = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a session token says. Optional keys are left out of the token where they do not apply."""
+
+    sid: str
+    wf: str = ""
+    act: str | None = None
+    skill: str = ""
+    cond: str = ""
+    v: str = ""
+    seq: int = 0
+    ts: int = 0
+    aid: str = "orchestrator"
+    bcp: str | None = None
+    req: str | None = None
+    psid: str | None = None
+    pwf: str | None = None
+    pact: str | None = None
+    pv: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a session that a trace token commits to: `head` is the hash of its last event."""
+
+    sid: str
+    act: str
+    first: int
+    last: int
+    head: bytes
+    ts: int
 
 
 class SessionTokens:
     """Makes and opens the tokens of workflow sessions."""
 
     def __init__(self, keys: KeyRing, clock: Clock) -> None:
-        self._seal = Seal(keys, PURPOSE)
+        self._sessions = Seal(keys, "session")
+        self._traces = Seal(keys, "trace")
         self._clock = clock
 
-    def make(self, session: str, record: Record, *, agent: str, condition: str = "", skill: str = "") -> str:
-        payload: dict[str, Any] = {
-            "wf": record.workflow,
-            "act": record.activity,
-            "skill": skill,
-            "cond": bounded(condition),
-            "v": record.version,
-            "seq": record.seq,
-            "ts": self._clock() // 1000,
-            "sid": session,
-            "aid": agent,
-        }
-        if record.open is not None:
-            payload["bcp"] = record.open.checkpoint
-        return self._seal.seal(payload)
+    def make(self, session: str, record: Record, *, agent: str) -> str:
+        parent = record.parent
+        claims = Claims(
+            sid=session,
+            wf=bounded(record.workflow),
+            act=bounded(record.activity),
+            skill=bounded(record.skill),
+            cond=bounded(record.condition),
+            v=bounded(record.version),
+            seq=record.seq,
+            ts=self._clock() // 1000,
+            aid=bounded(agent),
+            bcp=bounded(record.open.checkpoint) if record.open else None,
+            req=record.open.request if record.open else None,
+            psid=parent.session if parent else None,
+            pwf=bounded(parent.workflow) if parent else None,
+            pact=bounded(parent.activity) if parent else None,
+            pv=bounded(parent.version) if parent else None,
+        )
+        return self._sessions.seal({key: value for key, value in msgspec.to_builtins(claims).items() if value is not None})
 
-    def open(self, token: str) -> dict[str, Any]:
+    def open(self, token: str) -> Claims:
         """What a genuine token or a short handle says; raises `BadToken`."""
         if is_short_handle(token):
-            return {"sid": token}
-        return self._seal.open(token, now=self._clock())
+            return Claims(sid=token)
+        return _claims(self._sessions.open(token, now=self._clock()))
+
+    def claimed(self, token: str) -> Claims | None:
+        """What a token says that does not verify, when it is sound at all. It proves nothing."""
+        payload = read_unverified(token)
+        try:
+            return _claims(payload) if payload else None
+        except BadToken:
+            return None
+
+    def make_trace(self, segment: Segment) -> str:
+        head = base64.urlsafe_b64encode(segment.head).rstrip(b"=").decode()
+        span = [segment.first, segment.last, segment.ts]
+        return self._traces.seal({"sid": segment.sid, "act": bounded(segment.act), "span": span, "head": head})
+
+    def open_trace(self, token: str) -> Segment:
+        payload = self._traces.open(token, now=self._clock())
+        first, last, ts = payload["span"]
+        head = base64.urlsafe_b64decode(payload["head"] + "=")
+        return Segment(payload["sid"], payload["act"], first, last, head, ts)
 
 
-def bounded(condition: str) -> str:
-    if len(condition) <= LONGEST_CONDITION:
-        return condition
-    return "sha256:" + hashlib.sha256(condition.encode()).hexdigest()[:32]
+def bounded(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _claims(payload: dict[str, Any]) -> Claims:
+    try:
+        return msgspec.convert(payload, Claims)
+    except msgspec.ValidationError as error:
+        raise BadToken("This token does not name a session.", remedy="Call start_session for a new one.") from error

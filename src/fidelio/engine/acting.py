@@ -1,0 +1,168 @@
+"""Making a move: the events that it consists of, or the reason why it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fidelio.engine import phrases
+from fidelio.engine.checkpoints import asking, current_checkpoint
+from fidelio.engine.knowledge import known, running_loop
+from fidelio.engine.leaving import departure
+from fidelio.engine.loops import collection
+from fidelio.engine.moves import Action, Move, situation
+from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, VARIABLES_SET, YIELDED, Draft, foreseen
+from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
+from fidelio.engine.state import Record
+from fidelio.engine.transitions import exists
+from fidelio.engine.variables import set_by_actions, too_much
+from fidelio.engine.verdicts import Refusal
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Loop, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A move that somebody asks for. `items` is what a loop over a list goes over, when the record does not know it."""
+
+    action: Action
+    target: str
+    option: str = ""
+    items: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks for it, and over which channel an answer comes."""
+
+    by: str
+    channel: str = "relayed"
+    assurance: str = "relayed"
+
+
+def accept(workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor) -> list[Draft] | Refusal:
+    """The events of the move if it is one that `situation` offers."""
+    offered = situation(workflow, record)
+    move = next((move for move in offered.offered if (move.action, move.target) == (act.action, act.target)), None)
+    if move is None:
+        return _refused(workflow, record, act, offered.blocked)
+    match act.action:
+        case "complete_step":
+            return _completed(workflow, record, move)
+        case "advance_loop":
+            return _advanced(workflow, record, move, act.items)
+        case "transition":
+            return departure(workflow, record, act.target, again=act.target == record.activity)
+        case "respond_to_checkpoint" | "dismiss_checkpoint":
+            return _answered(workflow, record, act, how, actor)
+
+
+def _completed(workflow: Workflow, record: Record, move: Move) -> list[Draft]:
+    task = move.task
+    if task is None or task.step is None:
+        return []
+    body = {"activity": record.activity, "step": task.id, "at": task.at, "loop": task.loop}
+    running = record.here.running
+    if task.loop and running is not None:
+        body["iteration"] = running.iteration
+    changed = set_by_actions(task.step.actions, known(workflow, record))
+    author = f"step:{record.activity}/{task.id}"
+    own = [Draft(VARIABLES_SET, {"variables": changed, "by": author})] if changed else []
+    return [Draft(STEP_COMPLETED, body), *own]
+
+
+def _advanced(workflow: Workflow, record: Record, move: Move, items: Sequence[Any] | None) -> list[Draft] | Refusal:
+    activity, task = workflow.activity(record.activity), move.task
+    loop = next((loop for loop in activity.loops if loop.id == move.target), None) if activity is not None else None
+    if loop is None or task is None:
+        return Refusal("LOOP_NOT_FOUND", f"Loop not found: {move.target}.")
+    running = record.here.running if running_loop(workflow, record.here) is loop else None
+    goes_over = running.items if running is not None else _items(workflow, record, loop, items)
+    if isinstance(goes_over, Refusal):
+        return goes_over
+    body = {
+        "activity": record.activity,
+        "loop": loop.id,
+        "iteration": running.iteration + 1 if running is not None else 1,
+        "items": list(goes_over) if goes_over is not None else None,
+        "at": task.at,
+        "loops_over": list(task.loops_over),
+    }
+    return [Draft(LOOP_ADVANCED, body)]
+
+
+def _items(workflow: Workflow, record: Record, loop: Loop, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
+    if loop.type != "forEach":
+        return None
+    items = tuple(given) if given else collection(loop, known(workflow, record))
+    if not items:
+        remedy = f"Give loop_items, or report {loop.over} in `variables`." if loop.over else "Give loop_items."
+        return Refusal("LOOP_ITEMS_REQUIRED", f"It is not known what loop '{loop.id}' goes over.", remedy)
+    return too_much({}, {loop.over or loop.id: list(items)}) or items[: loop.max_iterations]
+
+
+def _answered(workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor) -> list[Draft] | Refusal:
+    asked = asking(workflow, record, act.target)
+    before: list[Draft] = []
+    if record.waiting_for(asked) is None:
+        before = [Draft(YIELDED, {"checkpoint": act.target, "request": asked.key, "iteration": asked.iteration})]
+        # It was reached by the move before this one, so nobody has recorded since when it is there.
+        record, how = foreseen(record, before, how.now), replace(how, min_response_ms=0)
+    choice = Choice(condition_not_met=True) if act.action == "dismiss_checkpoint" else Choice(act.option)
+    found = resolve(workflow, record, choice, how, asked=asked)
+    if isinstance(found, Resolution):
+        body = found.body(by=actor.by, channel=actor.channel, assurance=actor.assurance)
+        return [*before, Draft(ANSWERED, body)]
+    return found
+
+
+def _refused(workflow: Workflow, record: Record, act: Act, blocked: Sequence[Move]) -> Refusal:
+    known_reason = next((move.reason for move in blocked if (move.action, move.target) == (act.action, act.target)), "")
+    if record.status == "completed":
+        return Refusal("WORKFLOW_COMPLETED", "The workflow is complete.")
+    activity = workflow.activity(record.activity)
+    if act.action == "transition":
+        return _no_transition(workflow, record, act.target, known_reason)
+    if activity is None:
+        return Refusal("ACTIVITY_NOT_FOUND", phrases.NO_CURRENT_ACTIVITY, "Enter an activity first.")
+    if act.action == "complete_step":
+        return _no_step(activity, record, act.target, known_reason)
+    if act.action == "advance_loop":
+        return _no_loop(activity, act.target, known_reason)
+    return _no_answer(workflow, record, act.target)
+
+
+def _no_transition(workflow: Workflow, record: Record, target: str, reason: str) -> Refusal:
+    if not exists(workflow, target):
+        return Refusal("TARGET_ACTIVITY_NOT_FOUND", phrases.activity_not_found(target))
+    code = "ACTIVITY_NOT_COMPLETE" if reason.endswith("first.") else "INVALID_TRANSITION"
+    return Refusal(code, f"{phrases.no_valid_transition(target, record.activity)} {reason}".rstrip())
+
+
+def _no_step(activity: Activity, record: Record, step: str, reason: str) -> Refusal:
+    inside = [one.id for loop in activity.loops for one in loop.steps]
+    if step not in (*(one.id for one in activity.steps), *inside):
+        return Refusal("STEP_NOT_FOUND", f"Step not found: {step} in activity {activity.id}.")
+    if reason:
+        return Refusal("CHECKPOINT_BLOCKING", f"Step '{step}' cannot be completed: {reason}")
+    running = record.here.running
+    if step in record.here.done or (running is not None and step in running.done):
+        return Refusal("STEP_ALREADY_COMPLETE", f"Step '{step}' is complete already.")
+    return Refusal("STEP_NOT_NEXT", f"Step '{step}' is not one that can come next.")
+
+
+def _no_loop(activity: Activity, loop: str, reason: str) -> Refusal:
+    if loop not in [one.id for one in activity.loops]:
+        return Refusal("LOOP_NOT_FOUND", f"Loop not found: {loop} in activity {activity.id}.")
+    return Refusal("LOOP_NOT_NEXT", f"Loop '{loop}' has no pass to go into. {reason}".rstrip())
+
+
+def _no_answer(workflow: Workflow, record: Record, checkpoint: str) -> Refusal:
+    if current_checkpoint(workflow, record, checkpoint) is None:
+        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(checkpoint, record.activity))
+    if (answer := record.answer_to(checkpoint)) is not None:
+        said = answer.option or "condition_not_met"
+        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.answered_otherwise(checkpoint, said))
+    return Refusal("CHECKPOINT_NOT_REACHED", f"Checkpoint '{checkpoint}' is not to be answered now.")

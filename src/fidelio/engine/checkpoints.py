@@ -1,0 +1,103 @@
+"""Where the checkpoints of an activity stand, and which asking of one is meant.
+
+A checkpoint that a step names is reached before that step. One that no step names is there from the moment the activity is
+entered. In a loop it is asked in every pass. Where nobody reports the passes, a question of a loop that was answered, taken
+note of (`resumed`) and is asked again is the question of the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fidelio.engine.conditions import Truth, holds
+from fidelio.engine.knowledge import known, running_loop
+from fidelio.engine.state import Asked, Record
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Checkpoint, Effect, Workflow
+
+
+def find_checkpoint(activity: Activity, checkpoint_id: str) -> Checkpoint | None:
+    return next((checkpoint for checkpoint in activity.checkpoints if checkpoint.id == checkpoint_id), None)
+
+
+def current_checkpoint(workflow: Workflow, record: Record, checkpoint_id: str) -> Checkpoint | None:
+    activity = workflow.activity(record.activity)
+    return find_checkpoint(activity, checkpoint_id) if activity is not None else None
+
+
+def unattached(activity: Activity) -> list[Checkpoint]:
+    """Those that no step names, in order."""
+    named = {step.checkpoint for step in activity.steps} | _named_in_loops(activity)
+    return [checkpoint for checkpoint in activity.checkpoints if checkpoint.id not in named]
+
+
+def loop_of(activity: Activity, checkpoint_id: str) -> str:
+    """The loop whose steps ask the question; empty when a step outside loops asks it too, or none does."""
+    if any(step.checkpoint == checkpoint_id for step in activity.steps):
+        return ""
+    return next(
+        (loop.id for loop in activity.loops if any(step.checkpoint == checkpoint_id for step in loop.steps)),
+        "",
+    )
+
+
+def asking(workflow: Workflow, record: Record, checkpoint_id: str) -> Asked:
+    """The asking that yielding this checkpoint now would mean."""
+    if record.open is not None and record.open.checkpoint == checkpoint_id:
+        return record.open.asked
+    return Asked(checkpoint_id, record.activity, record.visit, _iteration(workflow, record, checkpoint_id))
+
+
+def condition_holds(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Truth:
+    return holds(checkpoint.condition, known(workflow, record))
+
+
+def to_arm(workflow: Workflow, record: Record) -> Iterator[tuple[Checkpoint, Truth]]:
+    """What entering the current activity asks where all its questions come at the door, with the truth of their conditions."""
+    activity = workflow.activity(record.activity)
+    for checkpoint in activity.checkpoints if activity is not None else ():
+        if checkpoint.required and record.answer_to(checkpoint.id) is None:
+            yield checkpoint, condition_holds(workflow, record, checkpoint)
+
+
+def effect_of(effect: Effect | None) -> dict[str, Any]:
+    """The effect as an event carries it; empty when there is none."""
+    if effect is None:
+        return {}
+    whole = {
+        "setVariable": dict(effect.set_variable),
+        "transitionTo": effect.transition_to,
+        "skipActivities": list(effect.skip_activities),
+    }
+    return {name: value for name, value in whole.items() if value}
+
+
+def last_checkpoint(record: Record) -> dict[str, Any] | None:
+    """The checkpoint that was dealt with last: the one that waits, else the one that was answered last."""
+    if (waiting := record.waiting) is not None:
+        ids = {"activity_id": waiting.activity, "checkpoint_id": waiting.checkpoint}
+        return {**ids, "state": "open", "option_id": None, "timestamp": waiting.yielded_at}
+    if (last := record.last) is None:
+        return None
+    ids = {"activity_id": last.activity, "checkpoint_id": last.checkpoint}
+    state = "dismissed" if last.mode == "condition_not_met" else "answered"
+    return {**ids, "state": state, "option_id": last.option or None, "timestamp": last.answered_at}
+
+
+def _iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> int:
+    activity = workflow.activity(record.activity)
+    running = running_loop(workflow, record.here)
+    if running is not None and record.here.running and any(step.checkpoint == checkpoint_id for step in running.steps):
+        return record.here.running.iteration
+    if activity is None or not loop_of(activity, checkpoint_id):
+        return 0
+    answer = record.answer_to(checkpoint_id)
+    if answer is None:
+        return 1
+    return answer.iteration + 1 if answer.resumed else answer.iteration
+
+
+def _named_in_loops(activity: Activity) -> set[str | None]:
+    return {step.checkpoint for loop in activity.loops for step in loop.steps}

@@ -1,0 +1,172 @@
+"""What an agent says it did, compared with what the definition asked for.
+
+Honest work gets no warning. A step that is optional, repeated in a loop, or whose condition was not certain to hold when its
+turn came may be there or be absent. Each real problem gets one sentence: one step out of place does not accuse all that follow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from fidelio.engine import phrases
+from fidelio.engine.claims import fits_any
+from fidelio.engine.conditions import holds
+from fidelio.engine.knowledge import told
+from fidelio.engine.state import Record
+from fidelio.engine.variables import variables_in
+from fidelio.engine.verdicts import Problem
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Step, Workflow
+
+# An event keeps enough of an output to recognise it; the whole is the agent's to keep.
+LONGEST_OUTPUT = 500
+MOST_ENTRIES = 1_000
+MOST_PROBLEMS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One entry of a step manifest."""
+
+    step_id: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityDone:
+    """One entry of an activity manifest."""
+
+    activity_id: str
+    outcome: str
+    transition_condition: str | None = None
+
+
+def check_steps(
+    workflow: Workflow, record: Record, manifest: Sequence[StepDone] | None, *, leaving: bool = True
+) -> list[Problem]:
+    """What is wrong with the manifest of the current activity. When it is not being left, nothing can be missing."""
+    activity = workflow.activity(record.activity)
+    if activity is None or not (activity.steps or activity.loops):
+        return []
+    needed = [step.id for step in _certain(workflow, record, activity)] if leaving else []
+    if manifest is None:
+        return [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
+    return [
+        *_missing(needed, manifest),
+        *_unexpected(activity, manifest),
+        *_repeated(activity, manifest),
+        *_out_of_order(activity, manifest),
+        *_empty(manifest),
+    ]
+
+
+def check_activities(workflow: Workflow, manifest: Sequence[ActivityDone] | None) -> list[Problem]:
+    """What is wrong with an activity manifest. Advisory at every level: it repeats what the record knows better."""
+    if manifest is None:
+        return []
+    if not manifest:
+        return [Problem("activity-manifest", phrases.EMPTY_ACTIVITY_MANIFEST, advisory=True)]
+    return list(islice((problem for entry in manifest for problem in _about(workflow, entry)), MOST_PROBLEMS))
+
+
+def for_event(manifest: Iterable[StepDone]) -> list[dict[str, str]]:
+    """The manifest as an event keeps it: bounded, whatever an agent sends."""
+    entries = list(manifest)[:MOST_ENTRIES]
+    return [{"step_id": entry.step_id[:200], "output": entry.output[:LONGEST_OUTPUT]} for entry in entries]
+
+
+def _certain(workflow: Workflow, record: Record, activity: Activity) -> Iterable[Step]:
+    """The steps that had to be done: required, and certain to apply when their turn came."""
+    values = told(workflow, record)
+    for number, step in enumerate(activity.steps):
+        if not step.required:
+            continue
+        if step.condition is None or (
+            holds(step.condition, values, told=True) and _settled_before(number, step, record, activity)
+        ):
+            yield step
+
+
+def _settled_before(number: int, step: Step, record: Record, activity: Activity) -> bool:
+    """Whether everything the condition looks at had its present value already when the step's turn came."""
+    names = {name.partition(".")[0] for name in variables_in(step.condition)} if step.condition else set()
+    recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
+    return all(_known_at(number, record.set_by.get(name, ""), activity) for name in recent)
+
+
+def _known_at(number: int, author: str, activity: Activity) -> bool:
+    if author == f"entry:{activity.id}":
+        return True
+    own = f"checkpoint:{activity.id}/"
+    if not author.startswith(own):
+        return False
+    checkpoint = author.removeprefix(own).rpartition("/")[0]
+    return any(step.checkpoint == checkpoint for step in activity.steps[: number + 1])
+
+
+def _missing(needed: Sequence[str], manifest: Sequence[StepDone]) -> list[Problem]:
+    there = {entry.step_id for entry in manifest}
+    missing = [step for step in needed if step not in there]
+    return [Problem("missing-steps", phrases.missing_steps(missing))] if missing else []
+
+
+def _unexpected(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
+    known = {step.id for step in (*activity.steps, *_loop_steps(activity))}
+    strange = [entry.step_id for entry in manifest if entry.step_id not in known]
+    return [Problem("unexpected-steps", phrases.unexpected_steps(dict.fromkeys(strange)))] if strange else []
+
+
+def _repeated(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
+    once = {step.id for step in activity.steps} - {step.id for step in _loop_steps(activity)}
+    counts: dict[str, int] = {}
+    for entry in manifest:
+        counts[entry.step_id] = counts.get(entry.step_id, 0) + 1
+    twice = [step for step, count in counts.items() if count > 1 and step in once]
+    return [Problem("repeated-steps", phrases.repeated_steps(twice))] if twice else []
+
+
+def _out_of_order(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
+    order = {step.id: number for number, step in enumerate(activity.steps)}
+    reported = [step for step in dict.fromkeys(entry.step_id for entry in manifest) if step in order]
+    kept = _longest_rise([order[step] for step in reported])
+    astray = [step for step in reported if order[step] not in kept]
+    return [Problem("step-order", phrases.order_mismatch(astray))] if astray else []
+
+
+def _longest_rise(numbers: Sequence[int]) -> set[int]:
+    """A longest increasing subsequence: what is outside it is the least that has to be moved."""
+    tails: list[int] = []
+    chain: dict[int, int | None] = {}
+    for number in numbers:
+        place = bisect_left(tails, number)
+        chain[number] = tails[place - 1] if place else None
+        tails[place : place + 1] = [number]
+    kept, current = set[int](), tails[-1] if tails else None
+    while current is not None:
+        kept.add(current)
+        current = chain[current]
+    return kept
+
+
+def _empty(manifest: Sequence[StepDone]) -> list[Problem]:
+    empty = [entry.step_id for entry in manifest if not entry.output.strip()]
+    return [Problem("empty-output", phrases.empty_output(dict.fromkeys(empty)))] if empty else []
+
+
+def _loop_steps(activity: Activity) -> Iterable[Step]:
+    return (step for loop in activity.loops for step in loop.steps)
+
+
+def _about(workflow: Workflow, entry: ActivityDone) -> Iterable[Problem]:
+    activity = workflow.activity(entry.activity_id)
+    if activity is None and entry.activity_id not in workflow.broken:
+        yield Problem("activity-manifest", phrases.unknown_activity(entry.activity_id), advisory=True)
+    if not entry.outcome.strip():
+        yield Problem("activity-manifest", phrases.empty_outcome(entry.activity_id), advisory=True)
+    if activity is not None and entry.transition_condition and not fits_any(entry.transition_condition, activity):
+        yield Problem("activity-manifest", phrases.unknown_claim(entry.activity_id, entry.transition_condition), advisory=True)

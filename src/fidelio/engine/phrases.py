@@ -1,0 +1,160 @@
+"""The sentences that clients read and match on, in one place.
+
+Clients look for parts of these sentences ("not a direct transition", "Missing steps", "Exactly one"). The rest of a sentence
+may improve; those parts may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MOST_NAMES = 50
+LONGEST_NAME = 100
+
+EXACTLY_ONE = "Exactly one of option_id, auto_advance, or condition_not_met must be provided."
+NO_ACTIVE_CHECKPOINT = "The provided checkpoint_handle does not have an active checkpoint."
+NO_CURRENT_ACTIVITY = "No current activity in this session."
+EMPTY_ACTIVITY_MANIFEST = "Empty activity_manifest provided. Omit the parameter if no activities have been completed."
+
+
+def names(ids: Iterable[str]) -> str:
+    """A list of ids, cut short: what an agent sent may be of any length."""
+    listed = list(ids)
+    more = [f"and {len(listed) - MOST_NAMES} more"] if len(listed) > MOST_NAMES else []
+    return f"[{', '.join([*(name[:LONGEST_NAME] for name in listed[:MOST_NAMES]), *more])}]"
+
+
+def first_activity(expected: str, asked: str) -> str:
+    return f"First activity must be '{expected}' but '{asked}' was requested. Start with the workflow's initialActivity."
+
+
+def not_direct(target: str, activity: str, valid: Iterable[str]) -> str:
+    return f"Activity '{target}' is not a direct transition from '{activity}'. Valid transitions: {names(valid)}"
+
+
+def activity_not_found(activity: str) -> str:
+    return f"Activity not found: {activity}."
+
+
+def left_out(activity: str) -> str:
+    return f"Activity '{activity}' is to be skipped in this session."
+
+
+def nothing_leads_on(activity: str, target: str) -> str:
+    return f"Nothing leads on from '{activity}', so '{target}' is not expected after it."
+
+
+def claims_other_condition(target: str, claim: str, expected: Iterable[str]) -> str:
+    wanted = " or ".join(f"'{text}'" for text in expected)
+    return f"Condition mismatch: transition to '{target}' requires {wanted}, but '{claim}' was claimed."
+
+
+def claims_condition_of_default(target: str, claim: str) -> str:
+    return f"Condition mismatch: transition to '{target}' is the default (no condition) but agent claimed condition '{claim}'."
+
+
+def does_not_hold(target: str, because: str) -> str:
+    return f"Condition mismatch: transition to '{target}' does not hold: {because}."
+
+
+def answer_leads_elsewhere(target: str, forced: str) -> str:
+    return f"Condition mismatch: transition to '{target}' does not hold: the answer to a checkpoint leads to '{forced}'."
+
+
+def not_known(target: str, variables: Iterable[str]) -> str:
+    return f"It is not known whether the transition to '{target}' holds: {names(variables)} without a value."
+
+
+def version_drift(started: str, current: str) -> str:
+    return f"Workflow version drift: the session started with version '{started}', the definition is now '{current}'."
+
+
+def content_drift(version: str) -> str:
+    return f"Workflow version drift: the definition has changed since the session started, still as version '{version}'."
+
+
+def no_manifest(activity: str) -> str:
+    return (
+        f"No step_manifest provided for previous activity '{activity}'. "
+        "Include a manifest to enable step completion validation."
+    )
+
+
+def missing_steps(steps: Iterable[str]) -> str:
+    return f"Missing steps in manifest: {names(steps)}"
+
+
+def unexpected_steps(steps: Iterable[str]) -> str:
+    return f"Unexpected steps in manifest: {names(steps)}"
+
+
+def order_mismatch(steps: Iterable[str]) -> str:
+    return f"Step order mismatch: {names(steps)} not at the place that the definition gives."
+
+
+def repeated_steps(steps: Iterable[str]) -> str:
+    return f"Steps reported more than once in manifest: {names(steps)}"
+
+
+def empty_output(steps: Iterable[str]) -> str:
+    return f"Steps with empty output in manifest: {names(steps)}"
+
+
+def unknown_activity(activity: str) -> str:
+    return f"Activity manifest references unknown activity '{activity}'"
+
+
+def empty_outcome(activity: str) -> str:
+    return f"Activity '{activity}' has empty outcome"
+
+
+def unknown_claim(activity: str, claim: str) -> str:
+    return f"Activity '{activity}' claims transition condition '{claim}' not found in workflow transitions"
+
+
+def checkpoint_not_found(checkpoint: str, activity: str) -> str:
+    return f"Checkpoint not found: {checkpoint} in activity {activity}."
+
+
+def invalid_option(option: str, checkpoint: str, valid: Iterable[str]) -> str:
+    return f"Invalid option '{option}' for checkpoint '{checkpoint}'. Valid options: {names(valid)}"
+
+
+def too_fast(elapsed_ms: int, least_ms: int) -> str:
+    return f"Checkpoint response too fast ({elapsed_ms} ms < {least_ms} ms minimum)."
+
+
+def cannot_auto_advance(checkpoint: str, reasons: Iterable[str]) -> str:
+    return f"Cannot auto-advance checkpoint '{checkpoint}': {' and '.join(reasons)}."
+
+
+def too_early(checkpoint: str, elapsed_ms: int, wait_ms: int) -> str:
+    return f"Cannot auto-advance checkpoint '{checkpoint}' yet: {elapsed_ms} ms of {wait_ms} ms have passed."
+
+
+def no_condition(checkpoint: str) -> str:
+    return f"Cannot dismiss checkpoint '{checkpoint}': it has no condition field."
+
+
+def condition_met(checkpoint: str, condition: str) -> str:
+    return f"Cannot dismiss checkpoint '{checkpoint}': its condition '{condition}' holds."
+
+
+def needs_person(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' has to be answered by a person; an answer relayed by a model is not taken."
+
+
+def answered_otherwise(checkpoint: str, answer: str) -> str:
+    return f"Checkpoint '{checkpoint}' has been answered already, with '{answer}'. An answer is given once."
+
+
+def undeclared_variables(variables: Iterable[str]) -> str:
+    return f"Variables not declared by the workflow: {names(variables)}"
+
+
+def wrong_type(variable: str, declared: str, found: str) -> str:
+    return f"Variable '{variable}' is declared as {declared} but {found} was reported."
+
+
+def no_valid_transition(target: str, activity: str) -> str:
+    return f"No valid transition from '{activity}' to '{target}'."

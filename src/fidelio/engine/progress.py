@@ -1,0 +1,105 @@
+"""What is to be done next inside an activity.
+
+The order is: the steps of the activity, then its loops, each in the order of the definition; in a pass of a loop first its
+steps, then its activities. (Definitions do not say where a loop stands among the steps; after them, everything that a step
+prepares is there.) What must be done stops the list; what may be left out is passed over by doing something later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fidelio.engine.checkpoints import asking, condition_holds, find_checkpoint, unattached
+from fidelio.engine.conditions import holds
+from fidelio.engine.knowledge import known
+from fidelio.engine.loops import begins, goes_on
+from fidelio.engine.state import Place, Record
+from fidelio.engine.transitions import next_in_pass
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something that can come next. `at` is where its list of steps stands afterwards, `loops_over` which loops are behind."""
+
+    kind: Literal["step", "loop", "activity"]
+    id: str
+    must: bool
+    at: int = 0
+    loop: str = ""
+    loops_over: tuple[str, ...] = ()
+    step: Step | None = None
+
+
+def tasks(workflow: Workflow, record: Record) -> list[Task]:
+    """What can come next before the activity is left; only the last one may be one that must come."""
+    activity = workflow.activity(record.activity)
+    found: list[Task] = []
+    for task in _in_order(workflow, record, activity) if activity is not None else ():
+        found.append(task)
+        if task.must:
+            break
+    return found
+
+
+def questions(workflow: Workflow, record: Record) -> list[Checkpoint]:
+    """The checkpoints without a step that are still to be answered here, in order."""
+    activity = workflow.activity(record.activity)
+    return [one for one in unattached(activity) if is_pending(workflow, record, one)] if activity is not None else []
+
+
+def question_before(workflow: Workflow, record: Record, task: Task) -> Checkpoint | None:
+    """The checkpoint that is to be answered before the task."""
+    activity = workflow.activity(record.activity)
+    if activity is None or task.step is None or not task.step.checkpoint:
+        return None
+    checkpoint = find_checkpoint(activity, task.step.checkpoint)
+    return checkpoint if checkpoint is not None and is_pending(workflow, record, checkpoint) else None
+
+
+def is_pending(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> bool:
+    """Not answered in this visit and pass, and not known to be out of place. What is not known is asked, or dismissed."""
+    asked = asking(workflow, record, checkpoint.id)
+    answer = record.answer_to(checkpoint.id)
+    if answer is not None and answer.asked == asked:
+        return False
+    return condition_holds(workflow, record, checkpoint) is not False
+
+
+def _in_order(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Task]:
+    values, here = known(workflow, record), record.here
+    yield from _steps(activity.steps, here.at, values)
+    behind = list(here.loops_over)
+    for loop in activity.loops:
+        if loop.id in behind:
+            continue
+        over = tuple(behind)
+        if here.running is not None and here.running.loop == loop.id:
+            yield from _pass(workflow, record, here, loop, values)
+            again = goes_on(loop, here.running, values)
+        else:
+            again = begins(loop, values)
+        if again is not False:
+            yield Task("loop", loop.id, must=again is True, at=len(activity.steps), loops_over=over)
+        behind.append(loop.id)
+
+
+def _pass(workflow: Workflow, record: Record, here: Place, loop: Loop, values: Mapping[str, Any]) -> Iterator[Task]:
+    running = here.running
+    if running is None:
+        return
+    yield from _steps(loop.steps, running.at, values, loop.id)
+    following = next_in_pass(workflow, record, here)
+    if following is not None:
+        yield Task("activity", following[0], must=True, at=len(loop.steps), loop=loop.id)
+
+
+def _steps(steps: tuple[Step, ...], at: int, values: Mapping[str, Any], loop: str = "") -> Iterator[Task]:
+    for number, step in enumerate(steps[at:], start=at + 1):
+        truth = holds(step.condition, values)
+        if truth is not False:
+            yield Task("step", step.id, must=step.required and truth is True, at=number, loop=loop, step=step)

@@ -1,0 +1,62 @@
+"""Workflows that start other workflows: whether a child belongs to a trigger, and which variables go down and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fidelio.engine.conditions import MISSING, look_up
+from fidelio.engine.knowledge import known
+from fidelio.engine.record import CHILD_FINISHED, CHILD_STARTED, Draft
+from fidelio.engine.state import Child, Record
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Trigger, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """That the current activity starts this workflow: the step that says so, if one does, and the variables that go along."""
+
+    workflow: str
+    step: str
+    pass_context: tuple[str, ...]
+
+
+def trigger_for(workflow: Workflow, record: Record, child_workflow: str) -> Triggered | None:
+    """The trigger of the current activity, or of one of its steps, that starts this workflow."""
+    activity = workflow.activity(record.activity)
+    for step, trigger in _triggers(activity) if activity is not None else ():
+        if trigger.workflow == child_workflow:
+            return Triggered(child_workflow, step, trigger.pass_context)
+    return None
+
+
+def handed_down(workflow: Workflow, record: Record, triggered: Triggered) -> dict[str, Any]:
+    """The variables that the child begins with; the item that a running loop is at counts among them."""
+    values = known(workflow, record)
+    found = {name: look_up(name, values) for name in triggered.pass_context}
+    return {name: value for name, value in found.items() if value is not MISSING}
+
+
+def child_started(session: str, child_workflow: str, triggered: Triggered | None) -> Draft:
+    """What the parent records. Only a child that a trigger asks for suspends it."""
+    body: dict[str, Any] = {"session": session, "workflow": child_workflow, "suspends": triggered is not None}
+    if triggered is not None:
+        body |= {"step": triggered.step, "pass_context": list(triggered.pass_context)}
+    return Draft(CHILD_STARTED, body)
+
+
+def child_finished(child: Child, variables: Mapping[str, Any], outcome: str = "completed") -> Draft:
+    """What the parent records when the child it waits for has ended, with the variables that come back."""
+    back = {name: variables[name] for name in child.pass_context if name in variables}
+    body = {"session": child.session, "workflow": child.workflow, "outcome": outcome, "variables": back}
+    return Draft(CHILD_FINISHED, body)
+
+
+def _triggers(activity: Activity) -> Iterable[tuple[str, Trigger]]:
+    yield from (("", trigger) for trigger in activity.triggers)
+    inside = (step for loop in activity.loops for step in loop.steps)
+    for step in (*activity.steps, *inside):
+        yield from ((step.id, trigger) for trigger in step.triggers)

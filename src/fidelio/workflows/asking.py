@@ -1,0 +1,255 @@
+"""Checkpoints: a worker stops at one, an orchestrator or a person answers it once, the worker goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fidelio.definitions.models import Checkpoint, Workflow
+from fidelio.engine import phrases
+from fidelio.engine.checkpoints import asking, current_checkpoint, effect_of
+from fidelio.engine.record import ANSWERED, RESUMED, YIELDED, Answer, Asked, Record
+from fidelio.engine.resolving import Choice, Circumstances, Resolution, demands_person, resolve
+from fidelio.engine.variables import check_variables, too_much
+from fidelio.engine.verdicts import Refusal, refusal, warnings
+from fidelio.errors import PartNotFound, RequestNotFound, WorkflowRefusal
+from fidelio.inbox import assurance_of, new_request
+from fidelio.ledger.model import CloseRequest, NewEvent, OpenRequest, Request
+from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
+from fidelio.workflows.gate import refuse_while_waiting, refused
+from fidelio.workflows.moving import reported
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """A question that waits, or the answer that it got before in this visit."""
+
+    checkpoint: str
+    request: str
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A question as its definition writes it, and the answer on record, if there is one."""
+
+    definition: Checkpoint
+    request: str
+    answer: Answer | None
+    demands_person: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What became of an answer."""
+
+    checkpoint: str
+    resolution: Resolution
+    changed: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsPerson:
+    """The question takes an answer only from a person. Whoever can reach one asks them."""
+
+    definition: Checkpoint
+    request: str
+    refusal: Refusal
+
+
+class Asking:
+    """Everything about checkpoints."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def yield_(self, token: str, checkpoint_id: str, variables: Mapping[str, Any]) -> Outcome[Yielded]:
+        """Closes the gate. A question that was answered in this visit does not close it again."""
+
+        async def decide(opened: Opened) -> Decision[Yielded]:
+            refuse_while_waiting(opened.record, f"yield checkpoint '{checkpoint_id}'")
+            workflow, checkpoint = self._definition(opened.record, checkpoint_id)
+            said = self._told(workflow, opened.record, variables)
+            asked = asking(workflow, opened.record, checkpoint_id)
+            answer = opened.record.answer_for(asked)
+            told = reported(variables, opened.agent)
+            if answer is not None:
+                return Decision(Yielded(checkpoint_id, "", answer), events=told, warnings=said)
+            request = self._question(workflow, opened.record, checkpoint, asked)
+            body = {"checkpoint": checkpoint_id, "request": request.id, "iteration": asked.iteration}
+            event = NewEvent(type=YIELDED, body=body, actor=opened.agent)
+            yielded = Yielded(checkpoint_id, request.id)
+            return Decision(yielded, events=(*told, event), requests=(request,), warnings=said)
+
+        return await self._desk.perform("yield_checkpoint", token, decide)
+
+    async def present(self, token: str) -> Outcome[Presented]:
+        async def decide(opened: Opened) -> Decision[Presented]:
+            asked, answer, request = await self._meant(opened)
+            workflow = self._desk.library.workflow(opened.record.workflow)
+            checkpoint = _find(workflow, asked)
+            person = demands_person(workflow, checkpoint, server=self._desk.rules.answered_by_person)
+            return Decision(Presented(checkpoint, request, answer, person))
+
+        return await self._desk.perform("present_checkpoint", token, decide)
+
+    async def respond(self, token: str, choice: Choice) -> Outcome[Resolved | NeedsPerson]:
+        """An answer that the model passes on."""
+
+        async def decide(opened: Opened) -> Decision[Resolved | NeedsPerson]:
+            asked, answer, request = await self._meant(opened)
+            workflow = self._desk.library.workflow(opened.record.workflow)
+            resolution = self._resolution(workflow, opened.record, choice, asked, answer)
+            if not isinstance(resolution, Refusal):
+                return _record_answer(resolution, opened)
+            if resolution.code == "checkpoint.person":
+                return Decision(NeedsPerson(_find(workflow, asked), request, resolution))
+            raise refused(resolution)
+
+        return await self._desk.perform("respond_checkpoint", token, decide)
+
+    def _resolution(
+        self, workflow: Workflow, record: Record, choice: Choice, asked: Asked, answer: Answer | None
+    ) -> Resolution | Refusal:
+        rules = self._desk.rules
+        given = answer or record.answer_for(asked)
+        if given is not None and given.by.startswith("person:"):
+            # A person has spoken. Whatever the model passes on is no answer beside theirs, so it learns what they said.
+            return Resolution(asked, given.mode, given.option, given.effect, repeated=True)
+        how = Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        return resolve(workflow, record, choice, how, asked=asked, earlier=answer)
+
+    async def resume(self, token: str, variables: Mapping[str, Any]) -> Outcome[Answer]:
+        """The worker takes note of the answer. Doing it again changes nothing."""
+
+        async def decide(opened: Opened) -> Decision[Answer]:
+            refuse_while_waiting(opened.record, "resume")
+            answer = opened.record.last
+            if answer is None:
+                raise WorkflowRefusal(
+                    "There is no resolved checkpoint in this session.", remedy="Yield one with yield_checkpoint first."
+                )
+            workflow = self._desk.library.workflow(opened.record.workflow)
+            said = self._told(workflow, opened.record, variables)
+            body = {"checkpoint": answer.checkpoint, "option": answer.option}
+            event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=opened.agent),)
+            return Decision(answer, events=(*event, *reported(variables, opened.agent)), warnings=said)
+
+        return await self._desk.perform("resume_checkpoint", token, decide)
+
+    def _definition(self, record: Record, checkpoint_id: str) -> tuple[Workflow, Checkpoint]:
+        workflow = self._desk.library.workflow(record.workflow)
+        if not record.activity:
+            raise WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy="Call next_activity first.")
+        checkpoint = current_checkpoint(workflow, record, checkpoint_id)
+        if checkpoint is None:
+            activity = self._desk.library.activity(workflow.id, record.activity)
+            known = ", ".join(known.id for known in activity.checkpoints) or "none"
+            raise PartNotFound(
+                phrases.checkpoint_not_found(checkpoint_id, record.activity), remedy=f"Its checkpoints are: {known}."
+            )
+        return workflow, checkpoint
+
+    def _told(self, workflow: Workflow, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+        problems = check_variables(workflow, variables)
+        no = too_much(record.variables, variables) or refusal(problems, record.fidelity)
+        if no is not None:
+            raise refused(no)
+        return tuple(warnings(problems))
+
+    def _question(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, asked: Asked) -> OpenRequest:
+        options = tuple(
+            {
+                "id": option.id,
+                "label": option.label,
+                "description": option.description or "",
+                "effect": effect_of(option.effect),
+            }
+            for option in checkpoint.options
+        )
+        person = demands_person(workflow, checkpoint, server=self._desk.rules.answered_by_person)
+        place = {"workflow": record.workflow, "activity": asked.activity, "checkpoint": checkpoint.id}
+        times = {"visit": asked.visit, "iteration": asked.iteration}
+        return new_request(
+            "checkpoint",
+            asked.key,
+            checkpoint.message,
+            options,
+            {**place, **times, "answered_by": "person" if person else "any"},
+        )
+
+    async def _meant(self, opened: Opened) -> tuple[Asked, Answer | None, str]:
+        """The asking that a handle means: the one it was made for, else the one that waits."""
+        named = opened.claims.req
+        waiting = opened.record.waiting
+        if named is None:
+            if waiting is None:
+                raise _not_active()
+            return waiting.asked, None, waiting.request
+        if waiting is not None and waiting.request == named:
+            return waiting.asked, None, waiting.request
+        return await self._earlier(opened, named)
+
+    async def _earlier(self, opened: Opened, named: str) -> tuple[Asked, Answer | None, str]:
+        try:
+            request = await self._desk.ledger.request(named)
+        except RequestNotFound:
+            raise _not_active() from None
+        if request.session != opened.session.id:
+            raise _not_active()
+        asked = Asked(
+            request.detail["checkpoint"], request.detail["activity"], request.detail["visit"], request.detail["iteration"]
+        )
+        return asked, _answer_of(request, asked), request.id
+
+
+def _record_answer(resolution: Resolution, opened: Opened) -> Decision[Resolved | NeedsPerson]:
+    resolved = Resolved(resolution.asked.checkpoint, resolution, resolution.effect.get("setVariable", {}))
+    if resolution.repeated:
+        return Decision(resolved)
+    channel = "timer" if resolution.mode == "auto_advance" else "relayed"
+    assurance, by = assurance_of(channel), f"agent:{opened.agent}"
+    body = resolution.body(by=by, channel=channel, assurance=assurance)
+    close = CloseRequest(
+        id=resolution.request,
+        state="dismissed" if resolution.dismissed else "answered",
+        answer={"option": resolution.option} if resolution.option else {},
+        by=by,
+        channel=channel,
+        assurance=assurance,
+    )
+    return Decision(resolved, events=(NewEvent(type=ANSWERED, body=body, actor=opened.agent),), requests=(close,))
+
+
+def _answer_of(request: Request, asked: Asked) -> Answer | None:
+    if request.state not in ("answered", "dismissed"):
+        return None
+    option = request.answer.get("option", "")
+    effect: dict[str, Any] = next((known["effect"] for known in request.options if known["id"] == option), {})
+    return Answer(
+        asked.checkpoint,
+        asked.activity,
+        asked.visit,
+        option,
+        effect,
+        request.answered_by,
+        request.channel,
+        request.assurance,
+        request.closed_at or 0,
+        resumed=True,
+        iteration=asked.iteration,
+        mode="option" if option else "condition_not_met",
+    )
+
+
+def _find(workflow: Workflow, asked: Asked) -> Checkpoint:
+    activity = workflow.activity(asked.activity)
+    for checkpoint in activity.checkpoints if activity else ():
+        if checkpoint.id == asked.checkpoint:
+            return checkpoint
+    raise PartNotFound(phrases.checkpoint_not_found(asked.checkpoint, asked.activity), remedy="Its definition has changed.")
+
+
+def _not_active() -> WorkflowRefusal:
+    return WorkflowRefusal(phrases.NO_ACTIVE_CHECKPOINT, remedy="The worker yields the checkpoint first.")

@@ -1,0 +1,195 @@
+"""The one way a call on a session is carried out.
+
+Open the session from its token, bring its record up to date, ask a rule for a decision, and append in one transaction what was
+decided, together with the fact that the call was made. When somebody else appended in between, the decision is made again on
+the newer record. A refusal leaves one event and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from fidelio.clock import Clock
+from fidelio.definitions.library import Library
+from fidelio.engine.record import CALLED, Draft, Fidelity, Record, as_json, fold, foreseen, from_json
+from fidelio.errors import FidelioError, SequenceConflict, SessionNotFound
+from fidelio.ledger import Ledger
+from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
+from fidelio.workflows.tokens import Claims, SessionTokens
+
+T = TypeVar("T")
+# Under constant contention somebody always wins; this many losses in a row mean that something else is wrong.
+ATTEMPTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session as a call finds it."""
+
+    session: Session
+    record: Record
+    claims: Claims
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """What a rule decided: what to write, what to warn of, and what to tell the caller.
+
+    `closes`: the call ends a stretch of the session that a trace token commits to.
+    """
+
+    result: T
+    events: tuple[NewEvent, ...] = ()
+    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+    warnings: tuple[str, ...] = ()
+    create: NewSession | None = None
+    beside: tuple[Beside, ...] = ()
+    closes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the same transaction does to another session, such as the parent."""
+
+    change: Change
+    before: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """A decision that is durable now."""
+
+    result: T
+    session: str
+    record: Record
+    agent: str
+    token: str
+    warnings: tuple[str, ...]
+    events: tuple[Event, ...]
+
+
+def written(drafts: Iterable[Draft], actor: str) -> tuple[NewEvent, ...]:
+    """What the rules decided on, as events of whoever acts."""
+    return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class HouseRules:
+    """What whoever runs the server has decided for all its sessions."""
+
+    fidelity: Fidelity = "advise"
+    answered_by_person: bool = False
+    min_response_ms: int = 3000
+    adoption: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every call needs."""
+
+    ledger: Ledger
+    library: Library
+    tokens: SessionTokens
+    clock: Clock
+    rules: HouseRules = HouseRules()
+
+    async def open(self, token: str) -> Opened:
+        return await self.open_claims(self.tokens.open(token))
+
+    async def open_claims(self, claims: Claims) -> Opened:
+        session = await self.ledger.session(claims.sid)
+        if session.kind != "workflow":
+            raise SessionNotFound(f"Session {claims.sid} is not a workflow session.", remedy="Use a token of start_session.")
+        return Opened(session, await self.caught_up(session), claims, claims.aid)
+
+    async def caught_up(self, session: Session) -> Record:
+        """The stored record with the events of other rooms folded in, such as an answer from the command line."""
+        record = from_json(session.record)
+        if session.last_seq == record.seq:
+            return record
+        return fold(record, await self.ledger.events(session.id, after=record.seq))
+
+    async def perform(
+        self, tool: str, token: str, decide: Callable[[Opened], Awaitable[Decision[T]]], *, agent: str | None = None
+    ) -> Outcome[T]:
+        """Carries out one call. `agent` is who calls, where that is not who the token was made for."""
+        began = self.clock()
+        claims = self.tokens.open(token)
+        for _ in range(ATTEMPTS):
+            opened = await self.open_claims(claims)
+            opened = replace(opened, agent=agent or opened.agent)
+            try:
+                decision = await decide(opened)
+            except FidelioError as error:
+                await self._note_refusal(tool, opened, error, began)
+                raise
+            try:
+                called = self.called(tool, opened, began, warnings=decision.warnings, closes=decision.closes)
+                return await self.write(opened, decision, called)
+            except SequenceConflict:
+                continue
+        raise SequenceConflict(claims.sid, opened.record.seq, opened.record.seq + 1)
+
+    async def write(self, opened: Opened, decision: Decision[T], called: NewEvent) -> Outcome[T]:
+        """Makes a decision durable, together with what it means for the parent, or raises when either has moved on."""
+        change = Change(
+            session=opened.session.id,
+            create=decision.create,
+            events=(*decision.events, called),
+            requests=decision.requests,
+            blobs=decision.blobs,
+        )
+        whole, after = self._foresee(change, opened.record)
+        others = [self._foresee(beside.change, beside.before)[0] for beside in decision.beside]
+        done, *_ = await self.ledger.commit(whole, *others)
+        token = self.tokens.make(whole.session, after, agent=opened.agent)
+        return Outcome(decision.result, whole.session, after, opened.agent, token, decision.warnings, done.events)
+
+    def _foresee(self, change: Change, before: Record) -> tuple[Change, Record]:
+        """The change with the record it leads to, so that events and record are durable together."""
+        moment = self.clock()
+        timed = tuple(replace(event, time=moment) for event in change.events)
+        after = foreseen(before, (Draft(event.type, dict(event.body)) for event in timed), moment)
+        return replace(change, expect=before.seq, events=timed, status=after.status, record=as_json(after)), after
+
+    def called(
+        self,
+        tool: str,
+        opened: Opened,
+        began: int,
+        *,
+        warnings: Sequence[str] = (),
+        error: str = "",
+        closes: bool = False,
+    ) -> NewEvent:
+        """The fact that a call was made. Its arguments are not kept: they may hold tokens."""
+        body: dict[str, Any] = {
+            "name": tool,
+            "ms": self.clock() - began,
+            "s": "error" if error else "ok",
+            "act": opened.record.activity,
+            "aid": opened.agent,
+        }
+        if error:
+            body["err"] = error
+        if warnings:
+            body["vw"] = list(warnings)
+        if closes:
+            body["closes"] = True
+        return NewEvent(type=CALLED, body=body, actor=opened.agent)
+
+    async def note_misuse(self, tool: str, token: str, error: FidelioError) -> None:
+        """Puts a call on record that was refused for its form. A token that opens nothing leaves no trace anywhere."""
+        try:
+            opened = await self.open(token)
+        except FidelioError:
+            return
+        await self._note_refusal(tool, opened, error, self.clock())
+
+    async def _note_refusal(self, tool: str, opened: Opened, error: FidelioError, began: int) -> None:
+        """A refused call is one event, whoever else writes at the same time."""
+        await self.ledger.append(opened.session.id, self.called(tool, opened, began, error=error.code))

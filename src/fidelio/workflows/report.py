@@ -1,0 +1,206 @@
+"""The report of a session: what the definition asked, what happened, where they differ, and who answered what.
+
+Built from the events and from the definition as it was when the session started, which the session keeps. So a report reads the
+same next year, whatever has become of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import json
+
+from fidelio.definitions.models import Activity, Workflow
+from fidelio.engine.record import ANSWERED, CALLED, COMPLETED, ENTERED, STARTED, VARIABLES_SET, YIELDED
+from fidelio.ledger import Ledger
+from fidelio.ledger.model import Event
+
+PAGE = 1000
+
+
+@dataclass(slots=True)
+class AnswerGiven:
+    """One question of the session, and who answered it how."""
+
+    checkpoint: str
+    question: str
+    request: str
+    asked_at: int
+    state: str = "open"
+    option: str = ""
+    by: str = ""
+    channel: str = ""
+    assurance: str = ""
+    after_ms: int = 0
+
+
+@dataclass(slots=True)
+class Visit:
+    """One stay in an activity: what its definition asked for and what was reported."""
+
+    activity: str
+    name: str
+    entered_at: int
+    left_at: int | None = None
+    asked: list[str] = field(default_factory=list)
+    done: list[dict[str, str]] = field(default_factory=list)
+    manifest_given: bool = False
+    answers: list[AnswerGiven] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Refused:
+    """A call that was refused."""
+
+    at: int
+    tool: str
+    agent: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """A session from its first event to its last."""
+
+    session: str
+    workflow: str = ""
+    title: str = ""
+    version: str = ""
+    definition: str = ""
+    fidelity: str = "advise"
+    unverified: bool = False
+    parent: str = ""
+    started_at: int = 0
+    ended_at: int | None = None
+    agents: list[str] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    variables: dict[str, Any] = field(default_factory=dict)
+    never_entered: list[str] = field(default_factory=list)
+
+    @property
+    def completed(self) -> bool:
+        return self.ended_at is not None
+
+    @property
+    def differences(self) -> list[str]:
+        return [f"{visit.activity}: {text}" for visit in self.visits for text in visit.differences]
+
+
+async def report_session(ledger: Ledger, session: str) -> Report:
+    events = [event async for event in _all(ledger, session)]
+    snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
+    blob = await ledger.blob(snapshot) if snapshot else None
+    return build_report(session, events, Workflow.model_validate(json.decode(blob)) if blob else None)
+
+
+def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
+    report = Report(session)
+    for event in events:
+        step = _STEPS.get(event.type)
+        if step is not None and not event.redacted:
+            step(report, event, definition)
+    if definition is not None and report.completed:
+        been = {visit.activity for visit in report.visits}
+        report.never_entered = [one.id for one in definition.activities if one.required and one.id not in been]
+    return report
+
+
+async def _all(ledger: Ledger, session: str) -> AsyncIterator[Event]:
+    after = 0
+    while events := await ledger.events(session, after=after, limit=PAGE):
+        for event in events:
+            yield event
+        after = events[-1].seq
+
+
+def _started(report: Report, event: Event, definition: Workflow | None) -> None:
+    body = event.body
+    report.workflow, report.version = body["workflow"], body["version"]
+    report.title = definition.title if definition else body["workflow"]
+    report.definition, report.fidelity = body["definition"], body.get("fidelity", "advise")
+    report.unverified = bool(body.get("unverified"))
+    report.parent = (body.get("parent") or {}).get("session", "")
+    report.started_at = event.time
+    report.variables |= body.get("variables", {})
+
+
+def _entered(report: Report, event: Event, definition: Workflow | None) -> None:
+    body = event.body
+    _leave(report, event)
+    activity = definition.activity(body["activity"]) if definition else None
+    if not report.visits or report.visits[-1].activity != body["activity"]:
+        report.visits.append(
+            Visit(body["activity"], activity.name if activity else body["activity"], event.time, asked=_steps(activity))
+        )
+
+
+def _completed(report: Report, event: Event, _: Workflow | None) -> None:
+    _leave(report, event)
+    report.ended_at = event.time
+
+
+def _leave(report: Report, event: Event) -> None:
+    """What the move says about the activity that is left."""
+    if not report.visits:
+        said = event.body.get("warnings", [])
+        if said:
+            report.visits.append(Visit("(start)", "Before the first activity", event.time, event.time, differences=said))
+        return
+    visit = report.visits[-1]
+    visit.left_at = event.time
+    visit.differences += event.body.get("warnings", [])
+    if "manifest" in event.body:
+        visit.manifest_given = True
+        visit.done += event.body["manifest"]
+
+
+def _yielded(report: Report, event: Event, definition: Workflow | None) -> None:
+    if not report.visits:
+        return
+    visit = report.visits[-1]
+    activity = definition.activity(visit.activity) if definition else None
+    found = next((one for one in activity.checkpoints if one.id == event.body["checkpoint"]), None) if activity else None
+    question = found.message if found else event.body["checkpoint"]
+    visit.answers.append(AnswerGiven(event.body["checkpoint"], question, event.body["request"], event.time))
+
+
+def _answered(report: Report, event: Event, _: Workflow | None) -> None:
+    body = event.body
+    given = next((one for visit in report.visits for one in visit.answers if one.request == body["request"]), None)
+    if given is None:
+        return
+    given.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
+    given.option, given.by = body.get("option", ""), body["by"]
+    given.channel, given.assurance, given.after_ms = body["channel"], body["assurance"], body["after_ms"]
+    report.variables |= (body.get("effect") or {}).get("setVariable", {})
+
+
+def _set(report: Report, event: Event, _: Workflow | None) -> None:
+    report.variables |= event.body["variables"]
+
+
+def _called(report: Report, event: Event, _: Workflow | None) -> None:
+    body = event.body
+    if body["aid"] not in report.agents:
+        report.agents.append(body["aid"])
+    if body["s"] == "error":
+        report.refused.append(Refused(event.time, body["name"], body["aid"], body.get("err", "")))
+
+
+def _steps(activity: Activity | None) -> list[str]:
+    return [step.id for step in activity.steps] if activity else []
+
+
+_STEPS = {
+    STARTED: _started,
+    ENTERED: _entered,
+    COMPLETED: _completed,
+    YIELDED: _yielded,
+    ANSWERED: _answered,
+    VARIABLES_SET: _set,
+    CALLED: _called,
+}

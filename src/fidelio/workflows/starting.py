@@ -1,0 +1,201 @@
+"""How sessions begin: fresh, as a child, taken over by another agent, or rebuilt from a token that nobody can vouch for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec import json, to_builtins
+
+from fidelio.definitions.models import Workflow
+from fidelio.engine.record import STARTED, Fidelity, Parent, Record
+from fidelio.engine.triggers import child_started, handed_down, trigger_for
+from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound
+from fidelio.ids import new_session_id
+from fidelio.ledger.model import Change, NewEvent, NewSession, Session
+from fidelio.ledger.prepared import digest_of
+from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, written
+from fidelio.workflows.tokens import Claims
+
+META = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What start_session was asked for."""
+
+    workflow_id: str = ""
+    agent: str = "orchestrator"
+    session_token: str = ""
+    parent_token: str = ""
+    fidelity: Fidelity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How the session began. `warning` is what the caller has to know about it."""
+
+    workflow: Workflow
+    inherited: bool = False
+    adopted: bool = False
+    recovered: bool = False
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What a new session starts from."""
+
+    session: str
+    claims: Claims | None = None
+    claims_to_continue: str = ""
+
+
+class Starting:
+    """Everything that start_session does."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._newest: tuple[Workflow, bytes] | None = None
+
+    async def start(self, asked: Asked) -> Outcome[Started]:
+        if not asked.session_token:
+            return await self._fresh(asked, _Origin(new_session_id()), {})
+        try:
+            claims = self._desk.tokens.open(asked.session_token)
+            return await self._inherit(asked, claims)
+        except (BadToken, SessionNotFound) as problem:
+            return await self._without_proof(asked, problem)
+
+    async def _inherit(self, asked: Asked, claims: Claims) -> Outcome[Started]:
+        """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
+
+        async def decide(opened: Opened) -> Decision[Started]:
+            workflow = self._desk.library.workflow(opened.record.workflow)
+            warnings = tuple(_mismatches(asked, claims, opened.record))
+            return Decision(Started(workflow, inherited=True, warning=" ".join(warnings)), warnings=warnings)
+
+        return await self._desk.perform("start_session", asked.session_token, decide, agent=asked.agent)
+
+    async def _without_proof(self, asked: Asked, problem: FidelioError) -> Outcome[Started]:
+        if not self._desk.rules.adoption or self._desk.rules.fidelity == "enforce":
+            raise problem
+        claims = self._desk.tokens.claimed(asked.session_token)
+        if claims is None or not claims.wf:
+            return await self._recover(asked)
+        return await self._adopt(asked, claims)
+
+    async def _recover(self, asked: Asked) -> Outcome[Started]:
+        warning = (
+            "The saved token cannot be read, so a fresh session was started. The previous session state was NOT inherited; "
+            "reconstruct it from what you saved."
+        )
+        flags = {"recovered": True, "warning": warning}
+        return await self._fresh(replace(asked, parent_token=""), _Origin(new_session_id()), flags)
+
+    async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
+        """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
+        taken = await self._knows(claims.sid)
+        origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
+        warning = (
+            "The token does not verify with this server's keys. A session at the position it claims was started, marked as "
+            "unverified; its checkpoints are asked again."
+        )
+        flags = {"inherited": True, "adopted": True, "warning": warning}
+        return await self._fresh(replace(asked, workflow_id=claims.wf, parent_token=""), origin, flags)
+
+    async def _knows(self, session: str) -> bool:
+        try:
+            await self._desk.ledger.session(session)
+        except SessionNotFound:
+            return False
+        return True
+
+    async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> Outcome[Started]:
+        """Retried when the parent has moved on between our look and our write."""
+        began = self._desk.clock()
+        for _ in range(ATTEMPTS):
+            workflow = self._desk.library.workflow(asked.workflow_id or META)
+            parent = await self._desk.open(asked.parent_token) if asked.parent_token else None
+            opened = Opened(_unborn(origin.session), Record(), Claims(sid=origin.session), asked.agent)
+            warnings = (flags["warning"],) if flags.get("warning") else ()
+            decision = self._birth(asked, origin, workflow, parent)
+            decision = replace(decision, result=Started(workflow, **flags), warnings=warnings)
+            try:
+                called = self._desk.called("start_session", opened, began, warnings=warnings)
+                return await self._desk.write(opened, decision, called)
+            except SequenceConflict:
+                continue
+        raise SequenceConflict(origin.session, 0, 0)
+
+    def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
+        snapshot = self._snapshot(workflow)
+        body: dict[str, Any] = {
+            "workflow": workflow.id,
+            "version": workflow.version,
+            "definition": self._desk.library.content_hash(workflow.id),
+            "snapshot": digest_of(snapshot),
+            "agent": asked.agent,
+            "fidelity": self._fidelity(asked, workflow),
+            **_claimed(origin, workflow),
+        }
+        beside: tuple[Beside, ...] = ()
+        create = NewSession(kind="workflow")
+        if parent is not None:
+            link = _link(parent, workflow.id, origin.session, self._desk.library.workflow(parent.record.workflow))
+            body |= {"parent": to_builtins(_as_parent(parent)), "variables": link.variables, "variables_by": "parent"}
+            beside, create = (Beside(link.change, parent.record),), replace(create, parent=parent.session.id)
+        event = NewEvent(type=STARTED, body=body, actor=asked.agent, blobs=(body["snapshot"],))
+        return Decision(None, events=(event,), blobs=(snapshot,), create=create, beside=beside)
+
+    def _snapshot(self, workflow: Workflow) -> bytes:
+        """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
+        if self._newest is None or self._newest[0] is not workflow:
+            self._newest = workflow, json.encode(self._desk.library.snapshot(workflow.id))
+        return self._newest[1]
+
+    def _fidelity(self, asked: Asked, workflow: Workflow) -> Fidelity:
+        """The strictest of what the server, the workflow and the caller want."""
+        wanted = (self._desk.rules.fidelity, workflow.fidelity, asked.fidelity)
+        return "enforce" if "enforce" in wanted else "advise"
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    change: Change
+    variables: dict[str, Any]
+
+
+def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow) -> _Link:
+    """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
+    trigger = trigger_for(definition, parent.record, workflow_id)
+    variables = handed_down(definition, parent.record, trigger) if trigger else {}
+    events = written([child_started(child, workflow_id, trigger)], parent.agent)
+    return _Link(Change(session=parent.session.id, events=events), variables)
+
+
+def _as_parent(parent: Opened) -> Parent:
+    record = parent.record
+    return Parent(parent.session.id, record.workflow, record.activity, record.version)
+
+
+def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
+    """Where an unproven token says its session stood, as far as the definition knows that place."""
+    if origin.claims is None:
+        return {}
+    known_place = workflow.activity(origin.claims.act or "") is not None
+    place = {"activity": origin.claims.act} if known_place else {}
+    return {**place, "unverified": True, "claims_to_continue": origin.claims_to_continue}
+
+
+def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
+    found = []
+    if claims.aid and claims.aid != asked.agent:
+        found.append(f"agent_id '{asked.agent}' does not match the inherited session token's agent_id '{claims.aid}'.")
+    if asked.workflow_id and asked.workflow_id != record.workflow:
+        found.append(f"workflow_id '{asked.workflow_id}' is ignored: the token belongs to workflow '{record.workflow}'.")
+    return found
+
+
+def _unborn(session: str) -> Session:
+    return Session(session, "workflow", "", None, None, "active", "", {}, 0, b"", 0, 0)

@@ -1,0 +1,155 @@
+"""One player for every way in: the table of tools itself, the server over stdio, and the server over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, TextContent
+
+from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.serving import serve_http
+from fidelio.surfaces.mcp.entry import identity_of, states_of
+from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.sessions import SessionsDialect
+from fidelio.surfaces.mcp.tools import Done
+from tests.dialects.score import write_score
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client sees of a call."""
+
+    text: str
+    meta: dict[str, Any]
+    is_error: bool
+    structured: dict[str, Any] | None
+
+    @property
+    def json(self) -> Any:
+        assert not self.is_error, self.text
+        return json.loads(self.text)
+
+    @property
+    def token(self) -> str:
+        assert not self.is_error, self.text
+        return str(self.meta["session_token"])
+
+    @property
+    def warnings(self) -> list[str]:
+        assert not self.is_error, self.text
+        return list(self.meta["validation"]["warnings"])
+
+
+class Player:
+    """Calls tools, whatever lies between."""
+
+    def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:
+        self._call = call
+
+    async def __call__(self, tool: str, /, **arguments: Any) -> Reply:
+        reply = await self._call(tool, arguments)
+        assert isinstance(reply, Reply)
+        return reply
+
+    async def start(self, workflow: str = "score", **more: Any) -> str:
+        return (await self("start_session", workflow_id=workflow, **more)).token
+
+    async def at(self, activity: str, **more: Any) -> str:
+        token = await self.start(**more)
+        return (await self("next_activity", session_token=token, activity_id=activity)).token
+
+
+Opens = Callable[..., AbstractAsyncContextManager[Player]]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    return write_score(tmp_path / "workflows")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(environ={"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"})
+
+
+@pytest.fixture
+def memory(settings: Settings, library: Path) -> Opens:
+    """The tools without any transport. Takes the options of `House` and changes of the settings."""
+
+    @asynccontextmanager
+    async def open_player(*, house_settings: Settings | None = None, **options: Any) -> AsyncIterator[Player]:
+        async with House(house_settings or settings, [str(library)], **options) as house:
+            table = SessionsDialect(house).tools()
+
+            async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+                outcome = await table.call(tool, arguments)
+                done = outcome if isinstance(outcome, Done) else outcome.waiting
+                assert done is not None
+                structured = None if done.structured is None else dict(done.structured)
+                return Reply(done.text, dict(done.meta), done.is_error, structured)
+
+            yield Player(call)
+
+    return open_player
+
+
+@pytest.fixture
+def stdio(settings: Settings, library: Path) -> Opens:
+    @asynccontextmanager
+    async def open_player() -> AsyncIterator[Player]:
+        environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
+        arguments = ["-m", "fidelio", "mcp", "--workflows", str(library)]
+        server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
+        async with Client(stdio_client(server)) as client:
+            yield Player(_through(client))
+
+    return open_player
+
+
+@pytest.fixture
+def http(settings: Settings, library: Path) -> Opens:
+    @asynccontextmanager
+    async def open_player() -> AsyncIterator[Player]:
+        async with House(settings, [str(library)]) as house:
+            app = create_app({"/mcp": SessionsDialect(house).tools()}, identity_of(settings), states_of(settings))
+            address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
+            try:
+                async with asyncio.timeout(30), Client(f"{await address}/mcp") as client:
+                    yield Player(_through(client))
+            finally:
+                serving.cancel()
+                await asyncio.wait([serving], timeout=10)
+
+    return open_player
+
+
+@pytest.fixture(params=["memory", "stdio", "http"])
+async def play(request: pytest.FixtureRequest) -> AsyncIterator[Player]:
+    """The same player over every way in."""
+    opens: Opens = request.getfixturevalue(request.param)
+    async with opens() as player:
+        yield player
+
+
+def _through(client: Client) -> Callable[[str, dict[str, Any]], Any]:
+    async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+        result = await client.call_tool(tool, arguments)
+        assert isinstance(result, CallToolResult)
+        block = result.content[0]
+        assert isinstance(block, TextContent)
+        return Reply(block.text, dict(result.meta or {}), bool(result.is_error), result.structured_content)
+
+    return call
