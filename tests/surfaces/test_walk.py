@@ -74,9 +74,7 @@ async def test_while_a_question_waits_no_token_moves_the_session(connect: Connec
     async with connect() as client:
         started = await call(client, "start_session", workflow_id="hello")
         before = await call(client, "next_activity", session_token=started["session_token"], activity_id="greet")
-        yielded = await call(
-            client, "yield_checkpoint", session_token=before["session_token"], checkpoint_id="choose-tone"
-        )
+        yielded = await call(client, "yield_checkpoint", session_token=before["session_token"], checkpoint_id="choose-tone")
         for token in (started["session_token"], before["session_token"], yielded["checkpoint_handle"]):
             assert "Active checkpoint" in await refusal(client, "next_activity", session_token=token, activity_id="compose")
             assert "Active checkpoint" in await refusal(client, "resume_checkpoint", session_token=token)
@@ -96,7 +94,9 @@ async def test_a_second_different_answer_is_refused_at_the_command_line(connect:
 
     assert (first.returncode, same.returncode, other.returncode, unknown.returncode) == (0, 0, 1, 2)
     assert "as it was answered before" in same.stdout
-    assert other.stderr == f"fidelio: Request {request} is answered already. See what was answered with `fidelio inbox --all`.\n"
+    assert (
+        other.stderr == f"fidelio: Request {request} is answered already. See what was answered with `fidelio inbox --all`.\n"
+    )
     assert "The options are: warm, brief, none." in unknown.stderr
 
 
@@ -118,9 +118,7 @@ async def test_after_a_restart_the_agent_goes_on_with_the_token_it_holds(connect
     fidelio("answer", yielded["request_id"], "none")
 
     async with connect() as client:
-        again = await call(
-            client, "yield_checkpoint", session_token=yielded["checkpoint_handle"], checkpoint_id="choose-tone"
-        )
+        again = await call(client, "yield_checkpoint", session_token=yielded["checkpoint_handle"], checkpoint_id="choose-tone")
         status = await finish(client, yielded["checkpoint_handle"])
 
     assert (again["already_resolved"], again["resolved_option"]) == (True, "none")
@@ -136,8 +134,8 @@ async def test_every_way_out_says_whether_it_holds(connect: Connect, fidelio: Fi
 
     assert activity.meta is not None
     assert activity.meta["transitions"] == [
-        {"to": "farewell", "holds": True, "default": False},
-        {"to": "compose", "holds": True, "default": True},
+        {"to": "farewell", "holds": True, "default": False, "condition": "write_note == false"},
+        {"to": "compose", "holds": False, "default": True},
     ]
     assert text_of(activity).startswith("session_token: f1.")
     assert "\n\nid: greet\n" in text_of(activity)
@@ -148,9 +146,7 @@ async def test_two_servers_on_one_session_decide_one_after_the_other(connect: Co
     async with connect() as one, connect() as two:
         token = (await call(one, "start_session", workflow_id="hello"))["session_token"]
         token = (await call(one, "next_activity", session_token=token, activity_id="greet"))["session_token"]
-        yields = [
-            raw(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone") for client in (one, two)
-        ]
+        yields = [raw(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone") for client in (one, two)]
         results = await asyncio.gather(*yields)
         status = await call(one, "get_workflow_status", session_token=token)
 

@@ -17,8 +17,6 @@ from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json,
 
 State = Literal["ok", "optional", "warning", "problem"]
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
-# Two writers on one file can corrupt it with an older library, rarely.
-SAFE_SQLITE = (3, 51, 3)
 LITTLE_SPACE = 200 * 1024 * 1024
 
 
@@ -82,11 +80,11 @@ def _python(_: App) -> Check:
 
 
 def _sqlite(_: App) -> Check:
-    import apsw
+    from fidelio.ledger.sqlite.about import SAFE_VERSION, driver_version, sqlite_version
 
-    version = apsw.sqlite_lib_version()
-    if tuple(map(int, version.split("."))) >= SAFE_SQLITE:
-        return Check("sqlite", "ok", f"SQLite {version} with full-text search, brought by apsw {apsw.apsw_version()}.")
+    version = ".".join(map(str, sqlite_version()))
+    if sqlite_version() >= SAFE_VERSION:
+        return Check("sqlite", "ok", f"SQLite {version} with full-text search, brought by apsw {driver_version()}.")
     return Check(
         "sqlite",
         "problem",

@@ -18,6 +18,7 @@ from fidelio.surfaces.cli.context import App
 COMMANDS = {
     "answer": "people",
     "completion": "shell",
+    "demo": "up",
     "doctor": "doctor",
     "draw": "workflows",
     "events": "record",
@@ -27,10 +28,13 @@ COMMANDS = {
     "lint": "workflows",
     "list": "workflows",
     "mcp": "serve",
+    "report": "audit",
     "search": "record",
     "sessions": "record",
     "show": "workflows",
     "tour": "tour",
+    "trace": "audit",
+    "up": "up",
     "verify": "record",
 }
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
@@ -50,12 +54,6 @@ class LazyGroup(click.Group):
         command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(f"{error.message.rstrip('.')}. `fidelio --help` lists the commands.") from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -95,8 +93,7 @@ def _explain(error: BaseException) -> int:
         case FidelioError():
             sentence, exit_code = str(error), error.exit_code
         case click.ClickException():
-            error.show()
-            return error.exit_code
+            sentence, exit_code = _with_help(error), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             sentence, exit_code = "Stopped.", INTERRUPTED
         case _:
@@ -104,6 +101,14 @@ def _explain(error: BaseException) -> int:
             exit_code = UNEXPECTED
     click.echo(f"fidelio: {sentence}", err=True)
     return exit_code
+
+
+def _with_help(error: click.ClickException) -> str:
+    """Click's sentence, and where to read what would have been right."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return (
+        f"{error.format_message()} `{context.command_path} --help` shows what it takes." if context else error.format_message()
+    )
 
 
 def _reader_gone() -> int:

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
 @click.option("--session", help="Only questions of this session.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
 @click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
+@click.option("--watch", is_flag=True, help="Go on showing questions as they are asked and answered, until Ctrl-C.")
 @json_option
 @pass_app
-def inbox_command(app: App, everything: bool, session: str | None, limit: int, after: str | None, as_json: bool) -> None:
+def inbox_command(
+    app: App, everything: bool, session: str | None, limit: int, after: str | None, watch: bool, as_json: bool
+) -> None:
     """List what waits for a person, oldest first."""
     from fidelio.inbox import Inbox
+
+    if watch:
+        run_async(_watch(app, session, as_json=as_json))
+        return
 
     async def work() -> None:
         async with app.ledger() as ledger:
@@ -63,6 +70,26 @@ def answer_command(app: App, request: str, option: str, as_json: bool) -> None:
             click.echo(f"{answered.request.id} is answered with {option}{before}. The agent may go on.")
 
     run_async(work())
+
+
+async def _watch(app: App, session: str | None, *, as_json: bool) -> None:
+    """Everything that waits now, then what is asked and answered, by whatever process."""
+    import json
+
+    from fidelio.inbox import Inbox
+
+    def show(request: Request) -> None:
+        if as_json:
+            click.echo(json.dumps(_request_json(request), ensure_ascii=False))
+        else:
+            _print_request(request)
+
+    async with app.ledger() as ledger:
+        inbox, known = Inbox(ledger), dict[str, str]()
+        async for request in inbox.follow(session=session):
+            if known.get(request.id) != request.state:
+                known[request.id] = request.state
+                show(request)
 
 
 def _print_request(request: Request) -> None:

@@ -55,24 +55,25 @@ async def _record_session(app: App) -> str:
     from fidelio.clock import now_ms
     from fidelio.ledger.audit import verify_session
     from fidelio.tokens.keyring import open_keys
+    from fidelio.workflows.moving import Move
     from fidelio.workflows.service import WorkflowService
+    from fidelio.workflows.starting import Asked
     from fidelio.workflows.tokens import SessionTokens
 
     async with app.ledger() as ledger:
         tokens = SessionTokens(open_keys(app.settings.home.keys), now_ms)
         service = WorkflowService(ledger, app.library(), tokens)
-        opened = await service.start("hello", agent="tour")
-        workflow = service.library.workflow("hello")
-        first = workflow.activities[0]
-        opened = await service.enter(opened.token, first.id)
-        opened = await service.yield_checkpoint(opened.token, first.checkpoints[0].id)
-        for event in await ledger.events(opened.session.id):
+        token = (await service.sessions.start(Asked("hello", "tour"))).token
+        first = service.library.workflow("hello").activities[0]
+        token = (await service.moves.move(token, Move(first.id))).token
+        yielded = await service.checkpoints.yield_(token, first.checkpoints[0].id, {})
+        for event in await ledger.events(yielded.session):
             click.echo(f"  {event.seq}  {event.type:<20} by {event.actor}, hash {event.hash.hex()[:16]}…")
-        verdict = await verify_session(ledger, opened.session.id)
+        verdict = await verify_session(ledger, yielded.session)
     click.echo(
         f"  The chain of {verdict.events} events holds, and it waits for an answer. Home: {relative(app.settings.home.path)}"
     )
-    return opened.session.id
+    return yielded.session
 
 
 def _show_next(session: str) -> None:

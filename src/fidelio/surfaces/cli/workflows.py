@@ -51,13 +51,16 @@ def list_command(app: App, directories: tuple[str, ...], with_bundled: bool, as_
 @pass_app
 def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """Show WORKFLOW: its activities, questions, loops and ways, readable in a terminal."""
+    from fidelio.definitions.drawing.text import UNICODE, signs_for
     from fidelio.definitions.show import show
+    from fidelio.definitions.wording import in_ascii
 
     library = app.library(directories, with_bundled=with_bundled)
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
-        click.echo(show(library.workflow(workflow), width=min(terminal_width(), 110), color=wants_color()))
+        shown = show(library.workflow(workflow), width=min(terminal_width(), 110), color=wants_color())
+        click.echo(shown if signs_for(sys.stdout.encoding) is UNICODE else in_ascii(shown))
 
 
 @click.command("draw")
@@ -99,15 +102,15 @@ def lint_command(app: App, directory: str | None, as_json: bool) -> int:
     rule means is in docs/reference/lint-rules.md.
     """
     from fidelio.definitions.lint import as_json as findings_json
-    from fidelio.definitions.lint import format_findings, lint
+    from fidelio.definitions.lint import format_findings, has_errors, lint, lint_directory
 
-    library = app.library([directory] if directory else [])
-    findings = lint(library)
+    bundled = app.library().roots[:1]
+    findings = lint_directory(directory, base=bundled) if directory else lint(app.library())
     if as_json:
         print_json(findings_json(findings))
     else:
         click.echo(format_findings(findings, color=wants_color(), root=Path.cwd()))
-    return int(any(finding.severity == "error" for finding in findings))
+    return int(has_errors(findings))
 
 
 def _drawer(form: str | None, output: str | None) -> Callable[[Graph], str]:

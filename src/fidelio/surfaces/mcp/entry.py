@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fidelio.errors import FidelioError
-from fidelio.settings import load_settings
+from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.options import McpOptions, parse
-from fidelio.surfaces.mcp.protocol import Identity, Protocol
+from fidelio.surfaces.mcp.protocol import Protocol
+from fidelio.surfaces.mcp.revisions import Identity
 from fidelio.surfaces.mcp.sessions import INSTRUCTIONS, SessionsDialect
+from fidelio.surfaces.mcp.standard import occupy_standard_descriptors
+from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio import serve_stdio
+
+if TYPE_CHECKING:
+    from fidelio.tokens.keyring import KeyRing
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -26,12 +34,46 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def serve(options: McpOptions) -> int:
+    occupy_standard_descriptors()
     asyncio.run(_serve(options))
     return 0
 
 
 async def _serve(options: McpOptions) -> None:
-    settings = load_settings(options.home)
-    identity = Identity(settings.server_name, settings.server_version, INSTRUCTIONS)
-    async with House(settings, options.workflows, with_bundled=options.with_bundled) as house:
-        await serve_stdio(Protocol(identity, SessionsDialect(house).tools()))
+    settings = settings_of(options)
+    async with house_of(options, settings) as house:
+        await serve_stdio(Protocol(identity_of(settings), SessionsDialect(house).tools(), states_of(settings)))
+
+
+def settings_of(options: McpOptions) -> Settings:
+    """An option wins over the environment; both are checked in the same place."""
+    given = {
+        "FIDELIO_SERVER_NAME": options.server_name,
+        "FIDELIO_SERVER_VERSION": options.server_version,
+        "FIDELIO_MIN_RESPONSE_SECONDS": options.min_response_seconds,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return load_settings(options.home, environ={**os.environ, **chosen})
+
+
+def house_of(options: McpOptions, settings: Settings) -> House:
+    return House(
+        settings,
+        options.workflows,
+        with_bundled=options.with_bundled,
+        fidelity="enforce" if options.enforce else "advise",
+        person=options.person,
+    )
+
+
+def identity_of(settings: Settings) -> Identity:
+    return Identity(settings.server_name, settings.server_version, INSTRUCTIONS)
+
+
+def states_of(settings: Settings) -> RequestStates:
+    def keys() -> KeyRing:
+        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the first reply does not wait for it
+
+        return open_keys(settings.home.ensure().keys)
+
+    return RequestStates(keys)

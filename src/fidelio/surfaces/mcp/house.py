@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from fidelio.settings import Settings
 
@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 class House:
     """One home, one ledger and one library for a server's life."""
 
-    def __init__(self, settings: Settings, workflows: Sequence[str] = (), *, with_bundled: bool = False) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        workflows: Sequence[str] = (),
+        *,
+        with_bundled: bool = False,
+        fidelity: Literal["advise", "enforce"] = "advise",
+        person: bool = False,
+    ) -> None:
+        self.settings = settings
         self._directories = workflows
         self._with_bundled = with_bundled
+        self._fidelity: Literal["advise", "enforce"] = fidelity
+        self._person = person
         self._opening = asyncio.Lock()
         self._ledger: Ledger | None = None
         self._workflows: WorkflowService | None = None
@@ -39,14 +49,16 @@ class House:
         from fidelio.clock import now_ms  # noqa: PLC0415  # everything heavy waits for the first call
         from fidelio.ledger import open_ledger  # noqa: PLC0415  # the same
         from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the same
+        from fidelio.workflows.desk import HouseRules  # noqa: PLC0415  # the same
         from fidelio.workflows.search_path import open_library  # noqa: PLC0415  # the same
         from fidelio.workflows.service import WorkflowService  # noqa: PLC0415  # the same
         from fidelio.workflows.tokens import SessionTokens  # noqa: PLC0415  # the same
 
-        home = self._settings.home.ensure()
+        home = self.settings.home.ensure()
         library = open_library(home, self._directories, with_bundled=self._with_bundled)
-        self._ledger = await open_ledger(self._settings.ledger)
-        return WorkflowService(self._ledger, library, SessionTokens(open_keys(home.keys), now_ms))
+        self._ledger = await open_ledger(self.settings.ledger)
+        rules = HouseRules(self._fidelity, self._person, self.settings.min_response_ms)
+        return WorkflowService(self._ledger, library, SessionTokens(open_keys(home.keys), now_ms), rules=rules)
 
     async def __aenter__(self) -> Self:
         return self

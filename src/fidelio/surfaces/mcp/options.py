@@ -12,6 +12,8 @@ from typing import Any
 
 from fidelio.errors import UsageProblem
 
+DIALECTS = ("sessions",)
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
@@ -32,16 +34,32 @@ OPTIONS = (
     Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
     Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
     Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
+    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DIALECTS[0]}).", "NAME"),
+    Flag("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
+    Flag("person", "person", "Take answers to checkpoints from people only, never from the agent."),
+    Flag("min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"),
+    Flag("server-name", "server_name", "What the server calls itself.", "NAME"),
+    Flag("server-version", "server_version", "Which version the server says it is.", "VERSION"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class McpOptions:
-    """What was asked for."""
+    """What was asked for. None stands for what was not."""
 
     home: str | None = None
     workflows: tuple[str, ...] = ()
     with_bundled: bool = False
+    dialect: str | None = None
+    enforce: bool = False
+    person: bool = False
+    min_response_seconds: str | None = None
+    server_name: str | None = None
+    server_version: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dialect is not None and self.dialect not in DIALECTS:
+            raise UsageProblem(f"There is no dialect {self.dialect!r}.", remedy=f"The dialects are: {', '.join(DIALECTS)}.")
 
 
 def parse(arguments: Sequence[str]) -> McpOptions:

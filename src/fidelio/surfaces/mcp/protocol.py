@@ -1,93 +1,152 @@
-"""JSON-RPC and the MCP handshake, without any transport: a message goes in, a reply comes out.
+"""JSON-RPC and MCP without any transport: a message goes in, a reply comes out.
 
-This is one of the two places that may catch everything: an error nobody foresaw must become a reply, or the client waits for
-ever.
+One conversation holds what one client said about itself in a handshake. Requests that carry their own introduction are
+answered on the same conversation, whatever was said before.
 """
 
 from __future__ import annotations
 
-import sys
-import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fidelio.surfaces.mcp.tools import Done, ToolTable
+from fidelio.surfaces.mcp.calls import Calls, Exchange
+from fidelio.surfaces.mcp.elicitation import METHOD
+from fidelio.surfaces.mcp.progress import Reporter
+from fidelio.surfaces.mcp.revisions import (
+    CACHE_MILLISECONDS,
+    CACHE_SCOPE,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    STATELESS,
+    Client,
+    Identity,
+    ProtocolError,
+    dressed,
+    negotiate,
+    read_envelope,
+)
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.tools import ToolTable
 
-REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What the server says about itself."""
+class Peer:
+    """The way back to a client, as far as the transport has one."""
 
-    name: str
-    version: str
-    instructions: str
-
-
-class ProtocolError(Exception):
-    """A message the protocol itself refuses. Becomes a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+    request: Callable[[str, dict[str, Any]], Awaitable[object]] | None = None
+    notify: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
 
 
 class Protocol:
     """Answers MCP messages from one table of tools."""
 
-    def __init__(self, identity: Identity, tools: ToolTable) -> None:
-        self._identity = identity
-        self._tools = tools
+    def __init__(self, identity: Identity, tools: ToolTable, states: RequestStates) -> None:
+        self.identity = identity
+        self.tools = tools
+        self.calls = Calls(tools, states)
 
-    async def answer(self, message: object) -> dict[str, Any] | None:
-        """The reply to a request; None for a notification or a response."""
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            return failure(None, INVALID_REQUEST, "Not a JSON-RPC 2.0 message.")
-        if "method" not in message or "id" not in message:
-            return None
+    def conversation(self, peer: Peer | None = None) -> Conversation:
+        return Conversation(self, peer or Peer())
+
+
+class Conversation:
+    """Everything said with one client."""
+
+    def __init__(self, protocol: Protocol, peer: Peer) -> None:
+        self._protocol = protocol
+        self._peer = peer
+        self._client = Client()
+
+    async def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to a request."""
         try:
-            result = await self._request(message["method"], message.get("params") or {})
+            result = await self._request(message.get("method"), message.get("params"))
         except ProtocolError as error:
-            return failure(message["id"], error.code, str(error))
+            return failure(message["id"], error.code, str(error), error.data)
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
-    async def _request(self, method: str, params: object) -> dict[str, Any]:
+    async def _request(self, method: object, params: object) -> dict[str, Any]:
+        if not isinstance(method, str):
+            raise ProtocolError(INVALID_REQUEST, "The method of a request is text.")
+        params = {} if params is None else params
         if not isinstance(params, dict):
             raise ProtocolError(INVALID_PARAMS, "The params of a request are an object.")
+        if method == "initialize":
+            return self._initialize(params)
+        introduced = read_envelope(params)
+        client = introduced or self._client
+        return dressed(await self._result(method, params, client), client, self._protocol.identity)
+
+    async def _result(self, method: str, params: dict[str, Any], client: Client) -> dict[str, Any]:
         match method:
-            case "initialize":
-                return self._initialize(params)
-            case "ping":
-                return {}
-            case "tools/list":
-                return {"tools": self._tools.describe()}
             case "tools/call":
-                return (await self._call(params)).as_result()
+                return await self._call(params, client)
+            case "tools/list":
+                return _cacheable({"tools": self._protocol.tools.describe()}, client)
+            case "ping" if not client.is_stateless:
+                return {}
+            case "server/discover" if client.is_stateless:
+                about = {"supportedVersions": list(STATELESS), "capabilities": CAPABILITIES}
+                return _cacheable({**about, "instructions": self._protocol.identity.instructions}, client)
             case _:
-                raise ProtocolError(METHOD_NOT_FOUND, f"Method {method} not found.")
+                raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
 
     def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        asked = params.get("protocolVersion")
+        self._client = negotiate(params)
+        identity = self._protocol.identity
         return {
-            "protocolVersion": asked if asked in REVISIONS else REVISIONS[0],
-            "capabilities": {"tools": {"listChanged": False}},
-            "serverInfo": {"name": self._identity.name, "version": self._identity.version},
-            "instructions": self._identity.instructions,
+            "protocolVersion": self._client.revision,
+            "capabilities": CAPABILITIES,
+            "serverInfo": identity.info,
+            "instructions": identity.instructions,
         }
 
-    async def _call(self, params: Mapping[str, Any]) -> Done:
-        name, arguments = params.get("name"), params.get("arguments", {})
+    async def _call(self, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+        name, arguments = params.get("name"), params.get("arguments")
+        arguments = {} if arguments is None else arguments
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ProtocolError(INVALID_PARAMS, "tools/call takes a name and an object of arguments.")
-        try:
-            return await self._tools.call(name, arguments)
-        except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
-            traceback.print_exc(file=sys.stderr)
-            return Done(f"Unexpected {type(error).__name__} in {name}; details are in the server's log.", is_error=True)
+            raise ProtocolError(INVALID_PARAMS, "tools/call takes a name, which is text, and an object of arguments.")
+        return await self._protocol.calls.carry_out(name, arguments, self._exchange(params, client))
+
+    def _exchange(self, params: Mapping[str, Any], client: Client) -> Exchange:
+        state, responses = params.get("requestState"), params.get("inputResponses")
+        return Exchange(
+            client,
+            self._elicit if self._peer.request is not None else None,
+            state if isinstance(state, str) and client.is_stateless else None,
+            responses if isinstance(responses, dict) else {},
+            self._reporter(params.get("_meta")),
+        )
+
+    async def _elicit(self, params: dict[str, Any]) -> object:
+        assert self._peer.request is not None
+        return await self._peer.request(METHOD, params)
+
+    def _reporter(self, meta: object) -> Reporter | None:
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        notify = self._peer.notify
+        if notify is None or not is_id(token):
+            return None
+
+        async def report(done: float, total: float | None, message: str | None) -> None:
+            said = {"progressToken": token, "progress": done, "total": total, "message": message}
+            await notify("notifications/progress", {key: value for key, value in said.items() if value is not None})
+
+        return report
 
 
-def failure(request: object, code: int, message: str) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": request, "error": {"code": code, "message": message}}
+def _cacheable(result: dict[str, Any], client: Client) -> dict[str, Any]:
+    return {"ttlMs": CACHE_MILLISECONDS, "cacheScope": CACHE_SCOPE, **result} if client.is_stateless else result
+
+
+def is_id(value: object) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def failure(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
+    error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
+    return {"jsonrpc": "2.0", "id": request, "error": error}

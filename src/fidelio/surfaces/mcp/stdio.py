@@ -1,114 +1,210 @@
 """MCP over standard input and output: one JSON message a line, several calls in flight.
 
-Our own loop because most users meet us here: the official one costs a hundred times the start-up and ten times the time per
-call. Nothing but protocol is written to standard output; whatever else the process prints goes to standard error.
+Our own loop because most users meet us here: the official one costs ten times the start-up and ten times the time per call.
+Memory is bounded whatever the client does: when too much is in flight, or the client does not read its replies, we stop
+reading.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from collections.abc import AsyncIterator
-from typing import Any, BinaryIO
+import signal
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
 
 import msgspec
 
-from fidelio.surfaces.mcp.protocol import INVALID_REQUEST, PARSE_ERROR, Protocol, failure
+from fidelio.surfaces.mcp.elicitation import Refused
+from fidelio.surfaces.mcp.inlet import Inlet, Lines, open_inlet
+from fidelio.surfaces.mcp.outlet import Outlet
+from fidelio.surfaces.mcp.protocol import Peer, Protocol, failure, is_id
+from fidelio.surfaces.mcp.revisions import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from fidelio.surfaces.mcp.standard import private_standard_streams
 
 MAX_MESSAGE = 16 * 1024 * 1024
+MAX_CALLS = 256
+MAX_IN_FLIGHT = 4 * MAX_MESSAGE
+MAX_KEPT_BACK = 1024 * 1024
 DRAIN_SECONDS = 5.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Deliver = Callable[[dict[str, Any]], None]
 
 
 async def serve_stdio(protocol: Protocol) -> None:
-    """Serves until the client closes its end, then lets calls in flight finish within a bound."""
-    source = sys.stdin.buffer
-    with _only_protocol_on_stdout() as sink:
-        await _Connection(protocol, sink).run(_lines(source))
+    """Serves until the client closes its end or we are told to stop, then lets calls in flight finish within a bound."""
+    with private_standard_streams() as (source, sink):
+        connection = _Connection(protocol, sink)
+        connection.inlet = await open_inlet(source, connection.received, connection.ended.set)
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, connection.ended.set)
+        try:
+            await connection.ended.wait()
+        finally:
+            for number in _SIGNALS:  # whoever sends a second signal does not want to wait
+                loop.remove_signal_handler(number)
+        connection.inlet.close()
+        await connection.finish()
 
 
 class _Connection:
-    def __init__(self, protocol: Protocol, sink: BinaryIO) -> None:
-        self._protocol = protocol
-        self._sink = sink
-        self._calls: dict[str | int, asyncio.Task[None]] = {}
+    def __init__(self, protocol: Protocol, sink: int) -> None:
+        self.ended = asyncio.Event()
+        self.inlet: Inlet | None = None
+        self._outlet = Outlet(sink, relieved=self._balance, broken=self.ended.set)
+        self._lines = Lines(MAX_MESSAGE)
+        self._conversation = protocol.conversation(Peer(self._ask, self._notify))
+        self._calls: dict[object, asyncio.Task[None]] = {}
+        self._in_flight = 0
+        self._asked: dict[object, asyncio.Future[object]] = {}
+        self._names = count(1)
 
-    async def run(self, lines: AsyncIterator[bytes | None]) -> None:
-        async for line in lines:
+    # What comes in
+
+    def received(self, chunk: bytes) -> None:
+        for line in self._lines.feed(chunk):
             if line is None:
                 self._send(failure(None, INVALID_REQUEST, f"A message is longer than {MAX_MESSAGE} bytes."))
-            elif line.strip():
-                self._receive(line)
-        await self._drain()
+            elif line and not line.isspace():
+                self._read(line)
+        self._balance()
 
-    def _receive(self, line: bytes) -> None:
+    def _read(self, line: bytes) -> None:
         try:
             message = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._send(failure(None, PARSE_ERROR, "A line is not JSON."))
             return
-        if isinstance(message, dict) and message.get("method") == "notifications/cancelled":
-            self._cancel(message.get("params"))
+        if isinstance(message, list):
+            self._take_batch(message, len(line))
         else:
-            self._start(message)
+            self._take(message, len(line), self._send)
 
-    def _start(self, message: object) -> None:
-        task = asyncio.create_task(self._answer(message))
-        name = message.get("id") if isinstance(message, dict) else None
-        key = name if isinstance(name, (str, int)) else id(task)
-        self._calls[key] = task
-        task.add_done_callback(lambda _: self._calls.pop(key, None))
+    def _take_batch(self, messages: list[object], size: int) -> None:
+        """Revision 2025-03-26 sends several messages at once and wants the replies together."""
+        replies: list[dict[str, Any]] = []
+        share = size // max(len(messages), 1)
+        tasks = [self._take(message, share, replies.append) for message in messages]
+        if not messages:
+            replies.append(failure(None, INVALID_REQUEST, "A batch holds at least one message."))
+        started = {task for task in tasks if task is not None}
+        together = asyncio.create_task(self._send_together(started, replies))
+        self._hold(together, together, 0)
 
-    async def _answer(self, message: object) -> None:
-        reply = await self._protocol.answer(message)
-        if reply is not None:
-            self._send(reply)
+    async def _send_together(self, started: set[asyncio.Task[None]], replies: list[dict[str, Any]]) -> None:
+        if started:
+            await asyncio.wait(started)
+        if replies:
+            self._send(replies)
+
+    def _take(self, message: object, size: int, deliver: Deliver) -> asyncio.Task[None] | None:
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            deliver(failure(None, INVALID_REQUEST, "Not a JSON-RPC 2.0 message."))
+        elif "method" in message and "id" in message:
+            return self._start(message, size, deliver)
+        elif message.get("method") == "notifications/cancelled":
+            self._cancel(message.get("params"))
+        elif "method" not in message:
+            self._take_response(message)
+        return None
+
+    def _start(self, message: dict[str, Any], size: int, deliver: Deliver) -> asyncio.Task[None] | None:
+        name = message["id"]
+        if not is_id(name):
+            deliver(failure(None, INVALID_REQUEST, "The id of a request is text or a whole number."))
+        elif name in self._calls:
+            # A reply with this id would be taken for the reply to the first request.
+            deliver(failure(None, INVALID_REQUEST, "A request with this id is still in flight."))
+        else:
+            task = asyncio.create_task(self._answer(message, deliver))
+            self._hold(name, task, size)
+            return task
+        return None
+
+    def _hold(self, name: object, task: asyncio.Task[None], size: int) -> None:
+        self._calls[name] = task
+        self._in_flight += size
+        task.add_done_callback(partial(self._release, name, size))
+
+    def _release(self, name: object, size: int, _: asyncio.Task[None]) -> None:
+        del self._calls[name]
+        self._in_flight -= size
+        self._balance()
+
+    def _balance(self) -> None:
+        """Reads on only while there is room for what would come."""
+        if self.inlet is None:
+            return
+        has_room = len(self._calls) < MAX_CALLS and self._in_flight < MAX_IN_FLIGHT and self._outlet.kept < MAX_KEPT_BACK
+        if has_room:
+            self.inlet.resume()
+        else:
+            self.inlet.pause()
 
     def _cancel(self, params: object) -> None:
         name = params.get("requestId") if isinstance(params, dict) else None
-        task = self._calls.get(name) if isinstance(name, (str, int)) else None
+        task = self._calls.get(name) if is_id(name) else None
         if task is not None:
             task.cancel()
 
-    def _send(self, message: dict[str, Any]) -> None:
-        self._sink.write(msgspec.json.encode(message) + b"\n")
-        self._sink.flush()
+    # What goes out
+
+    async def _answer(self, message: dict[str, Any], deliver: Deliver) -> None:
+        deliver(await self._conversation.answer(message))
+
+    def _send(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
+        try:
+            data = msgspec.json.encode(message)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            name = message.get("id") if isinstance(message, dict) else None
+            data = msgspec.json.encode(failure(name, INTERNAL_ERROR, f"The reply cannot be sent: {type(error).__name__}."))
+        self._outlet.write(data + b"\n")
+
+    async def _notify(self, method: str, params: dict[str, Any]) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    # What we ask the client
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> object:
+        name = next(self._names)
+        future = self._asked[name] = asyncio.get_running_loop().create_future()
+        self._send({"jsonrpc": "2.0", "id": name, "method": method, "params": params})
+        try:
+            return await future
+        except asyncio.CancelledError:
+            await self._notify("notifications/cancelled", {"requestId": name, "reason": "The answer is no longer needed."})
+            raise
+        finally:
+            del self._asked[name]
+
+    def _take_response(self, message: dict[str, Any]) -> None:
+        name = message.get("id")
+        future = self._asked.get(name) if is_id(name) else None
+        if future is None or future.done():
+            return
+        if "result" in message:
+            future.set_result(message["result"])
+        else:
+            future.set_exception(Refused("The client could not ask its user."))
+
+    # The end
+
+    async def finish(self) -> None:
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(Refused("The connection ended before the person answered."))
+        await self._drain()
+        await self._outlet.flush(DRAIN_SECONDS)
 
     async def _drain(self) -> None:
         calls = list(self._calls.values())
-        if calls:
-            _, late = await asyncio.wait(calls, timeout=DRAIN_SECONDS)
-            for task in late:
-                task.cancel()
-
-
-class _only_protocol_on_stdout:  # noqa: N801  # reads as a verb phrase in the `with` statement
-    """Keeps a private handle on standard output and points the public one at standard error."""
-
-    def __enter__(self) -> BinaryIO:
-        self._sink = os.fdopen(os.dup(1), "wb")
-        os.dup2(2, 1)
-        return self._sink
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._sink.fileno(), 1)
-        self._sink.close()
-
-
-async def _lines(source: BinaryIO) -> AsyncIterator[bytes | None]:
-    """Complete lines; None stands for one that was too long and was dropped as a whole."""
-    reader = asyncio.StreamReader(limit=MAX_MESSAGE)
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
-    dropping = False
-    while True:
-        try:
-            line = await reader.readuntil(b"\n")
-        except asyncio.LimitOverrunError as error:
-            await reader.readexactly(error.consumed)
-            dropping = True
-            continue
-        except asyncio.IncompleteReadError:
+        if not calls:
             return
-        yield None if dropping else line
-        dropping = False
+        _, late = await asyncio.wait(calls, timeout=DRAIN_SECONDS)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=DRAIN_SECONDS)

@@ -1,6 +1,7 @@
-"""What a tool is, whichever front serves it: a name, typed parameters, a plain async function and a result.
+"""What a tool is, whichever front serves it: a name, typed parameters, a plain async function and an outcome.
 
-The parameters are a msgspec struct. It gives the published input schema and checks the arguments, so the two cannot differ.
+An outcome is `Done`, or `AskPerson` when only a person can say how it goes on. A handler that asks is called again afterwards
+and finds the answer where it was recorded, so it needs no state of its own between the two calls.
 """
 
 from __future__ import annotations
@@ -12,78 +13,128 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
+from fidelio.surfaces.mcp.arguments import input_schema, read_arguments
 
 P = TypeVar("P", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished call: text for the model, and metadata for the client."""
+    """A finished call: text for the model, and metadata and small structured content for the client.
+
+    A large document goes into `text` alone; `structured` then holds only what describes it. `remarks` are further texts beside
+    the first, which clients may parse.
+    """
 
     text: str
     meta: Mapping[str, Any] = field(default_factory=dict)
     is_error: bool = False
+    structured: Mapping[str, Any] | None = None
+    remarks: tuple[str, ...] = ()
 
     def as_result(self) -> dict[str, Any]:
-        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
-        return {**result, "_meta": dict(self.meta)} if self.meta else result
+        texts = (self.text, *self.remarks)
+        result: dict[str, Any] = {"content": [{"type": "text", "text": text} for text in texts], "isError": self.is_error}
+        if self.structured is not None:
+            result["structuredContent"] = dict(self.structured)
+        if self.meta:
+            result["_meta"] = dict(self.meta)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One of the answers a person can give."""
+
+    id: str
+    label: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskPerson:
+    """A question that only a person may answer.
+
+    `answered(option id, who)` records the answer. `waiting` is the reply when nobody could be asked now or nobody answered in
+    time. `elsewhere()` returns once the question was answered by other means, so that a client need not go on asking.
+    """
+
+    request_id: str
+    message: str
+    options: tuple[Option, ...]
+    answered: Callable[[str, str], Awaitable[None]]
+    waiting: Done | None = None
+    elsewhere: Callable[[], Awaitable[None]] | None = None
+
+
+Outcome = Done | AskPerson
+Misused = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[P]):
-    """One row of the table."""
+    """One row of the table. The hints tell a client how careful it has to be with the tool."""
 
     name: str
     title: str
     description: str
     parameters: type[P]
-    handler: Callable[[P], Awaitable[Done]]
+    handler: Callable[[P], Awaitable[Outcome]]
     read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    output_schema: Mapping[str, Any] | None = None
 
     def describe(self) -> dict[str, Any]:
-        return {
+        described = {
             "name": self.name,
             "title": self.title,
             "description": self.description,
             "inputSchema": input_schema(self.parameters),
-            "annotations": {"readOnlyHint": self.read_only, "openWorldHint": False},
+            "annotations": {
+                "readOnlyHint": self.read_only,
+                "destructiveHint": self.destructive,
+                "idempotentHint": self.idempotent,
+                "openWorldHint": self.open_world,
+            },
         }
+        return {**described, "outputSchema": dict(self.output_schema)} if self.output_schema is not None else described
 
 
 class ToolTable:
     """The tools of one dialect. Every failure is a result with a sentence that says what to do, never a protocol error."""
 
-    def __init__(self, tools: Iterable[Tool[Any]]) -> None:
+    def __init__(self, tools: Iterable[Tool[Any]], *, misused: Misused | None = None) -> None:
+        """`misused` is told of calls whose arguments were refused before any handler saw them."""
         self._tools = {tool.name: tool for tool in tools}
+        self._misused = misused
+        self._described: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
-        return [tool.describe() for tool in self._tools.values()]
+        """What `tools/list` shows. Made once, because building the schemas costs more than a call."""
+        if not self._described:
+            self._described = [tool.describe() for tool in self._tools.values()]
+        return self._described
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Done:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Outcome:
         try:
             tool = self._find(name)
-            return await tool.handler(_read_arguments(tool, arguments))
+            return await tool.handler(await self._read(tool, arguments))
         except FidelioError as error:
             return Done(str(error), is_error=True)
+
+    async def _read(self, tool: Tool[P], arguments: Mapping[str, Any]) -> P:
+        try:
+            return read_arguments(tool.name, tool.parameters, arguments)
+        except FidelioError as error:
+            if self._misused is not None:
+                await self._misused(tool.name, arguments, error)
+            raise
 
     def _find(self, name: str) -> Tool[Any]:
         tool = self._tools.get(name)
         if tool is None:
-            raise UsageProblem(f"Tool {name} not found.", remedy=f"The tools are: {', '.join(self._tools)}.")
+            shown = name if len(name) <= 100 else f"{name[:100]}…"
+            raise UsageProblem(f"Tool {shown} not found.", remedy=f"The tools are: {', '.join(self._tools)}.")
         return tool
-
-
-def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
-    (schema,), definitions = msgspec.json.schema_components([parameters], ref_template="#/$defs/{name}")
-    inlined = dict(definitions.pop(parameters.__name__)) if "$ref" in schema else dict(schema)
-    inlined.pop("title", None)
-    return {**inlined, "$defs": definitions} if definitions else inlined
-
-
-def _read_arguments(tool: Tool[P], arguments: Mapping[str, Any]) -> P:
-    try:
-        return msgspec.convert(arguments, tool.parameters)
-    except msgspec.ValidationError as error:
-        raise UsageProblem(
-            f"Invalid arguments for tool {tool.name}: {error}.", remedy="tools/list shows what it takes."
-        ) from error

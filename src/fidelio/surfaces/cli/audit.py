@@ -1,0 +1,114 @@
+"""Commands for whoever checks afterwards: the trace of a session, and the report of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fidelio.clock import iso
+from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, run_async
+from fidelio.surfaces.cli.record import find_session
+
+if TYPE_CHECKING:
+    from fidelio.ledger.chain import Verdict
+    from fidelio.workflows.report import AnswerGiven, Report, Visit
+
+
+@click.command("trace")
+@click.argument("session")
+@json_option
+@pass_app
+def trace_command(app: App, session: str, as_json: bool) -> None:
+    """Show every call that agents made on SESSION, in order, with time, outcome and warnings."""
+    calls = run_async(_calls(app, session))
+    if as_json:
+        print_json({"event_count": len(calls), "events": calls})
+        return
+    for call in calls:
+        mark = "refused" if call["s"] == "error" else "ok"
+        place = f" in {call['act']}" if call["act"] else ""
+        click.echo(f"{iso(call['time'])}  {call['aid']:<14} {call['name']}{place}: {mark}, {call['ms']} ms")
+        for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
+            click.echo(f"    {note}")
+
+
+@click.command("report")
+@click.argument("session")
+@json_option
+@pass_app
+def report_command(app: App, session: str, as_json: bool) -> None:
+    """Report on SESSION: what the definition asked, what happened, where they differ, and who answered what.
+
+    The definition is the one that the session started with. The chain is verified along the way.
+    """
+    report, verdict = run_async(_report(app, session))
+    if as_json:
+        proof = {"holds": True, "events": verdict.events, "head": verdict.head.hex()}
+        print_json({**asdict(report), "differences": report.differences, "chain": proof})
+    else:
+        _print_report(report, verdict)
+
+
+async def _calls(app: App, session: str) -> list[dict[str, Any]]:
+    from fidelio.engine.record import CALLED
+
+    calls: list[dict[str, Any]] = []
+    async with app.ledger() as ledger:
+        found = await find_session(ledger, session)
+        after = 0
+        while events := await ledger.events(found.id, after=after, types=[CALLED]):
+            calls += [{"seq": event.seq, "time": event.time, **event.body} for event in events]
+            after = events[-1].seq
+    return calls
+
+
+async def _report(app: App, session: str) -> tuple[Report, Verdict]:
+    from fidelio.ledger.audit import verify_session
+    from fidelio.workflows.report import report_session
+
+    async with app.ledger() as ledger:
+        found = await find_session(ledger, session)
+        return await report_session(ledger, found.id), await verify_session(ledger, found.id)
+
+
+def _print_report(report: Report, verdict: Verdict) -> None:
+    state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
+    click.echo(f"{report.title} ({report.workflow} {report.version}), session {report.session}")
+    click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {', '.join(report.agents)}")
+    click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}…")
+    if report.unverified:
+        click.echo("  UNVERIFIED: it was rebuilt from a token that nobody could vouch for")
+    for visit in report.visits:
+        _print_visit(visit)
+    if report.never_entered:
+        click.echo(f"\nNever entered: {', '.join(report.never_entered)}")
+    if report.refused:
+        click.echo("\nRefused calls")
+        for refused in report.refused:
+            click.echo(f"  {iso(refused.at)}  {refused.agent}: {refused.tool} ({refused.reason})")
+    count = len(report.differences)
+    click.echo(f"\n{count} difference{'' if count == 1 else 's'} between what was asked and what happened.")
+
+
+def _print_visit(visit: Visit) -> None:
+    click.echo(f"\n{visit.name} ({visit.activity}), entered {iso(visit.entered_at)}")
+    reported = {entry["step_id"]: entry["output"] for entry in visit.done}
+    for step in [*visit.asked, *(step for step in reported if step not in visit.asked)]:
+        said = reported.get(step)
+        click.echo(f"  {'✓' if said is not None else '·'} {step}{': ' + said if said else ''}")
+    for answer in visit.answers:
+        _print_answer(answer)
+    for difference in visit.differences:
+        click.echo(f"  ! {difference}")
+
+
+def _print_answer(answer: AnswerGiven) -> None:
+    click.echo(f"  ? {answer.question}")
+    if answer.state == "open":
+        click.echo(f"    waits for an answer: fidelio answer {answer.request} OPTION")
+    else:
+        what = answer.option or answer.state
+        seconds = answer.after_ms / 1000
+        click.echo(f"    {what}, by {answer.by} over {answer.channel} ({answer.assurance}), after {seconds:.1f} s")

@@ -1,0 +1,73 @@
+"""The demo: a scripted agent that is led through `hello` by real MCP calls, and a display of what is recorded meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from fidelio.clock import iso
+from fidelio.engine.record import CALLED, COMPLETED
+from fidelio.surfaces.http.scripted import scripted_agent
+
+if TYPE_CHECKING:
+    from fidelio.ledger import Ledger
+    from fidelio.ledger.model import Event
+    from fidelio.surfaces.mcp.house import House
+
+LAST_EVENT_SECONDS = 5.0
+
+
+async def show_demo(house: House, address: str, *, person: str | None) -> None:
+    """Runs the agent to the end of `hello`. `person` is the answer of a scripted person; None waits for a real one."""
+    from fidelio.inbox import Inbox
+
+    ledger = (await house.workflows()).desk.ledger
+    click.echo()
+    async with scripted_agent(address) as agent:
+        session = await agent.begin()
+        display = asyncio.create_task(_show_events(ledger, session))
+        try:
+            request = await agent.reach_question()
+            _announce(request)
+            inbox = Inbox(ledger)
+            if person is not None:
+                await inbox.answer(request, person, by="person:scripted", channel="cli")
+            await inbox.closed(request)
+            await agent.go_on()
+            await asyncio.wait_for(display, LAST_EVENT_SECONDS)
+        finally:
+            display.cancel()
+    click.echo(f"\nThe workflow has ended. See for yourself:\n  fidelio report {session}\n  fidelio verify {session}")
+
+
+def _announce(request: str) -> None:
+    click.echo("\nThe agent has stopped: a question waits for a person. In another terminal:")
+    click.echo("  fidelio inbox")
+    click.echo(f"  fidelio answer {request} warm      (or brief, or none)\n")
+
+
+async def _show_events(ledger: Ledger, session: str) -> None:
+    """Everything that is recorded, as it is recorded, up to the call that completes the session."""
+    ended = False
+    async for event in ledger.follow(session):
+        click.echo(f"  {iso(event.time)[11:19]}  {event.actor:<18} {_in_words(event)}")
+        if ended and event.type == CALLED:
+            return
+        ended = ended or event.type == COMPLETED
+
+
+def _in_words(event: Event) -> str:
+    body = event.body
+    match event.type:
+        case _ if event.type == CALLED:
+            return f"called {body['name']}{' (refused)' if body['s'] == 'error' else ''}"
+        case "activity.entered":
+            return f"entered {body['activity']}"
+        case "checkpoint.yielded":
+            return f"stopped at {body['checkpoint']}"
+        case "request.answered":
+            return f"answered {body['option']} over {body['channel']}"
+        case _:
+            return event.type

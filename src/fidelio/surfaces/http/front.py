@@ -1,0 +1,85 @@
+"""The handler table behind the official SDK's low-level server.
+
+The SDK speaks every revision over HTTP; what a call does, and how a person is asked in the middle of it, is the same code that
+serves stdio.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+
+from fidelio.surfaces.mcp.calls import Calls, Elicit, Exchange
+from fidelio.surfaces.mcp.elicitation import Refused
+from fidelio.surfaces.mcp.revisions import CACHE_MILLISECONDS, CACHE_SCOPE, Client, Identity, ProtocolError, describe_client
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.tools import ToolTable
+
+Context = ServerRequestContext[Any, Any]
+# The SDK takes it out again for revisions that do not know it.
+COMPLETE = {"resultType": "complete"}
+
+
+def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> Server[Any]:
+    """A server of the SDK that lists and calls the tools of one table."""
+    calls = Calls(tools, states)
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.describe()})
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
+        except ProtocolError as error:
+            raise MCPError(code=error.code, message=str(error), data=error.data) from error
+        return cast("types.CallToolResult", {**COMPLETE, **result})
+
+    hint = CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)
+    schemas = {tool["name"]: tool["inputSchema"] for tool in tools.describe()}
+    return Server(
+        identity.name,
+        version=identity.version,
+        instructions=identity.instructions,
+        cache_hints={"tools/list": hint, "server/discover": hint},
+        get_tool_input_schema=schemas.get,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchange:
+    client = client_of(context)
+    return Exchange(
+        client,
+        _elicit(context) if context.session.can_send_request else None,
+        params.request_state if client.is_stateless else None,
+        _plain(params.input_responses),
+        context.session.report_progress,
+    )
+
+
+def client_of(context: Context) -> Client:
+    capabilities, introduction = context.session.client_capabilities, context.session.client_params
+    declared = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities else None
+    info = {"name": introduction.client_info.name} if introduction else None
+    return describe_client(context.protocol_version, declared, info)
+
+
+def _elicit(context: Context) -> Elicit:
+    async def elicit(params: dict[str, Any]) -> object:
+        try:
+            result = await context.session.elicit_form(params["message"], params["requestedSchema"], context.request_id)
+        except MCPError as error:
+            raise Refused("The client could not ask its user.") from error
+        return result.model_dump(exclude_none=True)
+
+    return elicit
+
+
+def _plain(responses: types.InputResponses | None) -> dict[str, Any]:
+    return {key: response.model_dump(by_alias=True, exclude_none=True) for key, response in (responses or {}).items()}

@@ -1,0 +1,83 @@
+"""Who may talk to us: checked before anything of a request is looked at.
+
+A web page can make a browser on this machine send requests here, also under a name that it has pointed at this machine. The
+Host and Origin headers give that away. Other machines get in with a bearer token only.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower() in _LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Middleware. `open_paths` need no token, so that a monitor can ask whether we are alive."""
+
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] = (), open_paths: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token.encode() if token else None
+        self._hosts = {host.lower() for host in hosts} | ({socket.gethostname().lower()} if token else set())
+        self._open_paths = frozenset(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not self._is_ours(_host_of(f"//{headers.get('host', '')}")):
+            return _refuse(421, "This Host is not served here. Name it with --allowed-host if it should be.")
+        origin = headers.get("origin")
+        if origin is not None and not self._is_ours(_host_of(origin)):
+            return _refuse(403, "Requests from this Origin are not served.")
+        if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
+            return _refuse(401, "A bearer token is needed.", {"WWW-Authenticate": 'Bearer realm="fidelio"'})
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        if not host:
+            return False
+        return is_loopback(host) or host in self._hosts or (self._token is not None and _is_address(host))
+
+    def _has_token(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # Compared as bytes in constant time, so that the time tells nothing about how much of it was right.
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token or b"")
+
+
+def _is_address(host: str) -> bool:
+    """A plain address cannot have been pointed here by a foreign name server, so it gives nothing away."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_of(address: str) -> str:
+    try:
+        return (urlsplit(address).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _refuse(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": sentence}, status_code=status, headers=headers)

@@ -1,0 +1,109 @@
+"""Listens for HTTP until told to stop. Quiet: what a user has to know is said by whoever called."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.applications import Starlette
+
+from fidelio.errors import UsageProblem
+from fidelio.surfaces.http.guard import is_loopback
+
+STOP_SECONDS = 5
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7333
+
+
+async def serve_http(
+    app: Starlette, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, *, ready: Callable[[str], None] | None = None
+) -> None:
+    """Serves until a signal or cancellation. `ready` gets the address, with the real port when 0 was asked for."""
+    if not is_loopback(host) and not app.state.has_token:
+        raise UsageProblem(
+            f"Listening on {host} would let other machines in without asking who they are.",
+            remedy="Set a bearer token with --token or FIDELIO_TOKEN, or listen on 127.0.0.1.",
+        )
+    with listening_socket(host, port) as listener:
+        server = _Server(_config(app))
+        if ready is not None:
+            ready(_address(host, listener))
+        await _until_stopped(server, listener)
+
+
+async def _until_stopped(server: _Server, listener: socket.socket) -> None:
+    """A cancellation only asks the server to end, as a signal does: it closes what is open and then is gone."""
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Streams that are cut short are what stopping means; nobody needs to read about each of them.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A signal only asks the server to end. The default would raise it again afterwards, past everybody's clean-up.
+
+        Streams that are open learn of the end from whom the handler belongs to, so it is a method of this server.
+        """
+        former = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+
+
+@contextmanager
+def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio sends small packets at once; without, every reply would wait for 40 milliseconds.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def _cannot_listen(host: str, port: int, error: Exception) -> UsageProblem:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        remedy = "Stop whoever uses it, or choose another with --port; --port 0 takes any that is free."
+        return UsageProblem(f"Port {port} on {host} is in use.", remedy=remedy)
+    reason = getattr(error, "strerror", None) or str(error)
+    return UsageProblem(f"Cannot listen on {host}, port {port}: {reason}.", remedy="Choose another with --host and --port.")
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    return f"http://[{host.strip('[]')}]:{port}" if ":" in host else f"http://{host}:{port}"

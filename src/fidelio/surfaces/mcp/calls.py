@@ -1,0 +1,156 @@
+"""Carries out one call of a tool to its reply, asking a person in between where the handler wants it.
+
+Both fronts use this, so they cannot differ in it. This is one of the two places that may catch everything: an error nobody
+foresaw must become a reply, or the client waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fidelio.errors import FidelioError, UsageProblem
+from fidelio.surfaces.mcp.elicitation import METHOD, Refused, form, read_choice
+from fidelio.surfaces.mcp.progress import Reporter, reporting
+from fidelio.surfaces.mcp.revisions import INVALID_PARAMS, Client, ProtocolError
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.tools import AskPerson, Done, ToolTable
+
+# Clients give up on a call after a minute; a call that waits for a person ends before that and says that it still waits.
+PATIENCE_SECONDS = 50.0
+INPUT = "person"
+
+Elicit = Callable[[dict[str, Any]], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a front knows about one call beside tool and arguments.
+
+    `elicit` sends a question to the client and gives its response, or raises `Refused`; it is None where there is no way to.
+    `state` and `responses` are what a repeated call brings back from 2026-07-28 on.
+    """
+
+    client: Client = field(default_factory=Client)
+    elicit: Elicit | None = None
+    state: str | None = None
+    responses: Mapping[str, Any] = field(default_factory=dict)
+    progress: Reporter | None = None
+
+
+@dataclass(slots=True)
+class _Call:
+    tool: str
+    arguments: Mapping[str, Any]
+    exchange: Exchange
+    deadline: float
+    # The request whose answer this call brings; empty when it brings none.
+    brings: str = ""
+
+
+class Calls:
+    """The calls of one table of tools."""
+
+    def __init__(self, tools: ToolTable, states: RequestStates, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._tools = tools
+        self._states = states
+        self._patience = patience
+
+    async def carry_out(self, tool: str, arguments: Mapping[str, Any], exchange: Exchange) -> dict[str, Any]:
+        """The result of `tools/call`. Every failure is a result, too, unless it is the client that broke the protocol."""
+        call = _Call(tool, arguments, exchange, asyncio.get_running_loop().time() + self._patience)
+        try:
+            with reporting(exchange.progress):
+                return await self._to_the_end(call)
+        except ProtocolError:
+            raise
+        except FidelioError as error:
+            return Done(str(error), is_error=True).as_result()
+        except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
+            traceback.print_exc(file=sys.stderr)
+            text = f"Unexpected {type(error).__name__} in {tool}; details are in the server's log."
+            return Done(text, is_error=True).as_result()
+
+    async def _to_the_end(self, call: _Call) -> dict[str, Any]:
+        if call.exchange.state is not None:
+            call.brings = self._read_state(call.exchange.state, call)
+        while True:
+            outcome = await self._tools.call(call.tool, call.arguments)
+            if isinstance(outcome, Done):
+                return outcome.as_result()
+            reply = await self._ask(outcome, call)
+            if reply is not None:
+                return reply
+
+    def _read_state(self, state: str, call: _Call) -> str:
+        try:
+            return self._states.read(state, call.tool, call.arguments)
+        except UsageProblem as error:
+            # The client carries it, not the model: so this is for the client to hear.
+            raise ProtocolError(INVALID_PARAMS, str(error)) from error
+
+    async def _ask(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
+        """The reply when there is no answer yet; None when there is one, so that the handler can go on."""
+        exchange = call.exchange
+        if exchange.client.is_stateless:
+            return await self._ask_between_calls(question, call)
+        if exchange.elicit is None or not exchange.client.can_ask:
+            return _waiting(question)
+        try:
+            response = await _first_answer(question, exchange.elicit, exchange.client, call.deadline)
+            if response is not None:
+                await question.answered(read_choice(response, question), exchange.client.user)
+        except TimeoutError:
+            return _waiting(question, f"Nobody answered within {self._patience:g} seconds; the question still waits.")
+        except Refused as refused:
+            return _waiting(question, f"{refused} Nothing was recorded.")
+        return None
+
+    async def _ask_between_calls(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
+        client, response = call.exchange.client, call.exchange.responses.get(INPUT)
+        if call.brings == question.request_id and response is not None:
+            call.brings = ""
+            try:
+                await question.answered(read_choice(response, question), client.user)
+            except Refused as refused:
+                return _waiting(question, f"{refused} Nothing was recorded.")
+            return None
+        if not client.can_ask:
+            return _waiting(question)
+        requests = {INPUT: {"method": METHOD, "params": form(question, client)}}
+        state = self._states.write(question.request_id, call.tool, call.arguments)
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+
+
+async def _first_answer(question: AskPerson, elicit: Elicit, client: Client, deadline: float) -> object:
+    """The client's response; None when the question was answered elsewhere in the meantime."""
+    async with asyncio.timeout_at(deadline):
+        if question.elsewhere is None:
+            return await elicit(form(question, client))
+        asking = asyncio.ensure_future(elicit(form(question, client)))
+        watching = asyncio.ensure_future(question.elsewhere())
+        try:
+            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else watching.result()
+        finally:
+            asking.cancel()
+            watching.cancel()
+            await asyncio.gather(asking, watching, return_exceptions=True)
+
+
+def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
+    done = question.waiting or _plain_waiting(question)
+    return (replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
+
+
+def _plain_waiting(question: AskPerson) -> Done:
+    options = ", ".join(option.id for option in question.options)
+    return Done(
+        f"This waits for a person: {question.message}\n"
+        f"It is answered with `fidelio answer {question.request_id} OPTION`, where OPTION is one of: {options}. "
+        "Then call this tool again."
+    )

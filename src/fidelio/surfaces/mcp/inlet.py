@@ -1,0 +1,141 @@
+"""Where messages come from: bytes of any kind of standard input, cut into lines of bounded length."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+CHUNK = 256 * 1024
+
+
+class Lines:
+    """Cuts a stream into lines. None stands for a line that was too long and was dropped as a whole."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begun = bytearray()
+        self._dropping = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | None]:
+        first, *others = chunk.split(b"\n")
+        self._keep(first)
+        for following in others:
+            yield None if self._dropping else bytes(self._begun)
+            self._begun.clear()
+            self._dropping = False
+            self._keep(following)
+
+    def _keep(self, part: bytes) -> None:
+        if self._dropping or len(self._begun) + len(part) > self._limit:
+            self._dropping = True
+            self._begun.clear()
+        else:
+            self._begun += part
+
+
+class Inlet(Protocol):
+    """A source that can be told to wait."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def close(self) -> None: ...
+
+
+async def open_inlet(source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> Inlet:
+    """Calls `received` with every chunk, then `ended` once."""
+    if _can_be_polled(source):
+        incoming = _Incoming(received, ended)
+        pipe = open(source, "rb", buffering=0, closefd=False)  # noqa: ASYNC230, SIM115  # a descriptor that is open already
+        await asyncio.get_running_loop().connect_read_pipe(lambda: incoming, pipe)
+        return incoming
+    return _FileReader(source, received, ended)
+
+
+def _can_be_polled(source: int) -> bool:
+    mode = os.fstat(source).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source)
+
+
+class _Incoming(asyncio.Protocol):
+    def __init__(self, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._received = received
+        self._ended = ended
+        self._transport: asyncio.ReadTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.ReadTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the signature is asyncio's
+        self._ended()
+
+    def pause(self) -> None:
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_reading() and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class _FileReader:
+    """A file or a device cannot be polled, so a thread reads it."""
+
+    def __init__(self, source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._source = source
+        self._received = received
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._may_read = threading.Event()
+        self._may_read.set()
+        self._closed = False
+        threading.Thread(target=self._read, name="fidelio-stdin", daemon=True).start()
+
+    def _read(self) -> None:
+        while self._may_read.wait() and not self._closed:
+            chunk = self._next()
+            # One chunk at a time: whoever receives it says whether there may be more.
+            self._may_read.clear()
+            if not self._tell(chunk) or not chunk:
+                return
+
+    def _next(self) -> bytes:
+        try:
+            return os.read(self._source, CHUNK)
+        except OSError:  # closed or torn away: there will be nothing more
+            return b""
+
+    def _tell(self, chunk: bytes) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._take, chunk)
+        except RuntimeError:  # the loop has ended, and nobody waits for the rest
+            return False
+        return True
+
+    def _take(self, chunk: bytes) -> None:
+        self._may_read.set()
+        if chunk:
+            self._received(chunk)
+        else:
+            self._ended()
+
+    def pause(self) -> None:
+        self._may_read.clear()
+
+    def resume(self) -> None:
+        self._may_read.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._may_read.set()

@@ -1,0 +1,115 @@
+"""The revisions of the protocol that are served, and what a client says about itself in each.
+
+Up to 2025-11-25 a client introduces itself once, in a handshake. From 2026-07-28 on there is no handshake: every request
+carries revision and capabilities in its `_meta`, and every result says of what type it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS = ("2026-07-28",)
+# The first revisions in which a server may ask the client's user, and in which an answer of the list may have a title.
+_ASKS, _TITLES = "2025-06-18", "2025-11-25"
+
+_PREFIX = "io.modelcontextprotocol/"
+VERSION_KEY = f"{_PREFIX}protocolVersion"
+CAPABILITIES_KEY = f"{_PREFIX}clientCapabilities"
+CLIENT_KEY = f"{_PREFIX}clientInfo"
+SERVER_KEY = f"{_PREFIX}serverInfo"
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+INTERNAL_ERROR, UNSUPPORTED_REVISION = -32603, -32022
+
+# Neither the tools nor what the server says about itself change while it runs, and neither depends on who asks.
+CACHE_MILLISECONDS: Final = 300_000
+CACHE_SCOPE: Final = "public"
+
+
+class ProtocolError(Exception):
+    """A message the protocol itself refuses. Becomes a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code, self.data = code, data
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server says about itself."""
+
+    name: str
+    version: str
+    instructions: str
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {"name": self.name, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Whom we talk to, and what it can do. The defaults are those of a client that has not said anything yet."""
+
+    revision: str = HANDSHAKE[-1]
+    name: str = ""
+    can_ask: bool = False
+
+    @property
+    def is_stateless(self) -> bool:
+        return self.revision in STATELESS
+
+    @property
+    def knows_titles(self) -> bool:
+        return self.revision >= _TITLES
+
+    @property
+    def user(self) -> str:
+        """Who gives an answer that this client brings: we know the client, and that it asked its user."""
+        return f"user of {self.name}" if self.name else "user of an unnamed client"
+
+
+def describe_client(revision: str, capabilities: object, info: object) -> Client:
+    """What a client declares is a claim of a stranger: whatever has the wrong shape counts as absent."""
+    name = info.get("name") if isinstance(info, Mapping) else None
+    return Client(revision, name[:100] if isinstance(name, str) else "", revision >= _ASKS and _has_forms(capabilities))
+
+
+def _has_forms(capabilities: object) -> bool:
+    declared = capabilities.get("elicitation") if isinstance(capabilities, Mapping) else None
+    # Before there were other kinds, an empty object meant forms, and it still does.
+    return isinstance(declared, Mapping) and (not declared or declared.get("form") is not None)
+
+
+def negotiate(params: Mapping[str, Any]) -> Client:
+    """The client of a handshake, at the revision it asked for, or at our newest when we do not know that one."""
+    asked = params.get("protocolVersion")
+    if not isinstance(asked, str):
+        raise ProtocolError(INVALID_PARAMS, "initialize takes a protocolVersion, which is text.")
+    revision = asked if asked in HANDSHAKE else HANDSHAKE[0]
+    return describe_client(revision, params.get("capabilities"), params.get("clientInfo"))
+
+
+def read_envelope(params: Mapping[str, Any]) -> Client | None:
+    """The client of a request without handshake; None when the request belongs to a handshake."""
+    meta = params.get("_meta")
+    if not isinstance(meta, Mapping) or VERSION_KEY not in meta:
+        return None
+    revision = meta[VERSION_KEY]
+    if not isinstance(revision, str) or not isinstance(meta.get(CAPABILITIES_KEY), Mapping):
+        raise ProtocolError(INVALID_PARAMS, f"params._meta takes {VERSION_KEY}, a text, and {CAPABILITIES_KEY}, an object.")
+    if revision not in STATELESS:
+        data = {"supported": list(STATELESS), "requested": revision[:100]}
+        raise ProtocolError(UNSUPPORTED_REVISION, "Unsupported protocol version", data)
+    return describe_client(revision, meta[CAPABILITIES_KEY], meta.get(CLIENT_KEY))
+
+
+def dressed(result: Mapping[str, Any], client: Client, identity: Identity) -> dict[str, Any]:
+    """The result as the client's revision wants it: the newer ones say their type and who made them."""
+    if not client.is_stateless:
+        return dict(result)
+    meta = {**result.get("_meta", {}), SERVER_KEY: identity.info}
+    return {"resultType": "complete", **result, "_meta": meta}

@@ -1,0 +1,151 @@
+"""Small tools that do what a front must be able to bear, and a server of them: `python -m tests.surfaces.mcp.example`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import msgspec
+
+from fidelio.errors import UsageProblem
+from fidelio.surfaces.mcp import progress, stdio
+from fidelio.surfaces.mcp.protocol import Protocol
+from fidelio.surfaces.mcp.revisions import Identity
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.tools import AskPerson, Done, Option, Outcome, Tool, ToolTable
+from fidelio.tokens.keyring import FixedKeys
+
+IDENTITY = Identity("example", "1.2.3", "Tools for tests.")
+REQUEST = "r_000000000001"
+OPTIONS = (Option("warm", "Warm", "With a joke"), Option("cool", "Cool"))
+LENGTH = {"type": "object", "properties": {"length": {"type": "integer"}}, "required": ["length"]}
+
+
+def example_states() -> RequestStates:
+    return RequestStates(lambda: FixedKeys(b"k" * 32))
+
+
+class Nothing(msgspec.Struct):
+    """No parameters."""
+
+
+class Echo(msgspec.Struct):
+    """What echo takes."""
+
+    text: Annotated[str, msgspec.Meta(description="What to say.", max_length=2_000_000)]
+    times: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
+
+
+class Steps(msgspec.Struct):
+    """What count takes."""
+
+    steps: int
+
+
+class Seconds(msgspec.Struct):
+    """What later takes."""
+
+    seconds: float
+
+
+class Example:
+    """The tools, and what they have seen."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, str]] = []
+        self.answered = asyncio.Event()
+        self.asked = 0
+        self.started = 0
+        self.cancelled = 0
+
+    def table(self) -> ToolTable:
+        return ToolTable(
+            [
+                Tool("echo", "Echo", "Says it again.", Echo, self.echo, True, idempotent=True, output_schema=LENGTH),
+                Tool("choose", "Choose", "Asks a person.", Nothing, self.choose),
+                Tool("crash", "Crash", "Has a bug.", Nothing, self.crash, destructive=True),
+                Tool("refuse", "Refuse", "Says no.", Nothing, self.refuse),
+                Tool("count", "Count", "Reports progress.", Steps, self.count),
+                Tool("hang", "Hang", "Never ends.", Nothing, self.hang),
+                Tool("later", "Later", "Takes a while.", Seconds, self.later),
+                Tool("tally", "Tally", "Counts the hanging calls.", Nothing, self.tally, read_only=True),
+                Tool("chatter", "Chatter", "Prints where it should not.", Nothing, self.chatter),
+                Tool("strange", "Strange", "Replies with what is no JSON.", Nothing, self.strange),
+            ]
+        )
+
+    async def echo(self, asked: Echo) -> Done:
+        said = asked.text * asked.times
+        return Done(said, {"said": asked.times}, structured={"length": len(said)})
+
+    async def choose(self, _: Nothing) -> Outcome:
+        self.asked += 1
+        if self.answers:
+            return Done(json.dumps(self.answers[-1]))
+        return AskPerson(REQUEST, "How shall it sound?", OPTIONS, self._record, elsewhere=self._elsewhere)
+
+    async def _record(self, option: str, who: str) -> None:
+        self.answers.append((option, who))
+
+    async def _elsewhere(self) -> None:
+        await self.answered.wait()
+
+    def answer_elsewhere(self, option: str) -> None:
+        self.answers.append((option, "person:somebody"))
+        self.answered.set()
+
+    async def crash(self, _: Nothing) -> Done:
+        raise RuntimeError("a secret of the server")
+
+    async def refuse(self, _: Nothing) -> Done:
+        raise UsageProblem("This is refused.", remedy="Ask for something else.")
+
+    async def count(self, asked: Steps) -> Done:
+        for step in range(1, asked.steps + 1):
+            await progress.report(step, asked.steps, f"step {step}")
+        return Done("counted")
+
+    async def hang(self, _: Nothing) -> Done:
+        self.started += 1
+        try:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never comes
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def later(self, asked: Seconds) -> Done:
+        await asyncio.sleep(asked.seconds)
+        return Done("late")
+
+    async def tally(self, _: Nothing) -> Done:
+        return Done(json.dumps({"started": self.started, "cancelled": self.cancelled}))
+
+    async def chatter(self, _: Nothing) -> Done:
+        print("noise")  # noqa: T201  # noise is the point
+        os.write(1, b"raw noise\n")
+        child = subprocess.run(["sh", "-c", "echo child noise; cat"], check=True, timeout=30)  # noqa: ASYNC221  # short
+        return Done(f"{sys.stdin.read()!r} {child.returncode}")
+
+    async def strange(self, _: Nothing) -> Done:
+        return Done("strange", {"what": object()})
+
+
+def protocol(example: Example) -> Protocol:
+    return Protocol(IDENTITY, example.table(), example_states())
+
+
+async def main() -> None:
+    stdio.DRAIN_SECONDS = 1.0  # so that a test need not wait for the whole bound
+    await stdio.serve_stdio(protocol(Example()))
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,25 @@
+"""The example tools over HTTP in a process of their own, with something to clean up at the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.serving import serve_http
+from tests.surfaces.mcp.example import IDENTITY, Example, example_states
+
+
+def say(words: str) -> None:
+    print(words, flush=True)  # noqa: T201  # the test reads it
+
+
+async def main() -> None:
+    app = create_app({"/mcp": Example().table()}, IDENTITY, example_states())
+    try:
+        await serve_http(app, port=0, ready=say)
+    finally:
+        say("closed cleanly")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,64 @@
+"""The example tools over HTTP, in this process, on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.serving import serve_http
+from tests.surfaces.mcp.example import IDENTITY, Example, example_states
+from tests.surfaces.mcp.wire import SECONDS
+
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+@dataclass
+class Served:
+    """A server that runs, and the tools behind it."""
+
+    address: str
+    example: Example
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"{self.address}/mcp"
+
+    async def post(self, message: object, **headers: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(timeout=SECONDS) as client:
+            return await client.post(self.url, json=message, headers={**ACCEPT, **self.headers, **headers})
+
+    async def ask_stateless(self, message: dict[str, Any], **headers: str) -> httpx2.Response:
+        """As 2026-07-28 wants it: what routes a request stands in its headers, too."""
+        named = {"Mcp-Name": message["params"]["name"]} if "name" in message["params"] else {}
+        routed = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"], **named}
+        return await self.post(message, **{**routed, **headers})
+
+
+@asynccontextmanager
+async def served(host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Served]:
+    example = Example()
+    app = create_app({"/mcp": example.table()}, IDENTITY, example_states(), **options)
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve_http(app, host, 0, ready=address.set_result))
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield Served(await _first(address, serving), example)
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _first(address: asyncio.Future[str], serving: asyncio.Task[None]) -> str:
+    """The address, or the reason why there is none."""
+    starting: set[asyncio.Future[Any]] = {address, serving}
+    await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving
+    return await address

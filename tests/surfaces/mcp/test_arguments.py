@@ -1,0 +1,129 @@
+"""What a tool publishes about itself, and what it says when it is called wrongly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fidelio.errors import UsageProblem
+from fidelio.surfaces.mcp.arguments import read_arguments
+from fidelio.surfaces.mcp.tools import Done, Tool, ToolTable
+from tests.support import proves
+from tests.surfaces.mcp.checking import check_result
+from tests.surfaces.mcp.example import Example
+
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none() | st.text(), max_size=2)
+
+
+class Inner(msgspec.Struct):
+    """Something nested."""
+
+    size: int
+
+
+class Wanted(msgspec.Struct):
+    """What the tool takes."""
+
+    name: str
+    many: list[Inner] = []  # msgspec copies an empty list
+    note: str = ""
+
+
+async def accept(asked: Wanted) -> Done:
+    return Done(f"{asked.name} {len(asked.many)}")
+
+
+@pytest.fixture
+def table() -> ToolTable:
+    return ToolTable([Tool("take", "Take", "Takes it.", Wanted, accept)])
+
+
+async def reply(table: ToolTable, arguments: dict[str, Any]) -> Done:
+    outcome = await table.call("take", arguments)
+    assert isinstance(outcome, Done)
+    return outcome
+
+
+@proves("mcp.arguments")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "Invalid arguments for tool take: Object missing required field `name`."),
+        ({"name": 1}, "Invalid arguments for tool take: `name`: Expected `str`, got `int`."),
+        ({"name": "n", "note": None}, "Invalid arguments for tool take: `note`: Expected `str`, got `null`."),
+        ({"name": "n", "many": [{"size": "x"}]}, "Invalid arguments for tool take: `many[0].size`: Expected `int`, got `str`."),
+    ],
+)
+async def test_a_refusal_begins_with_the_field_and_what_it_takes(
+    table: ToolTable, arguments: dict[str, Any], sentence: str
+) -> None:
+    refused = await reply(table, arguments)
+
+    assert refused.is_error
+    assert refused.text == f"{sentence} It takes: name, many, note."
+
+
+@proves("mcp.arguments")
+async def test_arguments_nobody_knows_are_ignored(table: ToolTable) -> None:
+    assert (await reply(table, {"name": "n", "unknown": {"deep": [1]}})).text == "n 0"
+
+
+@proves("mcp.arguments", "mcp.errors")
+@given(arguments=st.dictionaries(st.sampled_from(["name", "many", "note", "else"]), ANYTHING))
+def test_whatever_is_given_it_is_taken_or_refused_in_a_sentence(arguments: dict[str, Any]) -> None:
+    refused = ""
+    try:
+        assert read_arguments("take", Wanted, arguments).name == arguments["name"]
+    except UsageProblem as error:
+        refused = str(error)
+
+    assert refused == "" or refused.startswith("Invalid arguments for tool take: ")
+
+
+@proves("mcp.errors")
+async def test_an_unknown_tool_is_answered_with_the_tools_there_are(table: ToolTable) -> None:
+    outcome = await table.call("x" * 5000, {})
+
+    assert isinstance(outcome, Done)
+    assert outcome.is_error
+    assert outcome.text.endswith("not found. The tools are: take.")
+    assert len(outcome.text) < 200
+
+
+@proves("mcp.hints")
+async def test_a_tool_says_how_careful_one_has_to_be_with_it() -> None:
+    described = {tool["name"]: tool for tool in Example().table().describe()}
+
+    assert described["echo"]["title"] == "Echo"
+    assert described["echo"]["annotations"] == {
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    assert described["crash"]["annotations"]["destructiveHint"] is True
+    assert described["echo"]["outputSchema"]["required"] == ["length"]
+    assert "outputSchema" not in described["crash"]
+
+
+@proves("mcp.hints")
+async def test_structured_content_is_what_the_schema_says() -> None:
+    table = Example().table()
+    outcome = await table.call("echo", {"text": "abc"})
+
+    assert isinstance(outcome, Done)
+    check_result(table, "echo", outcome.as_result())
+    assert outcome.as_result()["structuredContent"] == {"length": 3}
+
+
+@proves("mcp.hints")
+async def test_nested_parameters_are_published_whole() -> None:
+    (described,) = ToolTable([Tool("take", "Take", "Takes it.", Wanted, accept)]).describe()
+
+    assert described["inputSchema"]["required"] == ["name"]
+    assert described["inputSchema"]["properties"]["many"]["items"] == {"$ref": "#/$defs/Inner"}
+    assert described["inputSchema"]["$defs"]["Inner"]["properties"] == {"size": {"type": "integer"}}

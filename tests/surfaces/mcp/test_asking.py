@@ -1,0 +1,245 @@
+"""A question to a person in the middle of a call: asked by the client where it can, recorded once, never waited for too long.
+
+The same rules hold for every front, so they are shown here without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fidelio.clock import now_ms
+from fidelio.errors import UsageProblem
+from fidelio.surfaces.mcp.calls import Calls, Exchange
+from fidelio.surfaces.mcp.elicitation import Refused
+from fidelio.surfaces.mcp.revisions import Client, ProtocolError
+from fidelio.surfaces.mcp.states import LIFETIME_MS, RequestStates
+from fidelio.surfaces.mcp.tools import AskPerson, Done, Outcome, Tool, ToolTable
+from fidelio.tokens.keyring import FixedKeys
+from tests.support import proves
+from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, example_states
+
+OLD = Client("2025-11-25", "wire", can_ask=True)
+NEW = Client("2026-07-28", "wire", can_ask=True)
+
+
+class Asking:
+    """A client's side of a question: what it was shown, and what it answers."""
+
+    def __init__(self, response: object) -> None:
+        self.response = response
+        self.shown: list[dict[str, Any]] = []
+
+    async def __call__(self, params: dict[str, Any]) -> object:
+        self.shown.append(params)
+        if isinstance(self.response, Exception):
+            raise self.response
+        return self.response
+
+
+async def never(_: dict[str, Any]) -> object:
+    return await asyncio.get_running_loop().create_future()
+
+
+def accepted(option: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"answer": option}}
+
+
+async def choose(example: Example, exchange: Exchange, *, patience: float = 50) -> dict[str, Any]:
+    return await Calls(example.table(), example_states(), patience=patience).carry_out("choose", {}, exchange)
+
+
+def texts(result: Mapping[str, Any]) -> list[str]:
+    return [part["text"] for part in result["content"]]
+
+
+@proves("mcp.elicitation")
+async def test_the_client_asks_its_user_and_the_handler_finds_the_answer() -> None:
+    example, asking = Example(), Asking(accepted("warm"))
+
+    result = await choose(example, Exchange(OLD, asking))
+
+    assert texts(result) == ['["warm", "user of wire"]']
+    assert example.asked == 2
+    (shown,) = asking.shown
+    assert shown["message"] == "How shall it sound?\n\n- Warm: With a joke"
+    field = shown["requestedSchema"]["properties"]["answer"]
+    assert field["oneOf"] == [{"const": "warm", "title": "Warm"}, {"const": "cool", "title": "Cool"}]
+
+
+@proves("mcp.elicitation")
+async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
+    asking = Asking(accepted("cool"))
+
+    await choose(Example(), Exchange(Client("2025-06-18", "wire", can_ask=True), asking))
+
+    field = asking.shown[0]["requestedSchema"]["properties"]["answer"]
+    assert (field["enum"], field["enumNames"]) == (["warm", "cool"], ["Warm", "Cool"])
+    assert "mode" not in asking.shown[0]
+
+
+@proves("mcp.declined")
+@pytest.mark.parametrize(
+    ("response", "sentence"),
+    [
+        ({"action": "decline"}, "The person declined to answer. Nothing was recorded."),
+        ({"action": "cancel"}, "The person closed the question without an answer. Nothing was recorded."),
+        (Refused("The client could not ask its user."), "The client could not ask its user. Nothing was recorded."),
+        (
+            accepted("hot"),
+            "The client brought back no answer that can be taken; the options are: warm, cool. Nothing was recorded.",
+        ),
+        ("rubbish", "The client brought back no answer that can be taken; the options are: warm, cool. Nothing was recorded."),
+    ],
+)
+@pytest.mark.parametrize("client", [OLD, NEW])
+async def test_without_an_answer_nothing_is_recorded_and_the_reply_says_so(
+    client: Client, response: object, sentence: str
+) -> None:
+    example = Example()
+    if client is NEW and isinstance(response, Exception):
+        return
+    state = example_states().write(REQUEST, "choose", {})
+
+    result = await choose(example, Exchange(client, Asking(response), state=state, responses={"person": response}))
+
+    assert example.answers == []
+    assert f"fidelio answer {REQUEST} OPTION" in texts(result)[0]
+    assert texts(result)[1] == sentence
+
+
+@proves("mcp.waits")
+@pytest.mark.parametrize("client", [Client("2025-11-25"), Client("2026-07-28"), Client("2024-11-05")])
+async def test_when_the_client_cannot_ask_the_reply_says_how_to_answer(client: Client) -> None:
+    result = await choose(Example(), Exchange(client, Asking(accepted("warm"))))
+
+    assert "This waits for a person: How shall it sound?" in texts(result)[0]
+    assert f"`fidelio answer {REQUEST} OPTION`, where OPTION is one of: warm, cool" in texts(result)[0]
+
+
+@proves("mcp.waits")
+async def test_a_call_does_not_stay_open_for_a_slow_person() -> None:
+    result = await choose(Example(), Exchange(OLD, never), patience=0.01)
+
+    assert texts(result)[1] == "Nobody answered within 0.01 seconds; the question still waits."
+
+
+@proves("mcp.elsewhere")
+async def test_an_answer_given_elsewhere_ends_the_question() -> None:
+    example = Example()
+    closed = asyncio.Event()
+
+    async def until_closed(_: dict[str, Any]) -> object:
+        example.answer_elsewhere("cool")
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            closed.set()
+
+    result = await choose(example, Exchange(OLD, until_closed))
+
+    assert texts(result) == ['["cool", "person:somebody"]']
+    assert closed.is_set()
+
+
+@proves("mcp.input-required")
+async def test_a_client_without_handshake_carries_the_question_and_brings_the_answer() -> None:
+    example = Example()
+
+    asked = await choose(example, Exchange(NEW))
+    assert asked["resultType"] == "input_required"
+    question = asked["inputRequests"]["person"]
+    assert question["method"] == "elicitation/create"
+    answered = Exchange(NEW, state=asked["requestState"], responses={"person": accepted("warm")})
+
+    assert texts(await choose(example, answered)) == ['["warm", "user of wire"]']
+    assert example.answers == [("warm", "user of wire")]
+
+
+@proves("mcp.input-required")
+async def test_an_answer_that_was_left_out_is_asked_for_again() -> None:
+    example = Example()
+    asked = await choose(example, Exchange(NEW))
+
+    again = await choose(example, Exchange(NEW, state=asked["requestState"], responses={"other": accepted("warm")}))
+
+    assert again["resultType"] == "input_required"
+    assert example.answers == []
+
+
+@proves("mcp.request-state")
+async def test_an_answer_to_an_earlier_question_is_not_taken_for_the_one_asked_now() -> None:
+    example = Example()
+    state = example_states().write("r_000000000000", "choose", {})
+
+    result = await choose(example, Exchange(NEW, state=state, responses={"person": accepted("warm")}))
+
+    assert result["resultType"] == "input_required"
+    assert example.answers == []
+
+
+def altered(state: str) -> str:
+    return state[:-2] + ("AA" if not state.endswith("AA") else "BB")
+
+
+@proves("mcp.request-state")
+@pytest.mark.parametrize("spoil", [altered, lambda _: "", lambda state: state[:-5], lambda _: "x" * 1_000_000])
+async def test_a_state_that_is_not_ours_is_refused_and_nothing_is_recorded(spoil: Any) -> None:
+    example = Example()
+    state = example_states().write(REQUEST, "choose", {})
+
+    with pytest.raises(ProtocolError, match="nothing was recorded"):
+        await choose(example, Exchange(NEW, state=spoil(state), responses={"person": accepted("warm")}))
+
+    assert example.asked == 0
+
+
+@proves("mcp.request-state")
+async def test_a_state_is_good_for_its_own_call_only_and_not_for_ever() -> None:
+    moment = now_ms()
+    states = RequestStates(lambda: FixedKeys(b"k" * 32), clock=lambda: moment)
+    state = states.write(REQUEST, "choose", {"a": 1, "b": 2})
+
+    assert states.read(state, "choose", {"b": 2, "a": 1}) == REQUEST
+    with pytest.raises(UsageProblem, match="belongs to another call"):
+        states.read(state, "choose", {"a": 1})
+    moment += LIFETIME_MS
+    with pytest.raises(UsageProblem, match="too old"):
+        states.read(state, "choose", {"a": 1, "b": 2})
+
+
+@proves("mcp.waits")
+async def test_a_tool_may_word_its_own_waiting_reply() -> None:
+    async def record(_: str, __: str) -> None:
+        raise AssertionError("nobody answered")
+
+    async def ask(_: Nothing) -> Outcome:
+        waiting = Done("mine", {"session_token": "t"}, structured={"status": "yielded"})
+        return AskPerson(REQUEST, "Well?", OPTIONS, record, waiting)
+
+    calls = Calls(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)]), example_states())
+
+    result = await calls.carry_out("ask", {}, Exchange(OLD, Asking({"action": "decline"})))
+
+    assert texts(result) == ["mine", "The person declined to answer. Nothing was recorded."]
+    assert result["_meta"] == {"session_token": "t"}
+    assert result["structuredContent"] == {"status": "yielded"}
+
+
+@proves("mcp.errors")
+async def test_a_refused_answer_is_a_result_that_says_why() -> None:
+    async def record(_: str, __: str) -> None:
+        raise UsageProblem("It was answered differently.", remedy="See `fidelio inbox --all`.")
+
+    async def ask(_: Nothing) -> Outcome:
+        return AskPerson(REQUEST, "Well?", OPTIONS, record)
+
+    calls = Calls(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)]), example_states())
+
+    result = await calls.carry_out("ask", {}, Exchange(OLD, Asking(accepted("warm"))))
+
+    assert result["isError"]
+    assert texts(result) == ["It was answered differently. See `fidelio inbox --all`."]

@@ -1,0 +1,79 @@
+"""The options of `fidelio mcp`, read without the command line's machinery."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fidelio.errors import UsageProblem
+from fidelio.surfaces.mcp.entry import run, settings_of
+from fidelio.surfaces.mcp.options import OPTIONS, McpOptions, parse
+from tests.support import proves
+from tests.surfaces.mcp.wire import SECONDS, initialize
+
+
+@proves("mcp.options")
+def test_values_may_stand_behind_an_equals_sign_or_alone() -> None:
+    options = parse(["--workflows=a", "--workflows", "b", "--enforce", "--dialect", "sessions", "--server-name=x=y"])
+
+    assert options == McpOptions(workflows=("a", "b"), enforce=True, dialect="sessions", server_name="x=y")
+
+
+@proves("mcp.options")
+def test_every_option_is_a_field() -> None:
+    assert {option.name for option in OPTIONS} == set(McpOptions.__dataclass_fields__)
+
+
+@proves("mcp.options")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--unknown"], "fidelio mcp has no option '--unknown'."),
+        (["--enforce=yes"], "fidelio mcp has no option '--enforce'."),
+        (["stray"], "fidelio mcp has no option 'stray'."),
+        (["--workflows"], "--workflows needs a value."),
+        (["--dialect", "klingon"], "There is no dialect 'klingon'. The dialects are: sessions."),
+    ],
+)
+def test_a_wrong_option_is_refused_with_a_way_out(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(UsageProblem) as refused:
+        parse(arguments)
+
+    assert str(refused.value).startswith(sentence)
+
+
+@proves("mcp.options")
+def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FIDELIO_MIN_RESPONSE_SECONDS", "7")
+    monkeypatch.setenv("FIDELIO_SERVER_NAME", "from-outside")
+
+    settings = settings_of(McpOptions(home=str(tmp_path), min_response_seconds="0.5"))
+
+    assert (settings.min_response_ms, settings.server_name) == (500, "from-outside")
+
+
+@proves("mcp.options")
+def test_a_wrong_value_ends_the_server_with_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["--home", str(tmp_path), "--min-response-seconds", "soon"]) == 2
+
+    assert "'soon'" in capsys.readouterr().err
+
+
+@proves("mcp.options")
+def test_the_server_says_the_name_and_version_it_was_given(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fidelio", "mcp", "--server-name", "workflow-server", "--server-version", "9.9"],
+        input=json.dumps(initialize()) + "\n",
+        env={**os.environ, "FIDELIO_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+
+    assert json.loads(done.stdout)["result"]["serverInfo"] == {"name": "workflow-server", "version": "9.9"}

@@ -1,0 +1,37 @@
+"""Trace and report on the command line."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support import proves
+from tests.surfaces.conftest import Connect, Fidelio
+from tests.surfaces.test_walk import call, refusal, to_the_checkpoint
+
+
+@proves("cli.report", "cli.json")
+async def test_a_report_says_what_was_asked_what_happened_and_who_answered(connect: Connect, fidelio: Fidelio) -> None:
+    async with connect() as client:
+        yielded = await to_the_checkpoint(client)
+        await refusal(client, "next_activity", session_token=yielded["checkpoint_handle"], activity_id="compose")
+        fidelio("answer", yielded["request_id"], "none")
+        moved = await call(client, "next_activity", session_token=yielded["checkpoint_handle"], activity_id="farewell")
+        await call(client, "next_activity", session_token=moved["session_token"], activity_id="__terminal__")
+    session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+
+    report = json.loads(fidelio("report", session, "--json").stdout)
+    shown = fidelio("report", session).stdout
+    trace = json.loads(fidelio("trace", session, "--json").stdout)
+
+    (answer,) = report["visits"][0]["answers"]
+    assert (answer["option"], answer["channel"], answer["assurance"]) == ("none", "cli", "local")
+    assert answer["by"].startswith("person:")
+    assert report["visits"][0]["asked"] == ["look", "ask"]
+    assert report["differences"][0].startswith("greet: No step_manifest")
+    assert [refused["tool"] for refused in report["refused"]] == ["next_activity"]
+    assert report["never_entered"] == ["compose"]
+    assert report["chain"]["holds"] is True
+    assert "Shall I leave a note about this project" in shown
+    assert "by person:" in shown
+    assert [event["name"] for event in trace["events"]][:2] == ["start_session", "next_activity"]
+    assert "next_activity in greet: refused" in fidelio("trace", session).stdout

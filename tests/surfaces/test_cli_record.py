@@ -1,0 +1,111 @@
+"""The record on the command line: sessions, events, search, verify."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import apsw
+import pytest
+
+from fidelio.ledger import open_ledger
+from fidelio.ledger.model import Change, NewEvent, NewSession
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+SESSION = "s_000000000001"
+
+
+@pytest.fixture
+def three_events(home: Path) -> None:
+    home.mkdir()
+
+    async def write() -> None:
+        async with await open_ledger(home / "ledger.db") as ledger:
+            notes = tuple(NewEvent(type="note", body={"text": text}) for text in ("a fine overture", "the aria", "finale"))
+            await ledger.commit(Change(session=SESSION, create=NewSession(kind="workflow", name="opera"), events=notes))
+
+    asyncio.run(write())
+
+
+@proves("cli.verify")
+@pytest.mark.usefixtures("three_events")
+def test_a_session_that_holds_is_said_in_one_line(fidelio: Fidelio) -> None:
+    by_id, by_name = fidelio("verify", SESSION), fidelio("verify", "opera", "--json")
+
+    assert by_id.returncode == 0
+    assert by_id.stdout.startswith(f"Session {SESSION} holds: 3 events, head ")
+    assert json.loads(by_name.stdout)["sessions"][0]["events"] == 3
+
+
+@proves("cli.verify")
+@pytest.mark.usefixtures("three_events")
+def test_the_first_event_that_was_changed_is_named(fidelio: Fidelio, home: Path) -> None:
+    database = apsw.Connection(str(home / "ledger.db"))
+    database.execute("UPDATE events SET body = replace(body, 'aria', 'solo') WHERE seq = 2")
+    database.close()
+
+    one, every = fidelio("verify", SESSION), fidelio("verify", "--all")
+
+    assert (one.returncode, every.returncode) == (3, 3)
+    assert f"Session {SESSION} does not verify: event 2 has a body that differs" in one.stderr
+    assert every.stdout == "0 of 1 sessions hold.\n"
+
+
+@proves("cli.verify")
+@pytest.mark.usefixtures("three_events")
+def test_a_cut_tail_is_found_with_a_head_that_was_kept(fidelio: Fidelio, home: Path) -> None:
+    head = json.loads(fidelio("verify", SESSION, "--json").stdout)["sessions"][0]["head"]
+    database = apsw.Connection(str(home / "ledger.db"))
+    ((previous,),) = database.execute("SELECT hash FROM events WHERE seq = 2")
+    database.execute("DELETE FROM events WHERE seq = 3")
+    database.execute("UPDATE sessions SET last_seq = 2, head = ?", (previous,))
+    database.close()
+
+    without, with_head = fidelio("verify", SESSION), fidelio("verify", SESSION, "--head", head)
+
+    assert without.returncode == 0
+    assert with_head.returncode == 3
+    assert "the chain does not reach it" in with_head.stderr
+
+
+@proves("cli.verify", "cli.errors")
+def test_verify_says_what_it_needs(fidelio: Fidelio) -> None:
+    neither, unknown, bad_head = fidelio("verify"), fidelio("verify", "nobody"), fidelio("verify", "x", "--head", "zz")
+
+    assert (neither.returncode, neither.stderr) == (
+        2,
+        "fidelio: verify takes one session, or --all. `fidelio sessions` lists them.\n",
+    )
+    assert unknown.returncode == 4
+    assert bad_head.returncode in (2, 4)
+
+
+@proves("cli.record", "cli.json")
+@pytest.mark.usefixtures("three_events")
+def test_sessions_and_events_are_listed_as_text_and_as_json(fidelio: Fidelio) -> None:
+    listed = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    lines = [json.loads(line) for line in fidelio("events", "opera", "--after", "1", "--json").stdout.splitlines()]
+
+    assert (listed[0]["id"], listed[0]["name"], listed[0]["events"]) == (SESSION, "opera", 3)
+    assert [line["body"]["text"] for line in lines] == ["the aria", "finale"]
+    assert SESSION in fidelio("sessions").stdout
+    assert "a fine overture" in fidelio("events", SESSION).stdout
+
+
+@proves("cli.record", "cli.json")
+@pytest.mark.usefixtures("three_events")
+def test_a_find_says_where_and_why(fidelio: Fidelio) -> None:
+    (hit,) = json.loads(fidelio("search", "overture", "--json").stdout)["hits"]
+
+    assert (hit["session"], hit["seq"]) == (SESSION, 1)
+    assert [(match["field"], match["terms"]) for match in hit["matches"]] == [("text", ["overture"])]
+    assert "overture" in fidelio("search", "overture").stdout
+    assert fidelio("search", "nowhere").stdout == "Nothing found.\n"
+
+
+@proves("cli.record")
+def test_an_empty_ledger_says_what_to_do(fidelio: Fidelio) -> None:
+    assert fidelio("sessions").stdout == "No sessions yet. `fidelio tour` makes one.\n"
+    assert fidelio("inbox").stdout == "Nothing waits for you.\n"

@@ -1,0 +1,112 @@
+"""Definitions on the command line: list, show, draw, lint, and the tour."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+GOOD = """id: {id}
+version: 1.0.0
+title: A good one
+initialActivity: only
+activities:
+  - id: only
+    version: 1.0.0
+    name: Only
+"""
+
+
+def write(root: Path, name: str, text: str) -> Path:
+    (root / name).mkdir(parents=True)
+    (root / name / "workflow.yaml").write_text(text.format(id=name))
+    return root
+
+
+@proves("cli.definitions", "cli.json")
+def test_the_bundled_workflows_are_listed(fidelio: Fidelio) -> None:
+    listed = json.loads(fidelio("list", "--json").stdout)["workflows"]
+
+    assert {"hello", "meta"} <= {workflow["id"] for workflow in listed}
+    assert not any(workflow["broken"] for workflow in listed)
+    assert "hello" in fidelio("list").stdout
+
+
+@proves("cli.definitions")
+def test_a_project_brings_its_own_workflows_and_a_directory_replaces_them_all(
+    fidelio: Fidelio, home: Path, tmp_path: Path
+) -> None:
+    write(home / "workflows", "mine", GOOD)
+    other = write(tmp_path / "other", "theirs", GOOD)
+
+    def ids(*options: str) -> list[str]:
+        return [workflow["id"] for workflow in json.loads(fidelio("list", *options, "--json").stdout)["workflows"]]
+
+    assert {"hello", "mine"} <= set(ids())
+    assert ids("--workflows", str(other)) == ["theirs"]
+    assert {"hello", "theirs"} <= set(ids("--workflows", str(other), "--with-bundled"))
+
+
+@proves("cli.definitions", "cli.errors")
+def test_what_is_missing_is_named_with_what_is_near(fidelio: Fidelio) -> None:
+    unknown, nowhere = fidelio("show", "helo"), fidelio("list", "--workflows", "nowhere")
+
+    assert (unknown.returncode, nowhere.returncode) == (4, 2)
+    assert "hello" in unknown.stderr
+    assert "There is no directory nowhere." in nowhere.stderr
+
+
+@proves("cli.definitions")
+def test_a_workflow_is_shown_in_words_and_as_json(fidelio: Fidelio) -> None:
+    shown = fidelio("show", "hello").stdout
+    data = json.loads(fidelio("show", "hello", "--json").stdout)
+
+    assert "Shall I leave a note about this project" in shown
+    assert [activity["id"] for activity in data["activities"]] == ["greet", "compose", "farewell"]
+    assert len(data["hash"]) == 64
+
+
+@proves("cli.definitions")
+def test_a_workflow_is_drawn_as_picture_flowchart_and_text(fidelio: Fidelio, tmp_path: Path) -> None:
+    done = fidelio("draw", "hello", "-o", "hello.svg")
+    picture = ET.fromstring((tmp_path / "hello.svg").read_text())
+
+    assert done.returncode == 0
+    assert picture.tag.endswith("svg")
+    assert "flowchart" in fidelio("draw", "hello", "--format", "mermaid").stdout
+    assert "Write the note" in fidelio("draw", "hello").stdout
+    assert fidelio("draw", "hello", "-o", "hello.png").returncode == 2
+    assert fidelio("draw", "hello", "-o", "no/such/hello.svg").returncode == 2
+
+
+@proves("cli.definitions", "cli.json")
+def test_lint_ends_with_1_when_there_are_errors_and_names_the_line(fidelio: Fidelio, tmp_path: Path) -> None:
+    good = write(tmp_path / "good", "fine", GOOD)
+    bad = write(tmp_path / "bad", "lost", GOOD.replace("initialActivity: only", "initialActivity: gone"))
+
+    clean, broken = fidelio("lint", str(good)), fidelio("lint", str(bad))
+    findings = json.loads(fidelio("lint", str(bad), "--json").stdout)
+
+    assert (clean.returncode, clean.stdout) == (0, "No findings.\n")
+    assert broken.returncode == 1
+    assert "bad/lost/workflow.yaml:4:" in broken.stdout
+    assert all({"file", "line", "rule", "sentence", "remedy"} <= set(finding) for finding in findings)
+
+
+@proves("cli.definitions")
+def test_the_bundled_workflows_have_no_findings(fidelio: Fidelio) -> None:
+    assert fidelio("lint").stdout == "No findings.\n"
+
+
+@proves("cli.tour")
+def test_the_tour_shows_workflows_a_drawing_and_a_session_that_verifies(fidelio: Fidelio) -> None:
+    tour = fidelio("tour")
+
+    assert (tour.returncode, tour.stderr) == (0, "")
+    for sight in ("hello", "0 errors, 0 warnings", "Write the note", "checkpoint.yielded", "events holds", "fidelio inbox"):
+        assert sight in tour.stdout
+    assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
+    assert len(json.loads(fidelio("inbox", "--json").stdout)["requests"]) == 1
