@@ -25,7 +25,7 @@ test: ## Run the tests (ARGS="..." goes to pytest)
 soak: ## Run the long tests too
 	@scripts/setup.sh test
 	@scripts/parts.sh
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --timeout 3600 $(ARGS)
 
 lint: ## Check style, types, arrows, sizes, changelog and docs
 	@scripts/setup.sh lint

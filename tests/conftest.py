@@ -18,7 +18,7 @@ settings.register_profile(
 )
 settings.load_profile("fidelio")
 
-_OURS = ("FIDELIO_REQUIRE_ALL", "FIDELIO_TEST_POSTGRES")
+_OURS = ("FIDELIO_CACHE", "FIDELIO_REQUIRE_ALL", "FIDELIO_TEST_POSTGRES")
 
 
 def pytest_configure(config: pytest.Config) -> None:

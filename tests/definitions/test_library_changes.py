@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.definitions.library import Library, files
+from fidelio.definitions.library import Library, files, memo
 from fidelio.definitions.reading.document import Document, read_bytes
 from tests.definitions.writing import activity, library, manifest, save, skill
 from tests.support import proves
@@ -64,7 +64,7 @@ def test_nothing_is_read_before_it_is_needed(root: Path, parsed: list[str]) -> N
 @proves("library.once")
 @pytest.mark.parametrize("settled", [True, False])
 def test_nothing_is_parsed_twice(root: Path, parsed: list[str], monkeypatch: pytest.MonkeyPatch, settled: bool) -> None:
-    monkeypatch.setattr(files, "_TICK_MS", -1_000_000 if settled else 1_000_000)
+    monkeypatch.setattr(memo, "TICK_MS", -1_000_000 if settled else 1_000_000)
     shelf = library(root)
 
     first = everything(shelf)

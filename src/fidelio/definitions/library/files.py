@@ -14,15 +14,10 @@ import stat
 from dataclasses import dataclass, field
 from typing import Any
 
-from fidelio.clock import now_ms
+from fidelio.definitions.library.memo import Memo, Signature, settled, signature, signature_of
 from fidelio.definitions.reading.document import Document, read_bytes
 from fidelio.definitions.reading.places import MAX_BYTES, refuse
 from fidelio.errors import UnreadableDefinition
-
-# Coarser than the clock of any file system in use.
-_TICK_MS = 2_000
-
-Signature = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,23 +59,25 @@ class _Listing:
 class Files:
     """Everything below one root, out of which nothing may lead."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, memo: Memo) -> None:
         self.root = root
+        self._memo = memo
         self._kept: dict[str, Kept] = {}
         self._listings: dict[str, _Listing] = {}
 
     def read(self, path: str) -> Kept:
         """The file as it is now, or `UnreadableDefinition`."""
-        kept = self._kept.get(path)
-        if kept and kept.settled and kept.signature == _signature_of(path):
+        kept, found = self._kept.get(path), signature_of(path)
+        self._memo.touch(path, found)
+        if kept and kept.settled and kept.signature == found:
             return kept
         self._inside(path)
-        raw, signature = _read_regular(path)
-        settled = _settled(signature)
+        raw, read = _read_regular(path)
+        self._memo.touch(path, read)
         if kept and kept.raw == raw:
-            kept.signature, kept.settled = signature, settled
+            kept.signature, kept.settled = read, settled(read)
             return kept
-        self._kept[path] = fresh = Kept(path, raw, signature, settled)
+        self._kept[path] = fresh = Kept(path, raw, read, settled(read))
         return fresh
 
     def files(self, path: str) -> tuple[str, ...]:
@@ -97,14 +94,15 @@ class Files:
         return (*listing.files, *listing.directories) if listing else ()
 
     def _listing(self, path: str) -> _Listing | None:
-        signature = _signature_of(path)
-        if signature is None:
+        found = signature_of(path)
+        self._memo.touch(path, found)
+        if found is None:
             return None
         known = self._listings.get(path)
-        if known and known.settled and known.signature == signature:
+        if known and known.settled and known.signature == found:
             return known
         self._inside(path)
-        listing = _list(path, signature)
+        listing = _list(path, found)
         self._listings[path] = listing
         return listing
 
@@ -125,32 +123,17 @@ def join(*parts: str) -> str:
     return os.path.join(*parts)  # noqa: PTH118  done for every file on every access; Path costs several times as much
 
 
-def _signature_of(path: str) -> Signature | None:
-    try:
-        return _signature(os.stat(path))  # noqa: PTH116  see join
-    except OSError:
-        return None
-
-
-def _signature(status: os.stat_result) -> Signature:
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
-
-
-def _settled(signature: Signature) -> bool:
-    return now_ms() - max(signature[0], signature[1]) // 1_000_000 > _TICK_MS
-
-
-def _list(path: str, signature: Signature) -> _Listing:
+def _list(path: str, found: Signature) -> _Listing:
     try:
         with os.scandir(path) as entries:
-            found = sorted((entry.name, entry.is_dir()) for entry in entries)
+            names = sorted((entry.name, entry.is_dir()) for entry in entries)
     except NotADirectoryError:
-        found = []
+        names = []
     except OSError as problem:
         remedy = "Check its permissions."
         raise refuse(path, "unreadable", f"The directory cannot be listed: {problem.strerror}.", remedy) from None
-    files = tuple(name for name, is_directory in found if not is_directory)
-    return _Listing(signature, _settled(signature), files, tuple(name for name, is_directory in found if is_directory))
+    files = tuple(name for name, is_directory in names if not is_directory)
+    return _Listing(found, settled(found), files, tuple(name for name, is_directory in names if is_directory))
 
 
 def _read_regular(path: str) -> tuple[bytes, Signature]:
@@ -172,4 +155,4 @@ def _read_open(path: str, descriptor: int) -> tuple[bytes, Signature]:
         raise refuse(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
     with open(descriptor, "rb", closefd=False) as file:
         # One byte more than is allowed, so that the reader sees that it is too much.
-        return file.read(MAX_BYTES + 1), _signature(status)
+        return file.read(MAX_BYTES + 1), signature(status)

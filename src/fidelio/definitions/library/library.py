@@ -6,7 +6,8 @@ Nothing is read before it is asked for, and nothing is parsed again before it ha
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Resource, Rules, Skill, Template, Workflow
 
 Part = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of a workflow: every byte of its files is in the hash. `source` gives the text of an activity."""
+
+    workflow: Workflow
+    hash: str
+    source: Callable[[str], Source]
 
 
 class Library:
@@ -119,8 +129,19 @@ class Library:
 
     def content_hash(self, workflow: str) -> str:
         """Changes with every byte of every file that the workflow is made of, borrowed activities included."""
+        return self._places.memo.remembered(("hash", workflow), lambda: self._hash(workflow))
+
+    def _hash(self, workflow: str) -> str:
         lines = sorted(f"{name}\0{digest}\n" for name, digest in self._loader.contents(self._places.find(workflow)))
         return digest_of("".join(lines).encode())
+
+    def version(self, workflow: str) -> Version:
+        """The workflow and its hash, for the price of one look at its files."""
+        return self._places.memo.remembered(("version", workflow), lambda: self._version(workflow))
+
+    def _version(self, workflow: str) -> Version:
+        assembled = self._assembled(workflow)
+        return Version(assembled.workflow, self.content_hash(workflow), assembled.source)
 
     def snapshot(self, workflow: str) -> dict[str, Any]:
         """The parsed definition as JSON, complete with defaults, so that a replay does not depend on later ones."""
@@ -134,4 +155,6 @@ class Library:
         return tuple(sorted(set(found)))
 
     def _assembled(self, workflow: str) -> Assembled:
-        return self._loader.assembled(self._places.find(workflow))
+        return self._places.memo.remembered(
+            ("assembled", workflow), lambda: self._loader.assembled(self._places.find(workflow))
+        )

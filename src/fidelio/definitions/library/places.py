@@ -11,6 +11,7 @@ from typing import Literal
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import Files, Kept, join
 from fidelio.definitions.library.ids import checked_id, near
+from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.library.names import MARKDOWN, STRUCTURED, PartName, in_order
 from fidelio.definitions.reading.document import Format
 from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
@@ -81,7 +82,8 @@ class Places:
     """All workflows of all roots. The last root that has an id has it whole."""
 
     def __init__(self, roots: Sequence[Root]) -> None:
-        self._roots = [(root, Files(os.fspath(root.path))) for root in roots]
+        self.memo = Memo()
+        self._roots = [(root, Files(os.fspath(root.path), self.memo)) for root in roots]
 
     def all(self) -> dict[str, Place]:
         found: dict[str, Place] = {}
@@ -91,11 +93,18 @@ class Places:
 
     def find(self, workflow: str) -> Place:
         name = checked_id(workflow)
-        known = self.all()
-        if name not in known:
-            remedy = near(name, known) or "See what there is with `fidelio list`."
+        place = self.memo.remembered(("place", name), lambda: self._search(name))
+        if place is None:
+            remedy = near(name, self.all()) or "See what there is with `fidelio list`."
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
-        return known[name]
+        return place
+
+    def _search(self, name: str) -> Place | None:
+        """Looks only where the workflow could lie, so that its neighbours cost nothing."""
+        for root, files in reversed(self._roots):
+            if found := dict(_workflows(root, files, only=name)):
+                return found[name]
+        return None
 
     def findings(self) -> list[Finding]:
         """Roots that cannot be listed."""
@@ -108,16 +117,17 @@ class Places:
         return found
 
 
-def _workflows(root: Root, files: Files) -> Iterable[tuple[str, Place]]:
+def _workflows(root: Root, files: Files, *, only: str | None = None) -> Iterable[tuple[str, Place]]:
     try:
         entries = files.everything(files.root)
     except UnreadableDefinition:
         return
     for name in (name for name in entries if name.endswith(_SUFFIXES)):
-        if identifier := _id_of(name.rpartition(".")[0]):
+        if (identifier := _id_of(name.rpartition(".")[0])) and only in (None, identifier):
             yield identifier, Place(identifier, root, files, join(files.root, name), "")
     for name in files.directories(files.root):
-        if (identifier := _id_of(name)) and (manifest := _manifest(files, join(files.root, name))):
+        identifier = _id_of(name)
+        if identifier and only in (None, identifier) and (manifest := _manifest(files, join(files.root, name))):
             yield identifier, Place(identifier, root, files, manifest, join(files.root, name))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -135,4 +136,13 @@ class Workflow(_Head):
         return self.initial_activity is None
 
     def activity(self, activity_id: str) -> Activity | None:
-        return next((activity for activity in self.activities if activity.id == activity_id), None)
+        return self._by_id.get(activity_id)
+
+    @cached_property
+    def _by_id(self) -> dict[str, Activity]:
+        return {activity.id: activity for activity in reversed(self.activities)}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The values that variables have until somebody sets them."""
+        return {one.name: one.default_value for one in self.variables if one.default_value is not None}

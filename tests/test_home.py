@@ -1,0 +1,74 @@
+"""Where Fidelio keeps its things, and what can be set from outside."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fidelio.errors import HomeProblem, UsageProblem
+from fidelio.home import Home, find_home
+from fidelio.settings import load_settings
+from tests.support import proves
+
+
+@proves("cli.home")
+def test_the_home_asked_for_wins_over_everything(tmp_path: Path) -> None:
+    (tmp_path / ".fidelio").mkdir()
+    environ = {"FIDELIO_HOME": str(tmp_path / "env"), "XDG_DATA_HOME": str(tmp_path / "xdg")}
+
+    assert find_home(tmp_path / "asked", environ=environ, cwd=tmp_path).path == tmp_path / "asked"
+    assert find_home(environ=environ, cwd=tmp_path).path == tmp_path / "env"
+
+
+@proves("cli.home")
+def test_the_nearest_directory_above_is_found(tmp_path: Path) -> None:
+    (tmp_path / ".fidelio").mkdir()
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+
+    assert find_home(environ={}, cwd=below).path == tmp_path / ".fidelio"
+
+
+@proves("cli.home")
+def test_the_user_directory_comes_last_and_a_relative_one_is_ignored(tmp_path: Path) -> None:
+    assert find_home(environ={"XDG_DATA_HOME": str(tmp_path)}, cwd=tmp_path).path == tmp_path / "fidelio"
+    assert find_home(environ={"XDG_DATA_HOME": "relative"}, cwd=tmp_path).path == Path.home() / ".local/share/fidelio"
+
+
+@proves("cli.home")
+def test_a_new_home_is_closed_to_others(tmp_path: Path) -> None:
+    home = Home(tmp_path / "new" / "home").ensure()
+
+    assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
+
+
+@proves("cli.home")
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(HomeProblem, match=r"cannot be created: .*Choose another one with --home"):
+        Home(tmp_path / "file" / "home").ensure()
+
+
+@proves("cli.settings")
+def test_settings_come_from_the_environment() -> None:
+    environ = {
+        "FIDELIO_HOME": "/h",
+        "FIDELIO_SERVER_NAME": "conductor",
+        "FIDELIO_SERVER_VERSION": "9.9.9",
+        "FIDELIO_MIN_RESPONSE_SECONDS": "0.25",
+        "FIDELIO_LEDGER": "postgresql://somewhere/x",
+    }
+    settings = load_settings(environ=environ)
+
+    assert (settings.server_name, settings.server_version) == ("conductor", "9.9.9")
+    assert (settings.min_response_ms, settings.ledger) == (250, "postgresql://somewhere/x")
+
+
+@proves("cli.settings")
+@pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf", "86401"])
+def test_a_bad_setting_is_refused_with_the_allowed_values(value: str) -> None:
+    with pytest.raises(UsageProblem, match=r"Give a number of seconds from 0 to 86400"):
+        load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_MIN_RESPONSE_SECONDS": value})

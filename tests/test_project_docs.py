@@ -1,0 +1,55 @@
+"""The reference says what the commands say, and says it of all of them."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from fidelio.errors import FidelioError
+from scripts import generate_cli_docs as generator
+from tests.support import proves
+
+VARIABLE = re.compile(r"\bFIDELIO_[A-Z_]+\b")
+COMMANDS = list(generator.commands())
+
+
+@proves("project.cli-reference")
+def test_the_command_line_reference_is_up_to_date() -> None:
+    assert generator.PAGE.read_text("utf-8") == generator.render(), "docs/reference/cli.md is stale: run `make docs`"
+
+
+@proves("project.cli-reference")
+@pytest.mark.parametrize("context", COMMANDS, ids=lambda context: context.command_path)
+def test_a_command_and_its_options_say_what_they_are_for(context: click.Context) -> None:
+    assert context.command.help
+    silent = [
+        option.name for option in context.command.get_params(context) if isinstance(option, click.Option) and not option.help
+    ]
+
+    assert silent == []
+
+
+@proves("project.exit-codes")
+@pytest.mark.parametrize("error", list(generator.error_classes()), ids=lambda error: error.__name__)
+def test_an_error_and_its_exit_code_are_documented(error: type[FidelioError]) -> None:
+    assert error.exit_code in generator.MEANINGS
+    assert error.__doc__
+    assert f"| `{error.code}` | {error.exit_code} |" in generator.PAGE.read_text("utf-8")
+
+
+@proves("project.exit-codes")
+def test_no_two_errors_share_a_code() -> None:
+    codes = [error.code for error in generator.error_classes()]
+
+    assert sorted(codes) == sorted(set(codes))
+
+
+@proves("project.settings-documented")
+def test_the_settings_page_names_exactly_the_variables_that_are_read() -> None:
+    sources = (generator.ROOT / "src").rglob("*.py")
+    read = {name for file in sources for name in VARIABLE.findall(file.read_text("utf-8"))}
+    page = (generator.ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
+
+    assert set(VARIABLE.findall(page)) == read
