@@ -9,6 +9,7 @@ import pytest
 
 from fidelio.errors import FidelioError
 from scripts import generate_cli_docs as generator
+from scripts import generate_tools_docs
 from tests.support import proves
 
 VARIABLE = re.compile(r"\bFIDELIO_[A-Z_]+\b")
@@ -18,6 +19,13 @@ COMMANDS = list(generator.commands())
 @proves("project.cli-reference")
 def test_the_command_line_reference_is_up_to_date() -> None:
     assert generator.PAGE.read_text("utf-8") == generator.render(), "docs/reference/cli.md is stale: run `make docs`"
+
+
+@proves("project.tool-reference")
+def test_the_tool_reference_is_up_to_date() -> None:
+    page = generate_tools_docs.PAGE.read_text("utf-8")
+
+    assert page == generate_tools_docs.render(), "docs/reference/tools.md is stale: run `make docs`"
 
 
 @proves("project.cli-reference")

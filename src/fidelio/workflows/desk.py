@@ -100,11 +100,12 @@ class Desk:
     async def open(self, token: str) -> Opened:
         return await self.open_claims(self.tokens.open(token))
 
-    async def open_claims(self, claims: Claims) -> Opened:
+    async def open_claims(self, claims: Claims, *, agent: str | None = None) -> Opened:
+        """`agent` is who calls, where that is not who the token was made for."""
         session = await self.ledger.session(claims.sid)
         if session.kind != "workflow":
             raise SessionNotFound(f"Session {claims.sid} is not a workflow session.", remedy="Use a token of start_session.")
-        return Opened(session, await self.caught_up(session), claims, claims.aid)
+        return Opened(session, await self.caught_up(session), claims, agent or claims.aid)
 
     async def caught_up(self, session: Session) -> Record:
         """The stored record with the events of other rooms folded in, such as an answer from the command line."""
@@ -116,12 +117,11 @@ class Desk:
     async def perform(
         self, tool: str, token: str, decide: Callable[[Opened], Awaitable[Decision[T]]], *, agent: str | None = None
     ) -> Outcome[T]:
-        """Carries out one call. `agent` is who calls, where that is not who the token was made for."""
+        """Carries out one call; for `agent` see `open_claims`."""
         began = self.clock()
         claims = self.tokens.open(token)
         for _ in range(ATTEMPTS):
-            opened = await self.open_claims(claims)
-            opened = replace(opened, agent=agent or opened.agent)
+            opened = await self.open_claims(claims, agent=agent)
             try:
                 decision = await decide(opened)
             except FidelioError as error:
@@ -136,25 +136,31 @@ class Desk:
 
     async def write(self, opened: Opened, decision: Decision[T], called: NewEvent) -> Outcome[T]:
         """Makes a decision durable, together with what it means for the parent, or raises when either has moved on."""
+        events, after = self._foresee((*decision.events, called), opened.record)
         change = Change(
             session=opened.session.id,
+            expect=opened.record.seq,
             create=decision.create,
-            events=(*decision.events, called),
+            events=events,
+            status=after.status,
+            record=as_json(after),
             requests=decision.requests,
             blobs=decision.blobs,
         )
-        whole, after = self._foresee(change, opened.record)
-        others = [self._foresee(beside.change, beside.before)[0] for beside in decision.beside]
-        done, *_ = await self.ledger.commit(whole, *others)
-        token = self.tokens.make(whole.session, after, agent=opened.agent)
-        return Outcome(decision.result, whole.session, after, opened.agent, token, decision.warnings, done.events)
+        done, *_ = await self.ledger.commit(change, *map(self._completed, decision.beside))
+        token = self.tokens.make(change.session, after, agent=opened.agent)
+        return Outcome(decision.result, change.session, after, opened.agent, token, decision.warnings, done.events)
 
-    def _foresee(self, change: Change, before: Record) -> tuple[Change, Record]:
-        """The change with the record it leads to, so that events and record are durable together."""
+    def _completed(self, beside: Beside) -> Change:
+        events, after = self._foresee(beside.change.events, beside.before)
+        return replace(beside.change, expect=beside.before.seq, events=events, status=after.status, record=as_json(after))
+
+    def _foresee(self, events: Sequence[NewEvent], before: Record) -> tuple[tuple[NewEvent, ...], Record]:
+        """The events with their moment, and the record they lead to, so that both are durable together."""
         moment = self.clock()
-        timed = tuple(replace(event, time=moment) for event in change.events)
-        after = foreseen(before, (Draft(event.type, dict(event.body)) for event in timed), moment)
-        return replace(change, expect=before.seq, events=timed, status=after.status, record=as_json(after)), after
+        after = foreseen(before, (Draft(event.type, dict(event.body)) for event in events), moment)
+        timed = (NewEvent(type=one.type, body=one.body, actor=one.actor, time=moment, blobs=one.blobs) for one in events)
+        return tuple(timed), after
 
     def called(
         self,

@@ -25,8 +25,7 @@ from fidelio.tokens.seal import Seal, read_unverified
 LONGEST_TEXT = 48
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """What a session token says. Optional keys are left out of the token where they do not apply."""
 
     sid: str
@@ -67,25 +66,23 @@ class SessionTokens:
         self._clock = clock
 
     def make(self, session: str, record: Record, *, agent: str) -> str:
-        parent = record.parent
-        claims = Claims(
-            sid=session,
-            wf=bounded(record.workflow),
-            act=bounded(record.activity),
-            skill=bounded(record.skill),
-            cond=bounded(record.condition),
-            v=bounded(record.version),
-            seq=record.seq,
-            ts=self._clock() // 1000,
-            aid=bounded(agent),
-            bcp=bounded(record.open.checkpoint) if record.open else None,
-            req=record.open.request if record.open else None,
-            psid=parent.session if parent else None,
-            pwf=bounded(parent.workflow) if parent else None,
-            pact=bounded(parent.activity) if parent else None,
-            pv=bounded(parent.version) if parent else None,
-        )
-        return self._sessions.seal({key: value for key, value in msgspec.to_builtins(claims).items() if value is not None})
+        claims = {
+            "sid": session,
+            "wf": bounded(record.workflow),
+            "act": bounded(record.activity),
+            "skill": bounded(record.skill),
+            "cond": bounded(record.condition),
+            "v": bounded(record.version),
+            "seq": record.seq,
+            "ts": self._clock() // 1000,
+            "aid": bounded(agent),
+        }
+        if (waiting := record.open) is not None:
+            claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
+        if (parent := record.parent) is not None:
+            place = {"pwf": bounded(parent.workflow), "pact": bounded(parent.activity), "pv": bounded(parent.version)}
+            claims |= {"psid": parent.session, **place}
+        return self._sessions.seal(claims)
 
     def open(self, token: str) -> Claims:
         """What a genuine token or a short handle says; raises `BadToken`."""

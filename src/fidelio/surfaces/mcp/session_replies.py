@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fidelio.surfaces.mcp.tools import Done
 
@@ -18,7 +19,7 @@ EITHER = "Either checkpoint_handle or session_token must be provided."
 
 
 def as_json(body: Any) -> str:
-    return json.dumps(body, indent=2, ensure_ascii=False)
+    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
 def reply(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
