@@ -41,6 +41,7 @@ SEARCHES = {
     "two common words": Query(text="everywhere always"),
     "two common words that never meet": Query(text="even odd"),
     "a common phrase": Query(text='"everywhere always"'),
+    "a phrase of common words that never stand together": Query(text='"always everywhere"'),
     "one letter": Query(text="e*"),
     "two beginnings": Query(text="e* al*"),
     "the beginning of a common word": Query(text="everyw*"),

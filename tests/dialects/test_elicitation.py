@@ -1,0 +1,81 @@
+"""A question that only a person may answer, put to them by their own client, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitResult, TextContent
+
+from fidelio.ledger import open_ledger
+from fidelio.settings import Settings
+from tests.support import proves
+
+both_eras = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+
+
+def client(settings: Settings, library: Path, era: Any, answer: ElicitResult) -> Client:
+    async def person(_: Any, asked: Any) -> ElicitResult:
+        assert isinstance(asked, ElicitRequestFormParams)
+        assert "May we begin?" in asked.message
+        return answer
+
+    environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
+    arguments = ["-m", "fidelio", "mcp", "--workflows", str(library)]
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
+    return Client(stdio_client(server), mode=era, elicitation_callback=person)
+
+
+async def call(connected: Client, tool: str, **arguments: Any) -> tuple[bool, Any]:
+    result = await connected.call_tool(tool, arguments)
+    assert isinstance(result, CallToolResult)
+    block = result.content[0]
+    assert isinstance(block, TextContent)
+    return bool(result.is_error), block.text if result.is_error else json.loads(block.text)
+
+
+async def reach_the_conductor(connected: Client) -> str:
+    _, started = await call(connected, "start_session", workflow_id="score")
+    _, entered = await call(connected, "next_activity", session_token=started["session_token"], activity_id="tune")
+    _, yielded = await call(
+        connected, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="conductor"
+    )
+    return str(yielded["checkpoint_handle"])
+
+
+@proves("sessions.person")
+@both_eras
+async def test_what_the_person_says_counts_whatever_the_model_passed_on(
+    settings: Settings, library: Path, era: str
+) -> None:
+    async with client(settings, library, era, ElicitResult(action="accept", content={"answer": "wait"})) as connected:
+        handle = await reach_the_conductor(connected)
+        failed, answered = await call(connected, "respond_checkpoint", checkpoint_handle=handle, option_id="begin")
+    async with await open_ledger(settings.ledger) as ledger:
+        (event,) = await ledger.events(types=["request.answered"])
+
+    assert not failed
+    assert answered["resolved_option"] == "wait"
+    assert (event.body["option"], event.body["channel"], event.body["assurance"]) == ("wait", "elicited", "elicited")
+    assert event.body["by"].startswith("person:")
+
+
+@proves("sessions.person")
+@both_eras
+async def test_when_the_person_declines_nothing_is_recorded_and_the_gate_stays_closed(
+    settings: Settings, library: Path, era: str
+) -> None:
+    async with client(settings, library, era, ElicitResult(action="decline")) as connected:
+        handle = await reach_the_conductor(connected)
+        failed, said = await call(connected, "respond_checkpoint", checkpoint_handle=handle, option_id="begin")
+        _, status = await call(connected, "get_workflow_status", session_token=handle)
+
+    assert failed
+    assert "fidelio answer" in said
+    assert status["status"] == "blocked"

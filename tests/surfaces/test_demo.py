@@ -1,0 +1,98 @@
+"""The demo and the server over HTTP, started as a user starts them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from mcp import Client
+
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+
+@asynccontextmanager
+async def up(environ: dict[str, str], *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
+    """`fidelio up` on a free port, interrupted at the end."""
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-m", "fidelio", "up", "--port", "0", *options]
+    process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            yield process, process.stdout
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def line_with(output: asyncio.StreamReader, words: str) -> str:
+    while line := (await output.readline()).decode():
+        if words in line:
+            return line
+    raise AssertionError(f"the output ended without {words!r}")
+
+
+@proves("cli.demo")
+def test_the_headless_demo_walks_to_the_end_by_itself(fidelio: Fidelio) -> None:
+    done = fidelio("demo", "--headless")
+    (session,) = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The workflow has ended." in done.stdout
+    assert session["status"] == "completed"
+    assert fidelio("verify", session["id"]).returncode == 0
+
+
+@proves("cli.demo", "cli.up")
+async def test_the_demo_waits_in_the_inbox_for_a_person_and_goes_on_with_the_answer(
+    environ: dict[str, str], fidelio: Fidelio
+) -> None:
+    async with up(environ, "--demo") as (process, output):
+        asked = await line_with(output, "fidelio answer")
+        request = asked.split()[2]
+        assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["requests"]] == [request]
+        fidelio("answer", request, "none")
+        await line_with(output, "answered none over cli")
+        await line_with(output, "The workflow has ended.")
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+
+
+@proves("cli.up")
+async def test_an_agent_connects_by_the_address_that_is_printed(environ: dict[str, str]) -> None:
+    async with up(environ) as (process, output):
+        address = (await line_with(output, "/mcp")).split()[-1]
+        async with Client(address) as client:
+            listed = await client.list_tools()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+    assert len(listed.tools) == 16
+
+
+@proves("cli.up")
+async def test_with_a_token_only_its_bearer_is_served(environ: dict[str, str]) -> None:
+    async with up(environ, "--token", "sesame") as (_, output):
+        address = (await line_with(output, "/mcp")).split()[-1]
+        with pytest.raises(BaseException, match=r"401|unhandled errors"):
+            async with Client(address) as client:
+                await client.list_tools()
+
+
+@proves("cli.up", "cli.errors")
+def test_other_machines_are_not_let_in_without_a_token_and_a_taken_port_is_named(fidelio: Fidelio) -> None:
+    open_to_all = fidelio("up", "--host", "0.0.0.0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        in_use = fidelio("up", "--port", str(taken.getsockname()[1]))
+
+    assert (open_to_all.returncode, in_use.returncode) == (2, 2)
+    assert "Set a bearer token" in open_to_all.stderr
+    assert "is in use" in in_use.stderr
