@@ -13,9 +13,10 @@ export PYTHON
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Install Fidelio into .venv and take the tour
+run: ## Install Fidelio into .venv, take the tour, and see an agent at work (Ctrl-C ends it)
 	@scripts/setup.sh run
 	@$(BIN)/fidelio tour
+	@$(BIN)/fidelio up --demo
 
 test: ## Run the tests (ARGS="..." goes to pytest)
 	@scripts/setup.sh test

@@ -28,7 +28,12 @@ if ! has_postgres && is_root && command -v apt-get >/dev/null; then
 fi
 has_postgres || say "PostgreSQL's programs are missing, so its tests are skipped. Install them with: sudo apt-get install postgresql"
 
-# The conformance suite of the protocol and the client in TypeScript, pinned, in a cache outside the clone.
+# Programs from npm, pinned, in a cache outside the clone: the conformance suite with the client in TypeScript, and an agent.
 # Node would trust only the authorities it was built with; a network may have one of its own in the system's list.
-NODE_USE_SYSTEM_CA=1 .venv/bin/python -m tests.conformance.node ||
-  say "The MCP conformance suite cannot be fetched, so its tests are skipped. The next run that reaches the package registry brings it."
+fetch() {
+  NODE_USE_SYSTEM_CA=1 .venv/bin/python -m tests.conformance.node "$1" ||
+    say "$2 cannot be fetched, so its tests are skipped. The next run that reaches the package registry brings it."
+}
+
+fetch tests/conformance "The MCP conformance suite"
+fetch tests/agents "The coding agent (Claude Code)"

@@ -1,7 +1,8 @@
-"""Programs in JavaScript that the tests run, kept outside the clone: `python -m tests.conformance.node` brings them.
+"""Programs of others from npm that the tests run, kept outside the clone: `python -m tests.conformance.node PINS` brings them.
 
-Node itself comes as a Python package, because the conformance suite wants a newer one than most machines have. The programs
-are pinned to the byte by `package-lock.json`, and the directory is named after it, so a change of pins never meets old files.
+Node itself comes as a Python package, because the conformance suite wants a newer one than most machines have. `PINS` is a
+directory of tests. Its programs are pinned to the byte by `package-lock.json`, and the place where they are kept is named after
+it, so a change of pins never meets old files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-PINS = tuple(Path(__file__).with_name(name) for name in ("package.json", "package-lock.json"))
+CONFORMANCE = Path(__file__).parent
+FILES = ("package.json", "package-lock.json")
 ATTEMPTS = 3
 SECONDS = 300
 HOW_TO_INSTALL = "`make test` brings it when the package registry can be reached."
@@ -39,14 +41,14 @@ def node() -> Path | None:
     return home / "bin" / "node" if home is not None else None
 
 
-def programs() -> Path:
+def programs(pins: Path = CONFORMANCE) -> Path:
     """Where the programs lie, or would lie."""
-    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in PINS)).hexdigest()
+    digest = hashlib.sha256(b"\0".join((pins / name).read_bytes() for name in FILES)).hexdigest()
     return cache() / f"node-{digest[:16]}"
 
 
-def is_installed() -> bool:
-    return node() is not None and programs().is_dir()
+def is_installed(pins: Path = CONFORMANCE) -> bool:
+    return node() is not None and programs(pins).is_dir()
 
 
 def environment() -> dict[str, str]:
@@ -54,23 +56,23 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{home / 'bin' if home else ''}{os.pathsep}{os.environ['PATH']}"}
 
 
-def install() -> bool:
+def install(pins: Path) -> bool:
     """Brings the programs, whole or not at all: whoever finds the directory finds everything in it."""
-    if is_installed():
+    if is_installed(pins):
         return True
     if node() is None:
         return False
-    place = programs()
+    place = programs(pins)
     place.parent.mkdir(parents=True, exist_ok=True)
-    return any(_attempt(place) for _ in range(ATTEMPTS))
+    return any(_attempt(pins, place) for _ in range(ATTEMPTS))
 
 
-def _attempt(place: Path) -> bool:
+def _attempt(pins: Path, place: Path) -> bool:
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".draft-") as directory:
         draft = Path(directory) / "programs"
         draft.mkdir()
-        for file in PINS:
-            shutil.copy(file, draft)
+        for name in FILES:
+            shutil.copy(pins / name, draft)
         if _npm("ci", "--no-fund", "--no-audit", "--ignore-scripts", cwd=draft):
             with suppress(OSError):  # somebody else was faster, with the same bytes
                 draft.rename(place)
@@ -91,4 +93,4 @@ def _npm(*arguments: str, cwd: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if install() else 1)
+    sys.exit(0 if install(Path(sys.argv[1])) else 1)

@@ -51,7 +51,7 @@ def _show_drawing(app: App) -> None:
 
 
 async def _record_session(app: App) -> str:
-    """Walks `hello` up to its question, exactly as an agent would, and verifies what was recorded."""
+    """Begins `hello` exactly as an agent would, and verifies what was recorded."""
     from fidelio.clock import now_ms
     from fidelio.ledger.audit import verify_session
     from fidelio.tokens.keyring import open_keys
@@ -65,24 +65,21 @@ async def _record_session(app: App) -> str:
         service = WorkflowService(ledger, app.library(), tokens)
         token = (await service.sessions.start(Asked("hello", "tour"))).token
         first = service.library.workflow("hello").activities[0]
-        token = (await service.moves.move(token, Move(first.id))).token
-        yielded = await service.checkpoints.yield_(token, first.checkpoints[0].id, {})
-        for event in await ledger.events(yielded.session):
+        entered = await service.moves.move(token, Move(first.id))
+        for event in await ledger.events(entered.session):
             click.echo(f"  {event.seq}  {event.type:<20} by {event.actor}, hash {event.hash.hex()[:16]}…")
-        verdict = await verify_session(ledger, yielded.session)
-    click.echo(
-        f"  The chain of {verdict.events} events holds, and it waits for an answer. Home: {relative(app.settings.home.path)}"
-    )
-    return yielded.session
+        verdict = await verify_session(ledger, entered.session)
+    click.echo(f"  The chain of {verdict.events} events holds. It is kept in {relative(app.settings.home.path)}.")
+    return entered.session
 
 
 def _show_next(session: str) -> None:
     for command, what in (
-        ("fidelio inbox", "the question that waits for you"),
-        (f"fidelio events {session}", "what happened so far"),
+        (f"fidelio events {session}", "what happened in that session"),
         ("fidelio verify --all", "prove that nothing was changed"),
         ("fidelio show hello", "the workflow in words"),
         ("fidelio draw hello -o hello.svg", "the workflow as a picture"),
+        ("fidelio demo", "an agent at work, and a question for you"),
         ("fidelio init", "tell your agents about Fidelio"),
         ("fidelio --help", "everything else"),
     ):
