@@ -61,23 +61,23 @@ class Model:
 
     async def prompt(self) -> str:
         """What the agent was asked to do."""
-        return _text((await self._next())["messages"][-1]["content"])
+        return _text(next(message["content"] for message in await self._next() if message["role"] == "user"))
 
     async def call(self, tool: str, /, **arguments: Any) -> Seen:
         name = f"toolu_{next(self._numbers)}"
         self._replies.put_nowait({"type": "tool_use", "id": name, "name": MARK + tool, "input": arguments})
-        blocks = (await self._next())["messages"][-1]["content"]
-        (result,) = [block for block in blocks if block["type"] == "tool_result"]
-        assert result["tool_use_id"] == name
+        (result,) = [block for block in _blocks(await self._next()) if block.get("tool_use_id") == name]
         return Seen(_text(result["content"]), bool(result.get("is_error")))
 
     def say(self, text: str) -> None:
         """The last word; the agent ends its turn with it."""
         self._replies.put_nowait({"type": "text", "text": text})
 
-    async def _next(self) -> Json:
+    async def _next(self) -> list[Json]:
+        """The conversation so far, when the agent wants it to be continued."""
         async with asyncio.timeout(SECONDS):
-            return await self._requests.get()
+            messages: list[Json] = (await self._requests.get())["messages"]
+            return messages
 
     async def answer(self, request: Request) -> Response:
         asked = await request.json()
@@ -106,6 +106,10 @@ async def modelled() -> AsyncIterator[tuple[Model, str]]:
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+
+
+def _blocks(messages: list[Json]) -> list[Json]:
+    return [block for message in messages if isinstance(message["content"], list) for block in message["content"]]
 
 
 def _text(content: str | list[Json]) -> str:

@@ -106,6 +106,6 @@ def test_the_tour_shows_workflows_a_drawing_and_a_session_that_verifies(fidelio:
     tour = fidelio("tour")
 
     assert (tour.returncode, tour.stderr) == (0, "")
-    for sight in ("hello", "0 errors, 0 warnings", "Write the note", "activity.entered", "events holds", "fidelio demo"):
+    for sight in ("hello", "0 errors, 0 warnings", "Write the note", "activity.entered", "events holds", " demo "):
         assert sight in tour.stdout
     assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"

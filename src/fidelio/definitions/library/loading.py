@@ -13,9 +13,8 @@ from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import Kept
 from fidelio.definitions.library.names import PartName
 from fidelio.definitions.library.source import Source
-from fidelio.definitions.models import Definition, Resource, StructuredResource, Template, WorkflowFile
+from fidelio.definitions.models import Definition, Manifest, Resource, StructuredResource, Template
 from fidelio.definitions.reading.document import Document
-from fidelio.definitions.reading.markdown import first_heading
 from fidelio.definitions.validation import validate
 from fidelio.errors import UnreadableDefinition
 
@@ -39,9 +38,9 @@ def load(model: type[Model], kept: Kept) -> Model:
     return _once(kept, model, lambda document: validate(model, document))
 
 
-def load_manifest(kept: Kept) -> WorkflowFile:
+def load_manifest(kept: Kept) -> Manifest:
     """The manifest without the activities that are written out in it: one broken activity must not take the rest with it."""
-    return _once(kept, WorkflowFile, lambda document: validate(WorkflowFile, document, _without_activities(document.data)))
+    return _once(kept, Manifest, lambda document: validate(Manifest, document, _without_activities(document.data)))
 
 
 def _without_activities(data: Any) -> Any:
@@ -56,6 +55,8 @@ def load_text(model: type[Text], kept: Kept, name: PartName) -> Text:
 
 
 def _text(model: type[Text], document: Document, name: PartName) -> Text:
+    from fidelio.definitions.reading.markdown import first_heading  # noqa: PLC0415  brings YAML, which workflows may do without
+
     front, content = _front_and_content(document)
     return model.model_validate(
         {

@@ -37,6 +37,7 @@ from fidelio.definitions.models.skill import (
 from fidelio.definitions.models.workflow import (
     ArtifactLocation,
     ExecutionModel,
+    Manifest,
     Mode,
     Role,
     Variable,
@@ -61,6 +62,7 @@ __all__ = [
     "ErrorGuide",
     "ExecutionModel",
     "Loop",
+    "Manifest",
     "Mode",
     "Not",
     "Operation",

@@ -124,6 +124,13 @@ class WorkflowFile(_Head):
     )
 
 
+class Manifest(_Head):
+    """The manifest by itself, as the library reads it: activities have only names here, so it needs no model of them."""
+
+    activities: tuple[Text, ...] = ()
+    activities_dir: str | None = Field(default=None, alias="activitiesDir")
+
+
 class Workflow(_Head):
     """A workflow with all its activities. Those that could not be read are missing, and named in `broken`."""
 

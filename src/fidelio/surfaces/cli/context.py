@@ -36,6 +36,12 @@ class App:
     def settings(self) -> Settings:
         return load_settings(self.home)
 
+    @property
+    def program(self) -> str:
+        """How a person at another prompt starts us with the same home."""
+        found = "fidelio" if shutil.which("fidelio") else relative(Path(sys.argv[0]).absolute())
+        return f"{found} --home {self.home}" if self.home else found
+
     @asynccontextmanager
     async def ledger(self) -> AsyncIterator[Ledger]:
         from fidelio.ledger import open_ledger

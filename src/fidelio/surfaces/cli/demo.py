@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 LAST_EVENT_SECONDS = 5.0
 
 
-async def show_demo(house: House, address: str, *, person: str | None) -> None:
-    """Runs the agent to the end of `hello`. `person` is the answer of a scripted person; None waits for a real one."""
+async def show_demo(house: House, address: str, *, person: str | None, program: str) -> None:
+    """Runs the agent to the end of `hello`. `person` is the answer of a scripted person; None waits for a real one.
+
+    `program` is how the commands that it suggests are started.
+    """
     from fidelio.inbox import Inbox
 
     ledger = (await house.workflows()).desk.ledger
@@ -30,7 +33,7 @@ async def show_demo(house: House, address: str, *, person: str | None) -> None:
         display = asyncio.create_task(_show_events(ledger, session))
         try:
             request = await agent.reach_question()
-            _announce(request)
+            _announce(request, program)
             inbox = Inbox(ledger)
             if person is not None:
                 await inbox.answer(request, person, by="person:scripted", channel="cli")
@@ -39,13 +42,13 @@ async def show_demo(house: House, address: str, *, person: str | None) -> None:
             await asyncio.wait_for(display, LAST_EVENT_SECONDS)
         finally:
             display.cancel()
-    click.echo(f"\nThe workflow has ended. See for yourself:\n  fidelio report {session}\n  fidelio verify {session}")
+    click.echo(f"\nThe workflow has ended. See for yourself:\n  {program} report {session}\n  {program} verify {session}")
 
 
-def _announce(request: str) -> None:
+def _announce(request: str, program: str) -> None:
     click.echo("\nThe agent has stopped: a question waits for a person. In another terminal:")
-    click.echo("  fidelio inbox")
-    click.echo(f"  fidelio answer {request} warm      (or brief, or none)\n")
+    click.echo(f"  {program} inbox")
+    click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
 
 
 async def _show_events(ledger: Ledger, session: str) -> None:

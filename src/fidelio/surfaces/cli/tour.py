@@ -21,7 +21,7 @@ def tour_command(app: App) -> int:
     _heading("A session, recorded and proven")
     session = run_async(_record_session(app))
     _heading("What to type next")
-    _show_next(session)
+    _show_next(app.program, session)
     return 0
 
 
@@ -73,17 +73,15 @@ async def _record_session(app: App) -> str:
     return entered.session
 
 
-def _show_next(session: str) -> None:
-    for command, what in (
-        (f"fidelio events {session}", "what happened in that session"),
-        ("fidelio verify --all", "prove that nothing was changed"),
-        ("fidelio show hello", "the workflow in words"),
-        ("fidelio draw hello -o hello.svg", "the workflow as a picture"),
-        ("fidelio demo", "an agent at work, and a question for you"),
-        ("fidelio init", "tell your agents about Fidelio"),
-        ("fidelio --help", "everything else"),
+def _show_next(program: str, session: str) -> None:
+    for words, what in (
+        (f"events {session}", "what happened in that session"),
+        ("verify --all", "prove that nothing was changed"),
+        ("show hello", "the workflow in words"),
+        ("draw hello -o hello.svg", "the workflow as a picture"),
+        ("demo", "an agent at work, and a question for you"),
+        ("init", "tell your agents about Fidelio"),
+        ("--help", "everything else"),
     ):
-        click.echo(f"  {command:<34} {what}")
-    if "fidelio" not in sys.argv[0] or ".venv" in sys.argv[0]:
-        click.echo("  (from this clone: .venv/bin/fidelio)")
+        click.echo(f"  {program} {words:<26} {what}")
     click.echo()

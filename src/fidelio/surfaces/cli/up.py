@@ -56,11 +56,11 @@ def up_command(  # noqa: PLR0913, PLR0917  # one parameter for each option
     from fidelio.surfaces.mcp.house import House
 
     async def beside(house: House, address: str) -> None:
-        _say_hello(address)
+        _say_hello(address, app.program)
         if demo:
             from fidelio.surfaces.cli.demo import show_demo
 
-            await show_demo(house, f"{address}/mcp", person=None)
+            await show_demo(house, f"{address}/mcp", person=None, program=app.program)
 
     async def work() -> None:
         fidelity: Fidelity = "enforce" if enforce else "advise"
@@ -80,7 +80,8 @@ def demo_command(app: App, headless: bool) -> None:
 
     async def beside(house: House, address: str) -> None:
         async with asyncio.timeout(DEMO_SECONDS if headless else None):
-            await show_demo(house, f"{address}/mcp", person="warm" if headless else None)
+            answer = "warm" if headless else None
+            await show_demo(house, f"{address}/mcp", person=answer, program=app.program)
 
     async def work() -> None:
         async with House(app.settings) as house:
@@ -121,9 +122,9 @@ async def _finish(companion: asyncio.Task[None], serving: asyncio.Task[None]) ->
             await task
 
 
-def _say_hello(address: str) -> None:
+def _say_hello(address: str, program: str) -> None:
     click.echo(f"Fidelio leads agents through workflows at {address}/mcp")
     click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {address}/mcp")
-    click.echo("  any agent:    fidelio init writes the configuration of this project")
-    click.echo("  your inbox:   fidelio inbox --watch")
+    click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
+    click.echo(f"  your inbox:   {program} inbox --watch")
     click.echo("Ctrl-C ends it; nothing is lost.")

@@ -1,0 +1,87 @@
+"""A real coding agent, Claude Code, without its model: in a home of its own, and with no way to anywhere but loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.agents.model import SECONDS
+from tests.conformance.node import is_installed, programs
+
+PINS = Path(__file__).parent
+PROMPT = "Use the fidelio server and carry out the workflow hello."
+# `--bare` and an empty list of tools leave the agent with nothing but its MCP client; nobody is there to be asked for permission.
+OPTIONS = ("--bare", "--tools", "", "--strict-mcp-config", "--allowedTools", "mcp__fidelio", "--no-session-persistence")
+OUTPUT = ("--output-format", "stream-json", "--verbose")
+QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+    "ENABLE_TOOL_SEARCH": "false",  # every tool is offered at once, instead of one that finds the others
+}
+
+
+def program() -> Path | None:
+    """The program for this machine. The package is a shell around one for each platform, of which npm takes the right one."""
+    if not is_installed(PINS):
+        return None
+    return next(programs(PINS).glob("node_modules/@anthropic-ai/claude-code-*/claude"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A running agent. `events` is the file it writes its account to."""
+
+    process: asyncio.subprocess.Process
+    events: Path
+
+    def account(self, kind: str) -> dict[str, Any]:
+        """The one event of that kind."""
+        lines = [json.loads(line) for line in self.events.read_text("utf-8").splitlines()]
+        (found,) = [line for line in lines if kind in (line["type"], line.get("subtype"))]
+        return dict(found)
+
+    async def end(self) -> dict[str, Any]:
+        """Waits for the end of its turn; what it says of it."""
+        async with asyncio.timeout(SECONDS):
+            assert await self.process.wait() == 0, self.events.read_text("utf-8")
+        return self.account("result")
+
+
+@asynccontextmanager
+async def working(command: Path, project: Path, model: str, **environ: str) -> AsyncIterator[Agent]:
+    """An agent at work in `project`, with the servers of its `.mcp.json`. At the end it is gone, and its children with it."""
+    home = project.parent / "agent"
+    home.mkdir()
+    arguments = ["-p", PROMPT, *OPTIONS, *OUTPUT, "--mcp-config", str(project / ".mcp.json")]
+    with (home / "events").open("wb") as events:
+        process = await asyncio.create_subprocess_exec(
+            str(command),
+            *arguments,
+            cwd=project,
+            env={**QUIET, **_loopback_only(model), "HOME": str(home), "TMPDIR": str(home), "PATH": os.defpath, **environ},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=events,
+            stderr=events,
+            start_new_session=True,
+        )
+    try:
+        yield Agent(process, home / "events")
+    finally:
+        with suppress(ProcessLookupError):  # nobody of them is left
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _loopback_only(model: str) -> dict[str, str]:
+    """Whatever is meant for elsewhere goes to the model as to a proxy, which refuses and remembers it."""
+    proxies = {"HTTP_PROXY": model, "HTTPS_PROXY": model, "NO_PROXY": "127.0.0.1,localhost"}
+    return {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "test", **proxies}
