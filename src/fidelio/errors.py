@@ -34,12 +34,13 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     │   ├── PartNotFound          the workflow is there, the activity, skill, resource or template is not
     │   └── UnreadableDefinition  a file that cannot be read whole; carries the findings with file and line
     └── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
+        └── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class FidelioError(Exception):
@@ -310,3 +311,13 @@ class WorkflowRefusal(FidelioError):
 
     code = "workflow.refused"
     reason = ""
+
+
+class PersonNeeded(WorkflowRefusal):
+    """The question takes an answer only from a person. Whoever can reach one asks them; `request` names the question."""
+
+    code = "workflow.person-needed"
+
+    def __init__(self, sentence: str, *, remedy: str = "", request: str, definition: Any) -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.request, self.definition = request, definition

@@ -17,9 +17,11 @@ from tests.conformance.node import is_installed, programs
 
 PINS = Path(__file__).parent
 PROMPT = "Use the fidelio server and carry out the workflow hello."
-# `--bare` and an empty list of tools leave the agent with nothing but its MCP client; nobody is there to be asked for permission.
-OPTIONS = ("--bare", "--tools", "", "--strict-mcp-config", "--allowedTools", "mcp__fidelio", "--no-session-persistence")
-OUTPUT = ("--output-format", "stream-json", "--verbose")
+# `--bare` and an empty list of tools leave the agent with nothing but its MCP client. Nobody is there to be asked for leave.
+OPTIONS = (
+    *("--bare", "--tools", "", "--strict-mcp-config", "--allowedTools", "mcp__fidelio"),
+    *("--no-session-persistence", "--output-format", "stream-json", "--verbose"),
+)
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -38,22 +40,17 @@ def program() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A running agent. `events` is the file it writes its account to."""
+    """A running agent. `account` is the file in which it says what it does, one event a line."""
 
     process: asyncio.subprocess.Process
-    events: Path
-
-    def account(self, kind: str) -> dict[str, Any]:
-        """The one event of that kind."""
-        lines = [json.loads(line) for line in self.events.read_text("utf-8").splitlines()]
-        (found,) = [line for line in lines if kind in (line["type"], line.get("subtype"))]
-        return dict(found)
+    account: Path
 
     async def end(self) -> dict[str, Any]:
         """Waits for the end of its turn; what it says of it."""
         async with asyncio.timeout(SECONDS):
-            assert await self.process.wait() == 0, self.events.read_text("utf-8")
-        return self.account("result")
+            assert await self.process.wait() == 0, self.account.read_text("utf-8")
+        events = [json.loads(line) for line in self.account.read_text("utf-8").splitlines()]
+        return next(dict(event) for event in events if event["type"] == "result")
 
 
 @asynccontextmanager
@@ -61,20 +58,17 @@ async def working(command: Path, project: Path, model: str, **environ: str) -> A
     """An agent at work in `project`, with the servers of its `.mcp.json`. At the end it is gone, and its children with it."""
     home = project.parent / "agent"
     home.mkdir()
-    arguments = ["-p", PROMPT, *OPTIONS, *OUTPUT, "--mcp-config", str(project / ".mcp.json")]
-    with (home / "events").open("wb") as events:
+    with (home / "account").open("wb") as account:
         process = await asyncio.create_subprocess_exec(
-            str(command),
-            *arguments,
+            *(str(command), "-p", PROMPT, *OPTIONS, "--mcp-config", str(project / ".mcp.json")),
             cwd=project,
             env={**QUIET, **_loopback_only(model), "HOME": str(home), "TMPDIR": str(home), "PATH": os.defpath, **environ},
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=events,
-            stderr=events,
+            stdout=account,
             start_new_session=True,
         )
     try:
-        yield Agent(process, home / "events")
+        yield Agent(process, home / "account")
     finally:
         with suppress(ProcessLookupError):  # nobody of them is left
             os.killpg(process.pid, signal.SIGKILL)

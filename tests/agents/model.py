@@ -104,6 +104,7 @@ async def modelled() -> AsyncIterator[tuple[Model, str]]:
     try:
         yield model, await address
     finally:
+        model.say("")  # a request that still waits would hold up the end
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""Claude Code is led through a workflow: everything is real except the model, and the model sees only what the agent shows it."""
+"""Claude Code is led through a workflow: all is real except the model, and the model sees only what the agent shows it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.surfaces.conftest import Fidelio
 TOOLS = 16
 STEPS = {"greet": ("look", "ask"), "compose": ("read-advice", "write"), "farewell": ("tell", "show-record")}
 CALLS = [
-    *("start_session", "next_activity", "get_activity", "yield_checkpoint", "next_activity", "resume_checkpoint"),
+    *("start_session", "next_activity", "get_activity", "yield_checkpoint", "next_activity refused", "resume_checkpoint"),
     *("next_activity", "get_activity", "next_activity", "get_activity", "next_activity"),
 ]
 
@@ -43,8 +43,9 @@ def report_of(fidelio: Fidelio) -> dict[str, Any]:
     return dict(json.loads(fidelio("report", session["id"], "--json").stdout))
 
 
-def calls_of(fidelio: Fidelio, session: str) -> list[tuple[str, str]]:
-    return [(call["name"], call["s"]) for call in json.loads(fidelio("trace", session, "--json").stdout)["events"]]
+def calls_of(fidelio: Fidelio, session: str) -> list[str]:
+    calls = json.loads(fidelio("trace", session, "--json").stdout)["events"]
+    return [call["name"] if call["s"] == "ok" else f"{call['name']} refused" for call in calls]
 
 
 @proves("agents.walk", "agents.offline")
@@ -57,14 +58,18 @@ async def test_the_agent_carries_hello_to_its_end_and_a_person_answers_from_the_
         held = await model.call("next_activity", session_token=asked["checkpoint_handle"], activity_id="compose")
         assert fidelio("answer", asked["request_id"], "warm").returncode == 0
         resumed = await model.call("resume_checkpoint", session_token=asked["checkpoint_handle"])
-        await to_the_end(model, resumed.token)
+        await to_the_end(model, asked["checkpoint_handle"])
         model.say("The note is written.")
         result = await agent.end()
 
-    assert held.is_error
+    assert (held.is_error, resumed.json["option_id"]) == (True, "warm")
     assert "Active checkpoint" in held.text
     assert (result["result"], result["permission_denials"], len(model.tools)) == ("The note is written.", [], TOOLS)
     assert model.strays == []
+    check_record(fidelio)
+
+
+def check_record(fidelio: Fidelio) -> None:
     report = report_of(fidelio)
     assert [visit["activity"] for visit in report["visits"]] == ["greet", "compose", "farewell"]
     assert (report["agents"], report["differences"]) == (["claude"], [])
@@ -72,7 +77,23 @@ async def test_the_agent_carries_hello_to_its_end_and_a_person_answers_from_the_
     assert (answer["option"], answer["channel"], answer["assurance"]) == ("warm", "cli", "local")
     assert answer["by"].startswith("person:")
     assert report["chain"]["holds"]
-    assert calls_of(fidelio, report["session"]) == [(call, "ok") for call in CALLS]
+    assert calls_of(fidelio, report["session"]) == CALLS
+
+
+@proves("agents.person")
+async def test_where_a_person_has_to_answer_the_agent_is_asked_and_the_model_reads_that_nobody_was_there(
+    work: Work, fidelio: Fidelio
+) -> None:
+    async with work("--person") as (model, _):
+        await model.prompt()
+        asked = await to_the_question(model)
+        relayed = await model.call("respond_checkpoint", checkpoint_handle=asked["checkpoint_handle"], option_id="warm")
+
+    assert relayed.is_error
+    assert "has to be answered by a person" in relayed.text
+    # It is the agent that says so: run without a terminal, it has nobody to show the question to.
+    assert "The person closed the question without an answer." in relayed.text
+    assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["requests"]] == [asked["request_id"]]
 
 
 @proves("agents.documents")
@@ -84,6 +105,6 @@ async def test_what_the_model_reads_of_a_document_is_the_document(work: Work) ->
         activity = await model.call("get_activity", session_token=token)
         skill = await model.call("get_skill", session_token=token, step_id="look")
 
-    assert "Read what the skill names, and set project_name." in activity.text
     assert activity.text.startswith("session_token: ")
-    assert "look-around" in skill.text
+    assert "Read what the skill names, and set project_name." in activity.text
+    assert "Look for a README and read its first screen." in skill.text

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from fidelio.inbox import Inbox
+from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from tests.dialects.conftest import Opens, Player
 from tests.support import proves
@@ -181,10 +184,59 @@ async def test_yielding_an_answered_checkpoint_gives_the_answer_and_leaves_the_g
     again = await play("yield_checkpoint", session_token=before, checkpoint_id="how")
     presented = await play("present_checkpoint", checkpoint_handle=handle)
 
+    by_new_handle = await play("present_checkpoint", checkpoint_handle=again.json["checkpoint_handle"])
+    repeated = await play("respond_checkpoint", checkpoint_handle=again.json["checkpoint_handle"], option_id="forte")
+
+    assert by_new_handle.text.partition("checkpoint_handle")[0] == presented.text.partition("checkpoint_handle")[0]
+    assert repeated.json["resolved_option"] == "forte"
     assert (again.json["status"], again.json["already_resolved"]) == ("yielded", True)
     assert again.json["resolved_option"] == "forte"
     assert not (await play("get_activity", session_token=again.token)).is_error
     assert "option_id: forte" in presented.text
+
+
+@proves("sessions.answer-once")
+async def test_a_handle_that_is_handed_on_stands_for_the_question_it_was_asked_about(play: Player) -> None:
+    _, first = await yielded(play)
+    done = await play("respond_checkpoint", checkpoint_handle=first, option_id="forte")
+    await play("yield_checkpoint", session_token=done.token, checkpoint_id="encore")
+    for handle in (
+        done.json["checkpoint_handle"],
+        (await play("respond_checkpoint", checkpoint_handle=first, option_id="forte")).json["checkpoint_handle"],
+        (await play("present_checkpoint", checkpoint_handle=first)).token,
+    ):
+        refused = await play("respond_checkpoint", checkpoint_handle=handle, option_id="some")
+        assert refused.is_error
+        assert "How shall we play?" in (await play("present_checkpoint", checkpoint_handle=handle)).text
+
+
+@proves("sessions.answer-once")
+async def test_a_default_that_was_taken_can_be_taken_again(memory: Opens, library: Path) -> None:
+    file = library / "score" / "activities" / "01-tune.yaml"
+    file.write_text(file.read_text().replace("autoAdvanceMs: 50", "autoAdvanceMs: 1"))
+    async with memory() as play:
+        _, handle = await yielded(play, "encore")
+        await play("get_workflow_status", session_token=handle)
+        first, second = [await play("respond_checkpoint", checkpoint_handle=handle, auto_advance=True) for _ in range(2)]
+
+    assert first.json["resolved_option"] == second.json["resolved_option"] == "none"
+
+
+@proves("sessions.answer-once", "sessions.person")
+async def test_after_a_person_has_answered_another_answer_of_the_model_is_refused(memory: Opens, settings: Settings) -> None:
+    async with memory() as play:
+        _, handle = await yielded(play, "conductor")
+        async with await open_ledger(settings.ledger) as ledger:
+            (request,) = (await ledger.requests()).items
+            await Inbox(ledger).answer(request.id, "wait", by="person:a", channel="cli")
+        same, other, none = [
+            await play("respond_checkpoint", checkpoint_handle=handle, **choice)
+            for choice in ({"option_id": "wait"}, {"option_id": "begin"}, {})
+        ]
+
+    assert same.json["resolved_option"] == "wait"
+    assert other.is_error
+    assert "Exactly one" in none.text
 
 
 @proves("sessions.answer-once")

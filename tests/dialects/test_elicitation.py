@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitResult, TextContent
+from mcp.types import CallToolResult, TextContent
+from mcp_types import ElicitRequestParams, ElicitResult
 
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
@@ -21,8 +22,7 @@ both_eras = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 
 
 def client(settings: Settings, library: Path, era: Any, answer: ElicitResult) -> Client:
-    async def person(_: Any, asked: Any) -> ElicitResult:
-        assert isinstance(asked, ElicitRequestFormParams)
+    async def person(_: Any, asked: ElicitRequestParams) -> ElicitResult:
         assert "May we begin?" in asked.message
         return answer
 
@@ -43,17 +43,13 @@ async def call(connected: Client, tool: str, **arguments: Any) -> tuple[bool, An
 async def reach_the_conductor(connected: Client) -> str:
     _, started = await call(connected, "start_session", workflow_id="score")
     _, entered = await call(connected, "next_activity", session_token=started["session_token"], activity_id="tune")
-    _, yielded = await call(
-        connected, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="conductor"
-    )
+    _, yielded = await call(connected, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="conductor")
     return str(yielded["checkpoint_handle"])
 
 
 @proves("sessions.person")
 @both_eras
-async def test_what_the_person_says_counts_whatever_the_model_passed_on(
-    settings: Settings, library: Path, era: str
-) -> None:
+async def test_what_the_person_says_counts_whatever_the_model_passed_on(settings: Settings, library: Path, era: str) -> None:
     async with client(settings, library, era, ElicitResult(action="accept", content={"answer": "wait"})) as connected:
         handle = await reach_the_conductor(connected)
         failed, answered = await call(connected, "respond_checkpoint", checkpoint_handle=handle, option_id="begin")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from toon_format import decode
 
-from tests.dialects.conftest import Player
+from tests.dialects.conftest import Opens, Player
 from tests.support import proves
 
 
@@ -15,6 +18,16 @@ async def test_discovery_names_the_server_and_the_procedure(play: Player) -> Non
     assert found.text.splitlines()[0] == "server: fidelio"
     assert "start_session" in found.text
     assert "get_workflow" in found.text
+
+
+@proves("sessions.discover")
+async def test_discovery_works_without_a_meta_workflow(memory: Opens, library: Path) -> None:
+    shutil.rmtree(library / "meta")
+    async with memory() as play:
+        found = await play("discover")
+
+    assert not found.is_error
+    assert "start_session" in found.text
 
 
 @proves("sessions.discover")

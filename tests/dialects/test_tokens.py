@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,8 +68,8 @@ async def test_no_token_exceeds_its_bound_whatever_the_definition_says(memory: O
     (library / f"{long}.yaml").write_text(text)
     async with memory() as play:
         fresh = await play.start("score", agent_id="orchestrator")
-        parent = await play.start(long, agent_id="b" * 128)
-        child = await play.start(long, parent_session_token=parent, agent_id="b" * 128)
+        parent = await play.start(long, agent_id="b" * 48)
+        child = await play.start(long, parent_session_token=parent, agent_id="b" * 48)
         moved = await play("next_activity", session_token=child, activity_id=long, transition_condition="c" * 5000)
 
     assert len(fresh) < 320
@@ -118,6 +120,27 @@ async def test_a_token_of_another_home_keeps_its_id_when_nobody_has_it(
 
     assert adopted.json["adopted"] is True
     assert here == there
+
+
+@proves("sessions.adopt")
+async def test_a_saved_token_of_another_implementation_is_adopted(memory: Opens) -> None:
+    claims = {"wf": "score", "act": "tune", "skill": "", "cond": "", "v": "", "seq": 4, "ts": 1, "aid": "worker"}
+    payload = json.dumps({**claims, "sid": "5d0c7a39-8f5e-4d0c-9a54-0f6f7e1f2a11", "bcp": "how"}).encode()
+    token = base64.urlsafe_b64encode(payload).decode().rstrip("=") + "." + "0" * 64
+    async with memory() as play:
+        adopted = await play("start_session", session_token=token)
+        status = (await play("get_workflow_status", session_token=adopted.token)).json
+
+    assert adopted.json["adopted"] is True
+    assert (status["current_activity"], status["status"], status["unverified"]) == ("tune", "active", True)
+
+
+@proves("sessions.adopt")
+async def test_a_forged_copy_of_an_enforced_session_is_refused(memory: Opens) -> None:
+    async with memory() as play:
+        refused = await play("start_session", session_token=forged(await play.start(fidelity="enforce")))
+
+    assert refused.is_error
 
 
 @proves("sessions.adopt")

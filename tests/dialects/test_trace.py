@@ -63,6 +63,32 @@ async def test_trace_tokens_of_other_sessions_are_marked_foreign(memory: Opens) 
     assert all(event["foreign"] for event in trace["events"])
 
 
+@proves("sessions.trace")
+async def test_the_calls_of_a_child_are_not_foreign_to_its_parent(memory: Opens) -> None:
+    async with memory() as play:
+        parent = await play.at("tune")
+        child = await play(
+            "next_activity", session_token=await play.start("solo", parent_session_token=parent), activity_id="alone"
+        )
+        trace = (await play("get_trace", session_token=parent, trace_tokens=[child.meta["trace_token"]])).json
+
+    assert trace["event_count"] == 2
+    assert not any("foreign" in event for event in trace["events"])
+
+
+@proves("sessions.hostile", "sessions.trace")
+async def test_more_than_a_record_can_hold_is_refused_with_one_error_event(memory: Opens) -> None:
+    async with memory() as play:
+        token = await play.at("tune")
+        much = {f"v{number}": "x" * 10_000 for number in range(100)}
+        refused = await play("next_activity", session_token=token, activity_id="play", variables=much)
+        trace = (await play("get_trace", session_token=token)).json
+
+    assert refused.is_error
+    assert "together have at most" in refused.text
+    assert trace["events"][-1]["err"] == "variables.too-large"
+
+
 @proves("sessions.trace", "workflows.record")
 async def test_the_trace_survives_a_restart_and_verifies(memory: Opens, settings: Settings) -> None:
     async with memory() as play:
@@ -128,7 +154,7 @@ async def test_a_hostile_call_changes_nothing_except_one_error_event(
 
 
 @proves("sessions.hostile")
-async def test_a_manifest_of_ten_megabytes_is_bounded_in_the_record(memory: Opens, settings: Settings) -> None:
+async def test_a_manifest_of_ten_megabytes_is_refused(memory: Opens, settings: Settings) -> None:
     async with memory() as play:
         token = await play.at("tune")
         manifest = [{"step_id": "hear", "output": "x" * 10_000} for _ in range(1000)]
@@ -138,7 +164,9 @@ async def test_a_manifest_of_ten_megabytes_is_bounded_in_the_record(memory: Open
         recorded = sum(len(event.raw or "") for event in await ledger.events())
 
     assert len(status.text) < 10_000
-    assert not moved.is_error or "larger" in moved.text
+    assert moved.is_error
+    assert "step_manifest" in moved.text
+    assert status.json["current_activity"] == "tune"
     assert recorded < 1_000_000
 
 

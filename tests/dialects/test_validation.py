@@ -76,6 +76,28 @@ async def test_a_claim_is_right_when_any_edge_to_the_target_fits(memory: Opens, 
 
 
 @proves("sessions.validation")
+async def test_a_claim_that_is_known_to_be_false_is_warned_of_although_another_way_leads_there(memory: Opens) -> None:
+    async with memory() as play:
+        left = await leave_tune(play, transition_condition='mood == "bright"', variables={"mood": "dull"})
+
+    assert len(left.warnings) == 1
+    assert "does not hold" in left.warnings[0]
+    assert left.json["warnings"] == left.warnings
+
+
+@proves("sessions.enforce")
+async def test_where_it_is_enforced_a_step_is_not_done_before_its_question_is_answered(memory: Opens) -> None:
+    async with memory(fidelity="enforce") as play:
+        token = await play.at("tune")
+        skipped = await play(
+            "next_activity", session_token=token, activity_id="play", step_manifest=TUNED, variables={"loud": True}
+        )
+
+    assert skipped.is_error
+    assert "its checkpoint 'how' has not been answered" in skipped.text
+
+
+@proves("sessions.validation")
 async def test_a_move_that_an_answer_contradicts_is_warned_of(memory: Opens) -> None:
     async with memory() as play:
         softened = [*TUNED, {"step_id": "soften", "output": "x"}]

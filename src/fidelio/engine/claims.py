@@ -29,7 +29,7 @@ def check_transition(workflow: Workflow, record: Record, target: str, claim: str
     found = ways(workflow, record)
     return _is_direct(workflow, record, target, found) or [
         *_compared(workflow, record, target, claim, found),
-        *_holds(workflow, record, target, found),
+        *_holds(workflow, record, target, claim, found),
     ]
 
 
@@ -87,15 +87,17 @@ def _is_direct(workflow: Workflow, record: Record, target: str, found: Sequence[
     return [Problem("not-direct", phrases.not_direct(target, activity.id, valid))]
 
 
-def _holds(workflow: Workflow, record: Record, target: str, found: Sequence[Way]) -> list[Problem]:
+def _holds(workflow: Workflow, record: Record, target: str, claim: str | None, found: Sequence[Way]) -> list[Problem]:
     if target == record.activity or workflow.independent or not record.activity:
         return []
     if record.forced and exists(workflow, record.forced) and not _same(workflow, record.forced, target):
         return [Problem("not-held", phrases.answer_leads_elsewhere(target, record.forced))]
     everything = ways(workflow, record, told=True)
     leading = _leading_to(workflow, everything, target)
-    if leading and all(way.holds is False for way in leading):
-        return [Problem("not-held", phrases.does_not_hold(target, _because(leading[0], everything)))]
+    # Whoever names one of several ways to the target claims that this one is open, not another.
+    claimed = [way for way in leading if claim is not None and way.when is not None and _fits(claim, way)] or leading
+    if claimed and all(way.holds is False for way in claimed):
+        return [Problem("not-held", phrases.does_not_hold(target, _because(claimed[0], everything)))]
     return _doubts(workflow, record, target, found)
 
 

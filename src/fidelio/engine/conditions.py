@@ -1,103 +1,11 @@
-"""Whether a condition holds: yes, no, or not known yet.
+"""Whether a condition holds in a session.
 
-A variable without a value makes a comparison unknown, not false: an agent that has not reported something has not denied it.
-`exists` and `notExists` are about having a value, so they always know.
+What conditions mean is said once, beside their models, because lint has to mean the same. The rules of the engine take it from
+here, so that only this module knows where it comes from.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from fidelio.definitions.evaluation import MISSING, Truth, every, holds, look_up, negated
 
-if TYPE_CHECKING:
-    # The rules never make a definition, so they run without loading what reads one.
-    from fidelio.definitions.models.condition import Condition, Simple
-
-Truth = bool | None
-
-
-class _Missing:
-    """No value at all, which is not the same as the value null."""
-
-
-MISSING: Final = _Missing()
-
-_ORDER: Mapping[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    "<": operator.lt,
-    ">=": operator.ge,
-    "<=": operator.le,
-}
-
-
-def holds(condition: Condition | None, variables: Mapping[str, Any], *, told: bool = False) -> Truth:
-    """True, False, or None when it is not known yet. No condition at all holds.
-
-    With `told`, only what somebody said counts: that a variable is absent then proves nothing, not even for `exists`.
-    """
-    if condition is None:
-        return True
-    if condition.type == "simple":
-        return _simple(condition, look_up(condition.variable, variables), told)
-    if condition.type == "not":
-        return negated(holds(condition.condition, variables, told=told))
-    parts = [holds(part, variables, told=told) for part in condition.conditions]
-    return every(parts) if condition.type == "and" else negated(every([negated(part) for part in parts]))
-
-
-def every(truths: Sequence[Truth]) -> Truth:
-    if False in truths:
-        return False
-    return None if None in truths else True
-
-
-def negated(truth: Truth) -> Truth:
-    return None if truth is None else not truth
-
-
-def look_up(name: str, variables: Mapping[str, Any]) -> Any:
-    """The value of a variable; dots lead into objects and lists, unless a variable bears the whole name."""
-    if name in variables:
-        return variables[name]
-    value: Any = variables
-    for part in name.split("."):
-        value = _member(value, part)
-        if value is MISSING:
-            return MISSING
-    return value
-
-
-def _member(value: Any, part: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(part, MISSING)
-    if isinstance(value, Sequence) and not isinstance(value, str) and part.isascii() and part.isdigit():
-        return value[int(part)] if int(part) < len(value) else MISSING
-    return MISSING
-
-
-def _simple(condition: Simple, value: Any, told: bool) -> Truth:
-    if value is MISSING and told:
-        return None
-    if condition.operator in ("exists", "notExists"):
-        return (value is not MISSING and value is not None) is (condition.operator == "exists")
-    if value is MISSING:
-        return None
-    if condition.operator in ("==", "!="):
-        return _same(value, condition.value) is (condition.operator == "==")
-    left, right = _number(value), _number(condition.value)
-    return left is not None and right is not None and _ORDER[condition.operator](left, right)
-
-
-def _same(left: Any, right: Any) -> bool:
-    # Python calls True equal to 1; a definition that asks for true does not mean the number.
-    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
+__all__ = ["MISSING", "Truth", "every", "holds", "look_up", "negated"]

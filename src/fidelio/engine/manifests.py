@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fidelio.engine import phrases
+from fidelio.engine.checkpoints import find_checkpoint
 from fidelio.engine.claims import fits_any
 from fidelio.engine.conditions import holds
 from fidelio.engine.knowledge import told
@@ -29,16 +31,14 @@ MOST_ENTRIES = 1_000
 MOST_PROBLEMS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class StepDone:
+class StepDone(msgspec.Struct, frozen=True):
     """One entry of a step manifest."""
 
     step_id: str
     output: str
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityDone:
+class ActivityDone(msgspec.Struct, frozen=True):
     """One entry of an activity manifest."""
 
     activity_id: str
@@ -62,6 +62,7 @@ def check_steps(
         *_repeated(activity, manifest),
         *_out_of_order(activity, manifest),
         *_empty(manifest),
+        *_unasked(workflow, record, activity, manifest),
     ]
 
 
@@ -107,6 +108,17 @@ def _known_at(number: int, author: str, activity: Activity) -> bool:
         return False
     checkpoint = author.removeprefix(own).rpartition("/")[0]
     return any(step.checkpoint == checkpoint for step in activity.steps[: number + 1])
+
+
+def _unasked(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
+    """Steps that come after a question which nobody has answered. A doubt: where moves are only advised, the agent may know."""
+    done = {entry.step_id for entry in manifest}
+    for step in activity.steps:
+        checkpoint = find_checkpoint(activity, step.checkpoint) if step.checkpoint and step.id in done else None
+        if checkpoint is None or not checkpoint.required or record.answer_to(checkpoint.id) is not None:
+            continue
+        if holds(checkpoint.condition, told(workflow, record), told=True):
+            yield Problem("unasked", phrases.unasked(step.id, checkpoint.id), "Yield the checkpoint first.", doubt=True)
 
 
 def _missing(needed: Sequence[str], manifest: Sequence[StepDone]) -> list[Problem]:

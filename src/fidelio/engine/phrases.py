@@ -100,6 +100,10 @@ def empty_output(steps: Iterable[str]) -> str:
     return f"Steps with empty output in manifest: {names(steps)}"
 
 
+def unasked(step: str, checkpoint: str) -> str:
+    return f"Step '{step}' is reported as done, but its checkpoint '{checkpoint}' has not been answered in this visit."
+
+
 def unknown_activity(activity: str) -> str:
     return f"Activity manifest references unknown activity '{activity}'"
 

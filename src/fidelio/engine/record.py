@@ -7,7 +7,6 @@ that chose it). So the record can be rebuilt from the ledger at any time, and de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -79,16 +78,14 @@ class Fact(Protocol):
     def body(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """An event that the rules have decided on and nobody has written yet."""
 
     type: str
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
+class Foreseen(msgspec.Struct, frozen=True):
     """A draft as it will look once it is written."""
 
     seq: int
@@ -251,6 +248,7 @@ def _answer(waiting: OpenCheckpoint, event: Fact) -> Answer:
         event.time,
         iteration=waiting.iteration,
         mode=body.get("mode", "option"),
+        request=waiting.request,
     )
 
 

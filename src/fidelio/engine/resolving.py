@@ -6,8 +6,9 @@ confirmed, another one is refused. What a model passes on is not taken where a p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import effect_of, find_checkpoint
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_MIN_RESPONSE_MS = 3_000
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What the caller gave. False counts as not given, as does None; an empty option is given, and wrong."""
 
     option_id: str | None = None
@@ -44,8 +44,7 @@ class Choice:
         return given[0] if len(given) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True):
     """How the answer comes in. `relayed`: through the model. `demands_person`: the server wants people for everything."""
 
     now: int
@@ -54,14 +53,13 @@ class Circumstances:
     min_response_ms: int = DEFAULT_MIN_RESPONSE_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True):
     """A good answer. `repeated`: it is on record already and nothing is to be written."""
 
     asked: Asked
     mode: Mode
     option: str = ""
-    effect: dict[str, Any] = field(default_factory=dict)
+    effect: dict[str, Any] = msgspec.field(default_factory=dict)
     request: str = ""
     after_ms: int = 0
     repeated: bool = False
@@ -106,8 +104,7 @@ def resolve(
     return _weigh(_Question(workflow, record, checkpoint, waiting), choice, mode, how)
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(msgspec.Struct, frozen=True):
     workflow: Workflow
     record: Record
     checkpoint: Checkpoint

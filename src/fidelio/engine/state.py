@@ -64,6 +64,7 @@ class Answer(_Part, frozen=True):
     resumed: bool = False
     iteration: int = 0
     mode: Mode = "option"
+    request: str = ""
 
     @property
     def asked(self) -> Asked:

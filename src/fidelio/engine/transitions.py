@@ -9,8 +9,10 @@ stand in for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from fidelio.engine.condition_text import text_of
 from fidelio.engine.conditions import Truth, every, holds, negated
@@ -41,8 +43,7 @@ TERMINAL_NAMES = frozenset({TERMINAL, "workflow-end", "end-workflow"})
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """One way out as the definition writes it. A default edge is open when nothing else is; by itself it makes no claim."""
 
     to: str
@@ -63,8 +64,7 @@ class Edge:
         return text_of(self.condition) if self.condition is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """A way on from where the session stands. `open`: going it is right now, as far as is known.
 
     `via` names the activities that it passes through because they are left out; `when` is the condition that `condition` words.
@@ -80,8 +80,7 @@ class Way:
     when: Condition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """The values that conditions are tried on, and whether only what somebody said counts."""
 
     values: Mapping[str, Any]

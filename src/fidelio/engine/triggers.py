@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from fidelio.engine.conditions import MISSING, look_up
 from fidelio.engine.knowledge import known
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Trigger, Workflow
 
 
-@dataclass(frozen=True, slots=True)
-class Triggered:
+class Triggered(msgspec.Struct, frozen=True):
     """That the current activity starts this workflow: the step that says so, if one does, and the variables that go along."""
 
     workflow: str

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # The record is written with every event, so what agents put into it has to stay small.
 LARGEST_VALUE = 16_384
+LARGEST_RECORD = 262_144
 LONGEST_NAME = 128
 MOST_VARIABLES = 500
 
@@ -35,6 +36,8 @@ def variables_in(condition: Condition) -> Iterator[str]:
 
 def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Problem]:
     """Names that the workflow does not declare, and values of another type than it declares."""
+    if not reported:
+        return []
     declared = {variable.name: variable.type for variable in workflow.variables}
     unknown = [name for name in reported if name not in declared]
     problems = [Problem("undeclared", phrases.undeclared_variables(unknown))] if unknown else []
@@ -54,6 +57,9 @@ def too_much(known: Mapping[str, Any], reported: Mapping[str, Any]) -> Refusal |
         if len(json.dumps(value)) > LARGEST_VALUE:
             sentence = f"Variable '{name}' is larger than {LARGEST_VALUE} characters."
             return Refusal("variables.too-large", sentence, "Keep it in a file and report where it is.")
+    if reported and len(json.dumps({**known, **reported})) > LARGEST_RECORD:
+        sentence = f"The variables of a session together have at most {LARGEST_RECORD} characters."
+        return Refusal("variables.too-large", sentence, "Keep large values in files and report where they are.")
     return None
 
 

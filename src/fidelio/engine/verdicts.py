@@ -7,13 +7,13 @@ never troubles an agent that is being advised; enforcing asks for it by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from fidelio.engine.state import Fidelity
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why something is not done, and what to do instead. `code` is stable."""
 
     code: str
@@ -21,8 +21,7 @@ class Refusal:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something that is not as the definition wants it.
 
     `doubt`: it may be right, but the record does not know. `advisory`: it is said at every level and refused at none.

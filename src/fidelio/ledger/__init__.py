@@ -12,12 +12,13 @@ import os
 
 from fidelio.clock import Clock, now_ms
 from fidelio.ledger.contract import Ledger
+from fidelio.settings import POSTGRES
 
 __all__ = ["Ledger", "open_ledger"]
 
 
 async def open_ledger(where: str | os.PathLike[str], *, clock: Clock = now_ms) -> Ledger:
-    if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
+    if isinstance(where, str) and where.startswith(POSTGRES):
         from fidelio.ledger.postgres import open_postgres  # noqa: PLC0415  # only who uses it pays for its driver
 
         return await open_postgres(where, clock=clock)

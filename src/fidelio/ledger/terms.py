@@ -124,7 +124,9 @@ def _term(match: re.Match[str]) -> Term:
 
 
 def _folded(text: str) -> str:
-    return "".join([char for char in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(char)])
+    # Folded once more at the end: some letters, such as mathematical ones, turn into capitals only when they are decomposed.
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text.casefold()).casefold())
+    return "".join([char for char in plain if not unicodedata.combining(char)])
 
 
 def _explain_field(path: str, text: str, terms: Sequence[Term]) -> FieldMatch | None:

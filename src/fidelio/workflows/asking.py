@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Any
+
+import msgspec
 
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.engine import phrases
@@ -13,16 +14,16 @@ from fidelio.engine.record import ANSWERED, RESUMED, YIELDED, Answer, Asked, Rec
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, demands_person, resolve
 from fidelio.engine.variables import check_variables, too_much
 from fidelio.engine.verdicts import Refusal, refusal, warnings
-from fidelio.errors import PartNotFound, RequestNotFound, WorkflowRefusal
+from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of, new_request
 from fidelio.ledger.model import CloseRequest, NewEvent, OpenRequest, Request
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
 from fidelio.workflows.gate import refuse_while_waiting, refused
 from fidelio.workflows.moving import reported
+from fidelio.workflows.tokens import About
 
 
-@dataclass(frozen=True, slots=True)
-class Yielded:
+class Yielded(msgspec.Struct, frozen=True):
     """A question that waits, or the answer that it got before in this visit."""
 
     checkpoint: str
@@ -30,8 +31,7 @@ class Yielded:
     answer: Answer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
+class Presented(msgspec.Struct, frozen=True):
     """A question as its definition writes it, and the answer on record, if there is one."""
 
     definition: Checkpoint
@@ -40,22 +40,12 @@ class Presented:
     demands_person: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """What became of an answer."""
 
     checkpoint: str
     resolution: Resolution
-    changed: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class NeedsPerson:
-    """The question takes an answer only from a person. Whoever can reach one asks them."""
-
-    definition: Checkpoint
-    request: str
-    refusal: Refusal
+    changed: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Asking:
@@ -75,7 +65,8 @@ class Asking:
             answer = opened.record.answer_for(asked)
             told = reported(variables, opened.agent)
             if answer is not None:
-                return Decision(Yielded(checkpoint_id, "", answer), events=told, warnings=said)
+                about = About(checkpoint_id, answer.request)
+                return Decision(Yielded(checkpoint_id, answer.request, answer), events=told, warnings=said, about=about)
             request = self._question(workflow, opened.record, checkpoint, asked)
             body = {"checkpoint": checkpoint_id, "request": request.id, "iteration": asked.iteration}
             event = NewEvent(type=YIELDED, body=body, actor=opened.agent)
@@ -90,22 +81,29 @@ class Asking:
             workflow = self._desk.library.workflow(opened.record.workflow)
             checkpoint = _find(workflow, asked)
             person = demands_person(workflow, checkpoint, server=self._desk.rules.answered_by_person)
-            return Decision(Presented(checkpoint, request, answer, person))
+            known = answer or opened.record.answer_for(asked)
+            return Decision(Presented(checkpoint, request, known, person), about=About(checkpoint.id, request))
 
         return await self._desk.perform("present_checkpoint", token, decide)
 
-    async def respond(self, token: str, choice: Choice) -> Outcome[Resolved | NeedsPerson]:
-        """An answer that the model passes on."""
+    async def respond(self, token: str, choice: Choice, *, asked_person: Collection[str] = ()) -> Outcome[Resolved]:
+        """An answer that the model passes on.
 
-        async def decide(opened: Opened) -> Decision[Resolved | NeedsPerson]:
+        `asked_person` are the requests that this very call has put to a person: it learns what they said, whatever the model
+        had passed on before they spoke.
+        """
+
+        async def decide(opened: Opened) -> Decision[Resolved]:
             asked, answer, request = await self._meant(opened)
             workflow = self._desk.library.workflow(opened.record.workflow)
-            resolution = self._resolution(workflow, opened.record, choice, asked, answer)
-            if not isinstance(resolution, Refusal):
-                return _record_answer(resolution, opened)
-            if resolution.code == "checkpoint.person":
-                return Decision(NeedsPerson(_find(workflow, asked), request, resolution))
-            raise refused(resolution)
+            given = answer or opened.record.answer_for(asked)
+            if given is not None and request in asked_person:
+                resolution: Resolution | Refusal = Resolution(asked, given.mode, given.option, given.effect, repeated=True)
+            else:
+                resolution = self._resolution(workflow, opened.record, choice, asked, answer)
+            if isinstance(resolution, Refusal):
+                raise _no(resolution, workflow, asked, request)
+            return _record_answer(resolution, opened, request)
 
         return await self._desk.perform("respond_checkpoint", token, decide)
 
@@ -113,10 +111,6 @@ class Asking:
         self, workflow: Workflow, record: Record, choice: Choice, asked: Asked, answer: Answer | None
     ) -> Resolution | Refusal:
         rules = self._desk.rules
-        given = answer or record.answer_for(asked)
-        if given is not None and given.by.startswith("person:"):
-            # A person has spoken. Whatever the model passes on is no answer beside theirs, so it learns what they said.
-            return Resolution(asked, given.mode, given.option, given.effect, repeated=True)
         how = Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
         return resolve(workflow, record, choice, how, asked=asked, earlier=answer)
 
@@ -204,22 +198,33 @@ class Asking:
         return asked, _answer_of(request, asked), request.id
 
 
-def _record_answer(resolution: Resolution, opened: Opened) -> Decision[Resolved | NeedsPerson]:
+def _no(refusal: Refusal, workflow: Workflow, asked: Asked, request: str) -> WorkflowRefusal:
+    if refusal.code != "checkpoint.person":
+        return refused(refusal)
+    definition = _find(workflow, asked)
+    needed = PersonNeeded(refusal.sentence, remedy=refusal.remedy, request=request, definition=definition)
+    needed.reason = refusal.code
+    return needed
+
+
+def _record_answer(resolution: Resolution, opened: Opened, request: str) -> Decision[Resolved]:
     resolved = Resolved(resolution.asked.checkpoint, resolution, resolution.effect.get("setVariable", {}))
+    about = About(resolution.asked.checkpoint, request)
     if resolution.repeated:
-        return Decision(resolved)
+        return Decision(resolved, about=about)
     channel = "timer" if resolution.mode == "auto_advance" else "relayed"
     assurance, by = assurance_of(channel), f"agent:{opened.agent}"
     body = resolution.body(by=by, channel=channel, assurance=assurance)
     close = CloseRequest(
         id=resolution.request,
         state="dismissed" if resolution.dismissed else "answered",
-        answer={"option": resolution.option} if resolution.option else {},
+        answer={"option": resolution.option, "mode": resolution.mode},
         by=by,
         channel=channel,
         assurance=assurance,
     )
-    return Decision(resolved, events=(NewEvent(type=ANSWERED, body=body, actor=opened.agent),), requests=(close,))
+    event = NewEvent(type=ANSWERED, body=body, actor=opened.agent)
+    return Decision(resolved, events=(event,), requests=(close,), about=about)
 
 
 def _answer_of(request: Request, asked: Asked) -> Answer | None:
@@ -239,7 +244,8 @@ def _answer_of(request: Request, asked: Asked) -> Answer | None:
         request.closed_at or 0,
         resumed=True,
         iteration=asked.iteration,
-        mode="option" if option else "condition_not_met",
+        mode=request.answer.get("mode", "option"),
+        request=request.id,
     )
 
 

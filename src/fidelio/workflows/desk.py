@@ -8,8 +8,9 @@ the newer record. A refusal leaves one event and nothing else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from fidelio.clock import Clock
 from fidelio.definitions.library import Library
@@ -17,15 +18,14 @@ from fidelio.engine.record import CALLED, Draft, Fidelity, Record, as_json, fold
 from fidelio.errors import FidelioError, SequenceConflict, SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
-from fidelio.workflows.tokens import Claims, SessionTokens
+from fidelio.workflows.tokens import About, Claims, SessionTokens
 
 T = TypeVar("T")
 # Under constant contention somebody always wins; this many losses in a row mean that something else is wrong.
 ATTEMPTS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """A session as a call finds it."""
 
     session: Session
@@ -34,11 +34,11 @@ class Opened:
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
+class Decision(msgspec.Struct, Generic[T], frozen=True):
     """What a rule decided: what to write, what to warn of, and what to tell the caller.
 
-    `closes`: the call ends a stretch of the session that a trace token commits to.
+    `closes`: the call ends a stretch of the session that a trace token commits to. `about`: the question that the token of the
+    reply stands for.
     """
 
     result: T
@@ -49,18 +49,18 @@ class Decision(Generic[T]):
     create: NewSession | None = None
     beside: tuple[Beside, ...] = ()
     closes: bool = False
+    about: About | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What the same transaction does to another session, such as the parent."""
+class Beside(msgspec.Struct, frozen=True):
+    """What the same transaction records in another session, such as the parent."""
 
-    change: Change
+    session: str
+    events: tuple[NewEvent, ...]
     before: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class Outcome(msgspec.Struct, Generic[T], frozen=True):
     """A decision that is durable now."""
 
     result: T
@@ -77,8 +77,7 @@ def written(drafts: Iterable[Draft], actor: str) -> tuple[NewEvent, ...]:
     return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
 
 
-@dataclass(frozen=True, slots=True)
-class HouseRules:
+class HouseRules(msgspec.Struct, frozen=True):
     """What whoever runs the server has decided for all its sessions."""
 
     fidelity: Fidelity = "advise"
@@ -87,8 +86,7 @@ class HouseRules:
     adoption: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Desk:
+class Desk(msgspec.Struct, frozen=True):
     """What every call needs."""
 
     ledger: Ledger
@@ -132,6 +130,9 @@ class Desk:
                 return await self.write(opened, decision, called)
             except SequenceConflict:
                 continue
+            except FidelioError as error:
+                await self._note_refusal(tool, opened, error, began)
+                raise
         raise SequenceConflict(claims.sid, opened.record.seq, opened.record.seq + 1)
 
     async def write(self, opened: Opened, decision: Decision[T], called: NewEvent) -> Outcome[T]:
@@ -148,12 +149,18 @@ class Desk:
             blobs=decision.blobs,
         )
         done, *_ = await self.ledger.commit(change, *map(self._completed, decision.beside))
-        token = self.tokens.make(change.session, after, agent=opened.agent)
+        token = self.tokens.make(change.session, after, agent=opened.agent, about=decision.about)
         return Outcome(decision.result, change.session, after, opened.agent, token, decision.warnings, done.events)
 
     def _completed(self, beside: Beside) -> Change:
-        events, after = self._foresee(beside.change.events, beside.before)
-        return replace(beside.change, expect=beside.before.seq, events=events, status=after.status, record=as_json(after))
+        events, after = self._foresee(beside.events, beside.before)
+        return Change(
+            session=beside.session,
+            expect=beside.before.seq,
+            events=events,
+            status=after.status,
+            record=as_json(after),
+        )
 
     def _foresee(self, events: Sequence[NewEvent], before: Record) -> tuple[tuple[NewEvent, ...], Record]:
         """The events with their moment, and the record they lead to, so that both are durable together."""
@@ -198,4 +205,6 @@ class Desk:
 
     async def _note_refusal(self, tool: str, opened: Opened, error: FidelioError, began: int) -> None:
         """A refused call is one event, whoever else writes at the same time."""
-        await self.ledger.append(opened.session.id, self.called(tool, opened, began, error=error.code))
+        await self.ledger.append(
+            opened.session.id, self.called(tool, opened, began, error=getattr(error, "reason", "") or error.code)
+        )

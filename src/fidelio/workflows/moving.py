@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Workflow
@@ -17,25 +18,23 @@ from fidelio.engine.triggers import child_finished
 from fidelio.engine.variables import check_variables, too_much
 from fidelio.engine.verdicts import refusal, warnings
 from fidelio.errors import SessionNotFound, WorkflowRefusal
-from fidelio.ledger.model import Change, NewEvent
+from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gate import refuse_while_waiting, refused
 from fidelio.workflows.tokens import Claims, bounded
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """What next_activity was asked for."""
 
     to: str
     claim: str | None = None
     steps: Sequence[StepDone] | None = None
     activities: Sequence[ActivityDone] | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """Where the session is now. `activity` is None at the end."""
 
     workflow: Workflow
@@ -84,7 +83,7 @@ class Moving:
         if child is None:
             return ()
         events = written([child_finished(child, record.variables)], opened.agent)
-        return (Beside(Change(session=parent.session.id, events=events), parent.record),)
+        return (Beside(parent.session.id, events, parent.record),)
 
 
 def reported(variables: Mapping[str, Any], agent: str) -> tuple[NewEvent, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Resource, Step, Workflow
@@ -17,8 +18,7 @@ from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
 from fidelio.workflows.gate import refuse_while_waiting
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowText:
+class WorkflowText(msgspec.Struct, frozen=True):
     """A workflow to read: the text of its primary skill (empty without one), and the definition."""
 
     workflow: Workflow
@@ -26,8 +26,7 @@ class WorkflowText:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityText:
+class ActivityText(msgspec.Struct, frozen=True):
     """An activity to read, and the workflow it is a part of."""
 
     workflow: Workflow
@@ -35,16 +34,14 @@ class ActivityText:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class SkillText:
+class SkillText(msgspec.Struct, frozen=True):
     """A skill to read."""
 
     id: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceText:
+class ResourceText(msgspec.Struct, frozen=True):
     """A resource to read, without its front matter."""
 
     reference: str

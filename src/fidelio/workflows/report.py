@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import json
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.record import ANSWERED, CALLED, COMPLETED, ENTERED, STARTED, VARIABLES_SET, YIELDED
+from fidelio.engine.record import ANSWERED, CALLED, CHILD_FINISHED, COMPLETED, ENTERED, STARTED, VARIABLES_SET, YIELDED
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event
 
@@ -126,16 +126,20 @@ def _started(report: Report, event: Event, definition: Workflow | None) -> None:
     report.parent = (body.get("parent") or {}).get("session", "")
     report.started_at = event.time
     report.variables |= body.get("variables", {})
+    if claimed := body.get("activity"):
+        report.visits.append(_visit(claimed, event, definition))
 
 
 def _entered(report: Report, event: Event, definition: Workflow | None) -> None:
     body = event.body
     _leave(report, event)
-    activity = definition.activity(body["activity"]) if definition else None
-    if not report.visits or report.visits[-1].activity != body["activity"]:
-        report.visits.append(
-            Visit(body["activity"], activity.name if activity else body["activity"], event.time, asked=_steps(activity))
-        )
+    if not report.visits or report.visits[-1].activity != body["activity"] or body.get("again"):
+        report.visits.append(_visit(body["activity"], event, definition))
+
+
+def _visit(name: str, event: Event, definition: Workflow | None) -> Visit:
+    activity = definition.activity(name) if definition else None
+    return Visit(name, activity.name if activity else name, event.time, asked=_steps(activity))
 
 
 def _completed(report: Report, event: Event, _: Workflow | None) -> None:
@@ -180,7 +184,7 @@ def _answered(report: Report, event: Event, _: Workflow | None) -> None:
 
 
 def _set(report: Report, event: Event, _: Workflow | None) -> None:
-    report.variables |= event.body["variables"]
+    report.variables |= event.body.get("variables", {})
 
 
 def _called(report: Report, event: Event, _: Workflow | None) -> None:
@@ -202,5 +206,6 @@ _STEPS = {
     YIELDED: _yielded,
     ANSWERED: _answered,
     VARIABLES_SET: _set,
+    CHILD_FINISHED: _set,
     CALLED: _called,
 }

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from fidelio.definitions.library import Library, Root
-from fidelio.errors import UsageProblem
+from fidelio.errors import HomeProblem, UsageProblem
 from fidelio.home import Home, user_home
 
 
@@ -16,24 +16,47 @@ def open_library(home: Home, directories: Sequence[str] = (), *, with_bundled: b
     if not directories:
         return Library(_usual_roots(home))
     asked = [Root(_existing(directory), directory) for directory in directories]
-    return Library([_bundled(), *asked] if with_bundled else asked)
+    return Library([bundled_root(), *asked] if with_bundled else asked)
 
 
-def _usual_roots(home: Home) -> list[Root]:
-    own = [Root(user_home().workflows, "user"), Root(home.workflows, "project")]
-    # The user's own home serves as the project's when no project has one: the same directory is read once.
-    distinct = {root.path: root for root in own}
-    return [_bundled(), *(root for root in distinct.values() if root.path.is_dir())]
-
-
-def _bundled() -> Root:
+def bundled_root() -> Root:
+    """The workflows that come with Fidelio."""
     return Root(Path(str(files("fidelio") / "bundled")), "bundled")
 
 
+def _usual_roots(home: Home) -> list[Root]:
+    own = [*_user_roots(), Root(home.workflows, "project")]
+    # The user's own home serves as the project's when no project has one: the same directory is read once.
+    distinct = {root.path: root for root in own}
+    return [bundled_root(), *(root for root in distinct.values() if _is_there(root.path))]
+
+
+def _user_roots() -> list[Root]:
+    try:
+        return [Root(user_home().workflows, "user")]
+    except HomeProblem:
+        # A container may run as a user whom the system does not know: such a user has no workflows of their own.
+        return []
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise HomeProblem(
+            f"The home directory {path.parent} cannot be read: {error.strerror}.",
+            remedy="Check its owner and mode, or choose another one with --home DIR or FIDELIO_HOME.",
+        ) from error
+
+
 def _existing(directory: str) -> Path:
-    path = Path(directory).expanduser()
-    if not path.is_dir():
+    try:
+        path = Path(directory).expanduser().absolute()
+        found = path.is_dir()
+    except (OSError, RuntimeError):
+        found = False
+    if not found:
         raise UsageProblem(
             f"There is no directory {directory}.", remedy="Give --workflows a directory with workflow definitions."
         )
-    return path.absolute()
+    return path

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec import json, to_builtins
+import msgspec
+from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.record import STARTED, Fidelity, Parent, Record
+from fidelio.engine.claims import check_drift
+from fidelio.engine.record import STARTED, Fidelity, Parent, Record, from_json
 from fidelio.engine.triggers import child_started, handed_down, trigger_for
+from fidelio.engine.verdicts import warnings
 from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound
 from fidelio.ids import new_session_id
-from fidelio.ledger.model import Change, NewEvent, NewSession, Session
+from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.prepared import digest_of
 from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.tokens import Claims
@@ -20,8 +22,7 @@ from fidelio.workflows.tokens import Claims
 META = "meta"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What start_session was asked for."""
 
     workflow_id: str = ""
@@ -31,8 +32,7 @@ class Asked:
     fidelity: Fidelity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """How the session began. `warning` is what the caller has to know about it."""
 
     workflow: Workflow
@@ -42,8 +42,7 @@ class Started:
     warning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Origin(msgspec.Struct, frozen=True):
     """What a new session starts from."""
 
     session: str
@@ -71,9 +70,11 @@ class Starting:
         """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
 
         async def decide(opened: Opened) -> Decision[Started]:
-            workflow = self._desk.library.workflow(opened.record.workflow)
-            warnings = tuple(_mismatches(asked, claims, opened.record))
-            return Decision(Started(workflow, inherited=True, warning=" ".join(warnings)), warnings=warnings)
+            version = self._desk.library.version(opened.record.workflow)
+            mismatches = _mismatches(asked, claims, opened.record)
+            drift = check_drift(opened.record, version.workflow.version, version.hash)
+            started = Started(version.workflow, inherited=True, warning=" ".join(mismatches))
+            return Decision(started, warnings=(*mismatches, *warnings(drift)))
 
         return await self._desk.perform("start_session", asked.session_token, decide, agent=asked.agent)
 
@@ -96,6 +97,8 @@ class Starting:
     async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
+        if taken is not None and from_json(taken.record).fidelity == "enforce":
+            raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
         origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
         warning = (
             "The token does not verify with this server's keys. A session at the position it claims was started, marked as "
@@ -104,12 +107,11 @@ class Starting:
         flags = {"inherited": True, "adopted": True, "warning": warning}
         return await self._fresh(replace(asked, workflow_id=claims.wf, parent_token=""), origin, flags)
 
-    async def _knows(self, session: str) -> bool:
+    async def _knows(self, session: str) -> Session | None:
         try:
-            await self._desk.ledger.session(session)
+            return await self._desk.ledger.session(session)
         except SessionNotFound:
-            return False
-        return True
+            return None
 
     async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> Outcome[Started]:
         """Retried when the parent has moved on between our look and our write."""
@@ -118,11 +120,11 @@ class Starting:
             workflow = self._desk.library.workflow(asked.workflow_id or META)
             parent = await self._desk.open(asked.parent_token) if asked.parent_token else None
             opened = Opened(_unborn(origin.session), Record(), Claims(sid=origin.session), asked.agent)
-            warnings = (flags["warning"],) if flags.get("warning") else ()
+            said = (flags["warning"],) if flags.get("warning") else ()
             decision = self._birth(asked, origin, workflow, parent)
-            decision = replace(decision, result=Started(workflow, **flags), warnings=warnings)
+            decision = replace(decision, result=Started(workflow, **flags), warnings=said)
             try:
-                called = self._desk.called("start_session", opened, began, warnings=warnings)
+                called = self._desk.called("start_session", opened, began, warnings=said)
                 return await self._desk.write(opened, decision, called)
             except SequenceConflict:
                 continue
@@ -140,18 +142,18 @@ class Starting:
             **_claimed(origin, workflow),
         }
         beside: tuple[Beside, ...] = ()
-        create = NewSession(kind="workflow")
         if parent is not None:
             link = _link(parent, workflow.id, origin.session, self._desk.library.workflow(parent.record.workflow))
-            body |= {"parent": to_builtins(_as_parent(parent)), "variables": link.variables, "variables_by": "parent"}
-            beside, create = (Beside(link.change, parent.record),), replace(create, parent=parent.session.id)
+            body |= {"parent": msgspec.to_builtins(_as_parent(parent)), "variables": link.variables, "variables_by": "parent"}
+            beside = (Beside(parent.session.id, link.events, parent.record),)
         event = NewEvent(type=STARTED, body=body, actor=asked.agent, blobs=(body["snapshot"],))
+        create = NewSession(kind="workflow", parent=parent.session.id if parent is not None else None)
         return Decision(None, events=(event,), blobs=(snapshot,), create=create, beside=beside)
 
     def _snapshot(self, workflow: Workflow) -> bytes:
         """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
         if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, json.encode(self._desk.library.snapshot(workflow.id))
+            self._newest = workflow, msgspec.json.encode(self._desk.library.snapshot(workflow.id))
         return self._newest[1]
 
     def _fidelity(self, asked: Asked, workflow: Workflow) -> Fidelity:
@@ -160,9 +162,8 @@ class Starting:
         return "enforce" if "enforce" in wanted else "advise"
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    change: Change
+class _Link(msgspec.Struct, frozen=True):
+    events: tuple[NewEvent, ...]
     variables: dict[str, Any]
 
 
@@ -171,7 +172,7 @@ def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow) ->
     trigger = trigger_for(definition, parent.record, workflow_id)
     variables = handed_down(definition, parent.record, trigger) if trigger else {}
     events = written([child_started(child, workflow_id, trigger)], parent.agent)
-    return _Link(Change(session=parent.session.id, events=events), variables)
+    return _Link(events, variables)
 
 
 def _as_parent(parent: Opened) -> Parent:

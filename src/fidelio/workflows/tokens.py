@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -45,8 +44,14 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     pv: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class About(msgspec.Struct, frozen=True):
+    """The question that a handle stands for."""
+
+    checkpoint: str
+    request: str
+
+
+class Segment(msgspec.Struct, frozen=True):
     """A stretch of a session that a trace token commits to: `head` is the hash of its last event."""
 
     sid: str
@@ -65,7 +70,8 @@ class SessionTokens:
         self._traces = Seal(keys, "trace")
         self._clock = clock
 
-    def make(self, session: str, record: Record, *, agent: str) -> str:
+    def make(self, session: str, record: Record, *, agent: str, about: About | None = None) -> str:
+        """`about` is the question that the token is to stand for, where that is not the one that waits."""
         claims = {
             "sid": session,
             "wf": bounded(record.workflow),
@@ -77,8 +83,10 @@ class SessionTokens:
             "ts": self._clock() // 1000,
             "aid": bounded(agent),
         }
-        if (waiting := record.open) is not None:
-            claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
+        if about is None and (waiting := record.waiting) is not None:
+            about = About(waiting.checkpoint, waiting.request)
+        if about is not None:
+            claims |= {"bcp": bounded(about.checkpoint), "req": about.request}
         if (parent := record.parent) is not None:
             place = {"pwf": bounded(parent.workflow), "pact": bounded(parent.activity), "pv": bounded(parent.version)}
             claims |= {"psid": parent.session, **place}
@@ -92,7 +100,7 @@ class SessionTokens:
 
     def claimed(self, token: str) -> Claims | None:
         """What a token says that does not verify, when it is sound at all. It proves nothing."""
-        payload = read_unverified(token)
+        payload = read_unverified(token) or _of_another_server(token)
         try:
             return _claims(payload) if payload else None
         except BadToken:
@@ -112,6 +120,21 @@ class SessionTokens:
 
 def bounded(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _of_another_server(token: str) -> dict[str, Any] | None:
+    """A token of another implementation: a payload in base64, a dot, a signature that we cannot check."""
+    content, dot, _ = token.rpartition(".")
+    try:
+        payload = msgspec.json.decode(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+    except ValueError:
+        return None
+    wanted = {"wf", "act", "sid"}
+    return (
+        {key: value for key, value in payload.items() if key != "bcp"}
+        if dot and isinstance(payload, dict) and wanted <= set(payload)
+        else None
+    )
 
 
 def _claims(payload: dict[str, Any]) -> Claims:

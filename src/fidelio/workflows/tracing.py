@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, SessionNotFound
@@ -19,8 +20,7 @@ LOOKING = frozenset({"get_trace", "get_workflow_status"})
 PAGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """Calls in order. `errors` are the trace tokens that could not be resolved, each with its reason."""
 
     source: str
@@ -79,13 +79,14 @@ class Tracing:
         if not events or events[-1].hash != segment.head:
             raise SessionNotFound("The events that this trace token commits to are not in the ledger.")
         calls = [event for event in events if event.type == CALLED and event.body.get("name") not in LOOKING]
-        foreign = segment.sid not in _lineage(opened)
+        foreign = not _related(opened, other)
         return [{**_call(event, other.record), **({"foreign": True} if foreign else {})} for event in calls]
 
 
-def _lineage(opened: Opened) -> set[str]:
-    parent = opened.record.parent
-    return {opened.session.id, *([parent.session] if parent else [])}
+def _related(one: Opened, other: Opened) -> bool:
+    """Whether the two are the same session, or one has started the other."""
+    parents = {(side.record.parent.session if side.record.parent else "") for side in (one, other)}
+    return one.session.id == other.session.id or bool(parents & {one.session.id, other.session.id})
 
 
 def _call(event: Event, record: Record) -> dict[str, Any]:

@@ -154,12 +154,13 @@ async def test_a_place_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
             await open_sqlite(place)
 
 
-@proves("ledger.unavailable")
-async def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+@proves("ledger.damaged")
+async def test_an_empty_file_is_one_that_was_cut_off_and_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").touch()
 
-    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
-        await start(ledger, "s_a")
+    with pytest.raises(LedgerDamaged, match=r"has only 0 bytes left\. Restore the file from a backup, or remove it"):
+        await open_sqlite(tmp_path / "ledger.db")
+    assert (tmp_path / "ledger.db").stat().st_size == 0  # nothing else runs in this loop
 
 
 async def _use_everything(path: Path) -> None:

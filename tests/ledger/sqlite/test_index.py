@@ -38,12 +38,14 @@ def connection() -> Iterator[apsw.Connection]:
 @example(fields=["a/b_c-D", 'quoted " \\ / back\\u0041', 42, -7])
 @example(fields=["nul \x00, border \x01 and é", "東京 x", True, None, 2.5])
 @example(fields=[])
+@example(fields=["\U0001d468 bold"])
 @given(fields=st.lists(PLAIN | NUMBERS | st.booleans() | st.none(), max_size=4) | st.lists(ANY, max_size=3))
 def test_the_index_holds_the_words_of_the_fields_and_forgets_them_again(
     connection: apsw.Connection, fields: list[str | int | float | None]
 ) -> None:
     body = encode({"fields": fields}, "body")
     run(connection, "DELETE FROM events; UPDATE search_progress SET reached = 0")
+    run(connection, "INSERT INTO event_words (event_words) VALUES ('delete-all')")
     connection.execute("INSERT INTO events VALUES (1, 's_a', 1, 'e', 'note', 'ada', 0, ?, x'', x'', x'')", (body,))
     advance(connection, 10)
 

@@ -54,8 +54,16 @@ async def _append(ledger: SqliteLedger, power: WeakPower, session: str, number: 
     power.acknowledged += 1
 
 
+def _is_stump(path: Path) -> bool:
+    return path.stat().st_size == 0
+
+
 async def _check(cut: Cut, where: Path) -> None:
     cut.restore(where)
+    if await asyncio.to_thread(_is_stump, where / "ledger.db"):
+        # Here the file is born under the eyes of the test; a real one appears whole, under its name, when it is complete.
+        assert cut.acknowledged == 0
+        return
     async with await open_sqlite(where / "ledger.db") as ledger:
         await ledger.check()
         notes = 0

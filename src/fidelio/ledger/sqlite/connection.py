@@ -10,12 +10,14 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from fidelio.errors import LedgerDamaged, LedgerUnavailable
+from fidelio.ids import new_id
 from fidelio.ledger.sqlite.faults import named
 from fidelio.ledger.sqlite.schema import migrate, run, version
 
@@ -49,18 +51,21 @@ class Place:
 def open_writer(place: Place) -> apsw.Connection:
     """The connection that writes; creates the file for this user only and brings its schema up to date."""
     if place.vfs is None:
-        _create(Path(place.path))
+        _ensure(place)
     with named(place.path):
-        connection = _connect(place, _WRITING)
-        try:
-            # Looked at before anything is set: a file that is not ours must stay as it is.
-            version(connection, place.path)
-            _use_wal(connection)
-            run(connection, _SETTINGS)
-            migrate(connection, place.path)
-        except BaseException:
-            connection.close()
-            raise
+        return _ready(_connect(place, _WRITING), place.path)
+
+
+def _ready(connection: apsw.Connection, path: str) -> apsw.Connection:
+    try:
+        # Looked at before anything is set: a file that is not ours must stay as it is.
+        version(connection, path)
+        _use_wal(connection)
+        run(connection, _SETTINGS)
+        migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -72,18 +77,45 @@ def open_reader(place: Place) -> apsw.Connection:
     return connection
 
 
-def _create(path: Path) -> None:
+def _ensure(place: Place) -> None:
+    """The file is there and may be a ledger. A new one appears whole, so an empty one is never ours: it has been cut off."""
+    path = Path(place.path)
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        size = os.fstat(file).st_size
-        os.close(file)
+        if not path.exists():
+            _create(place, path)
+        with path.open("r+b") as file:
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise LedgerUnavailable(
             f"{path} cannot be opened: {error.strerror}.", remedy="See that the file and its directory can be written."
         ) from error
-    if 0 < size < SMALLEST_PAGE:
+    if size < SMALLEST_PAGE:
         # SQLite would take such a stump for a new database and begin to fill it.
-        raise LedgerDamaged(f"{path} has only {size} bytes left.", remedy="Restore the file from a backup.")
+        remedy = "Restore the file from a backup, or remove it to begin with an empty ledger."
+        raise LedgerDamaged(f"{path} has only {size} bytes left.", remedy=remedy)
+
+
+def _create(place: Place, path: Path) -> None:
+    """Made under another name and then linked: whoever links first wins, and the others use the winner's file."""
+    draft = path.with_name(f".{path.name}.{new_id('')}")
+    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with named(place.path):
+            _ready(_connect(Place(str(draft), patience_ms=place.patience_ms), _WRITING), str(draft)).close()
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        _sync_directory(path.parent)
+    finally:
+        draft.unlink()
+
+
+def _sync_directory(directory: Path) -> None:
+    """The name of a new file is durable only when its directory is."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _connect(place: Place, flags: int) -> apsw.Connection:

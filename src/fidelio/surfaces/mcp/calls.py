@@ -10,8 +10,9 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.mcp.elicitation import METHOD, Refused, form, read_choice
@@ -27,23 +28,21 @@ INPUT = "person"
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True):
     """What a front knows about one call beside tool and arguments.
 
     `elicit` sends a question to the client and gives its response, or raises `Refused`; it is None where there is no way to.
     `state` and `responses` are what a repeated call brings back from 2026-07-28 on.
     """
 
-    client: Client = field(default_factory=Client)
+    client: Client = msgspec.field(default_factory=Client)
     elicit: Elicit | None = None
     state: str | None = None
-    responses: Mapping[str, Any] = field(default_factory=dict)
+    responses: Mapping[str, Any] = msgspec.field(default_factory=dict)
     progress: Reporter | None = None
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     tool: str
     arguments: Mapping[str, Any]
     exchange: Exchange
@@ -144,7 +143,7 @@ async def _first_answer(question: AskPerson, elicit: Elicit, client: Client, dea
 
 def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
     done = question.waiting or _plain_waiting(question)
-    return (replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
+    return (msgspec.structs.replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
 
 
 def _plain_waiting(question: AskPerson) -> Done:

@@ -31,6 +31,9 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # noqa: BLE001  # the outermost boundary: an agent shows its user the last line, not a traceback
+        print(f"fidelio: Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", file=sys.stderr)
+        return 70
 
 
 def serve(options: McpOptions) -> int:

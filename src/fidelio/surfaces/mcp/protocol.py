@@ -7,8 +7,9 @@ answered on the same conversation, whatever was said before.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fidelio.surfaces.mcp.calls import Calls, Exchange
 from fidelio.surfaces.mcp.elicitation import METHOD
@@ -33,8 +34,7 @@ from fidelio.surfaces.mcp.tools import ToolTable
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """The way back to a client, as far as the transport has one."""
 
     request: Callable[[str, dict[str, Any]], Awaitable[object]] | None = None

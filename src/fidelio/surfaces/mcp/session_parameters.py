@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+# Together with the length of an entry this keeps a manifest below what any honest one needs, and far below ten megabytes.
+MOST_ENTRIES = 500
 Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
 Variables = Annotated[
     dict[str, Any],
@@ -30,7 +32,7 @@ class StartSession(msgspec.Struct):
     session_token: Annotated[
         str, Meta(description="Continues this session instead; the workflow is the token's. For workers and for resuming.")
     ] = ""
-    agent_id: Annotated[str, Meta(max_length=128, description="Who is calling, such as orchestrator or worker-1.")] = (
+    agent_id: Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")] = (
         "orchestrator"
     )
     fidelity: Annotated[
@@ -57,16 +59,16 @@ class GetWorkflow(msgspec.Struct):
 class StepEntry(msgspec.Struct):
     """One step that was done."""
 
-    step_id: str
-    output: Annotated[str, Meta(description="What came of it, in a sentence.")]
+    step_id: Annotated[str, Meta(max_length=256)]
+    output: Annotated[str, Meta(max_length=10_000, description="What came of it, in a sentence.")]
 
 
 class ActivityEntry(msgspec.Struct):
     """One activity that was completed."""
 
-    activity_id: str
-    outcome: str
-    transition_condition: str | msgspec.UnsetType = msgspec.UNSET
+    activity_id: Annotated[str, Meta(max_length=256)]
+    outcome: Annotated[str, Meta(max_length=10_000)]
+    transition_condition: Annotated[str, Meta(max_length=10_000)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class NextActivity(msgspec.Struct):
@@ -86,11 +88,12 @@ class NextActivity(msgspec.Struct):
         Meta(description="The condition that led there, as the definition writes it, or `default`. It is checked."),
     ] = msgspec.UNSET
     step_manifest: Annotated[
-        list[StepEntry] | msgspec.UnsetType,
+        Annotated[list[StepEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
         Meta(description="The steps of the activity you leave, in order, with their output."),
     ] = msgspec.UNSET
     activity_manifest: Annotated[
-        list[ActivityEntry] | msgspec.UnsetType, Meta(description="The activities completed so far, with their outcome.")
+        Annotated[list[ActivityEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Meta(description="The activities completed so far, with their outcome."),
     ] = msgspec.UNSET
     variables: Variables = {}
 

@@ -23,13 +23,15 @@ def as_json(body: Any) -> str:
 
 
 def reply(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
-    """A small reply: JSON as text, and the same as structured content."""
-    return Done(as_json(body), {**_meta(outcome), **meta}, structured=body)
+    """A small reply: JSON as text, and the same as structured content. A model sees no `_meta`, so warnings stand in it too."""
+    said = {"warnings": list(outcome.warnings)} if outcome is not None and outcome.warnings else {}
+    whole = {**body, **said}
+    return Done(as_json(whole), {**_meta(outcome), **meta}, structured=whole)
 
 
-def document(text: str, outcome: Outcome[Any], structured: Mapping[str, Any] | None = None, **meta: Any) -> Done:
-    """A large text. It is not sent twice: structured content holds only what describes it."""
-    return Done(text, {**_meta(outcome), **meta}, structured=structured)
+def document(text: str, outcome: Outcome[Any], **meta: Any) -> Done:
+    """A large text, and nothing beside it: clients that get structured content show the model that and drop the text."""
+    return Done(text, {**_meta(outcome), **meta})
 
 
 def headed(outcome: Outcome[Any], text: str, *lines: str) -> str:

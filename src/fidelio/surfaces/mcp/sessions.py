@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.clock import now_ms
-from fidelio.errors import DefinitionError, FidelioError, UsageProblem
+from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.session_parameters import (
     GetResource,
@@ -39,7 +39,7 @@ from fidelio.surfaces.mcp.tools import AskPerson, Done, Option, Outcome, ToolTab
 
 if TYPE_CHECKING:
     from fidelio.engine.record import Record
-    from fidelio.workflows.asking import NeedsPerson, Yielded
+    from fidelio.workflows.asking import Yielded
     from fidelio.workflows.desk import Outcome as Performed
     from fidelio.workflows.service import WorkflowService
 
@@ -56,6 +56,7 @@ class SessionsDialect:
     def __init__(self, house: House) -> None:
         self._house = house
         self._began = now_ms()
+        self._asked_person: set[str] = set()
 
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.session_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -71,16 +72,15 @@ class SessionsDialect:
     async def discover(self, _: Nothing) -> Done:
         service = await self._house.workflows()
         lines = [f"server: {self._house.settings.server_name}", f"version: {self._house.settings.server_version}"]
-        bootstrap = service.library.source("resource", "00", workflow="meta").content.decode()
-        return Done("\n".join([*lines, "", bootstrap]))
+        return Done("\n".join([*lines, "", _bootstrap(service)]))
 
     async def list_workflows(self, _: Nothing) -> Done:
-        from toon_format import encode  # noqa: PLC0415  # only lists and summaries are encoded
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # the same
 
         service = await self._house.workflows()
         entries = [entry for entry in service.library.list() if entry.id != "meta" and not entry.broken]
         listed = [{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]
-        return Done(encode(listed), structured={"workflows": listed})
+        return Done(to_toon(listed), structured={"workflows": listed})
 
     async def health_check(self, _: Nothing) -> Done:
         service = await self._house.workflows()
@@ -137,8 +137,7 @@ class SessionsDialect:
         return reply(body, outcome)
 
     async def get_workflow(self, asked: GetWorkflow) -> Done:
-        from toon_format import encode  # noqa: PLC0415  # the same
-
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # the same
         from fidelio.workflows.reading import summary_of  # noqa: PLC0415  # the same
 
         service = await self._house.workflows()
@@ -146,11 +145,10 @@ class SessionsDialect:
         found = outcome.result
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if asked.summary:
-            text = encode({**summary_of(found.workflow), "session_token": outcome.token})
+            text = to_toon({**summary_of(found.workflow), "session_token": outcome.token})
         else:
             text = headed(outcome, found.source)
-        about = {"workflow_id": found.workflow.id, "initialActivity": found.workflow.initial_activity}
-        return document(skill + text, outcome, about)
+        return document(skill + text, outcome)
 
     async def next_activity(self, asked: NextActivity) -> Done:
         from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # the same
@@ -171,7 +169,7 @@ class SessionsDialect:
         activity = outcome.result.activity
         body = {"activity_id": asked.activity_id, "name": activity.name if activity else "Completed"}
         ways = transitions(outcome.result.workflow, outcome.record)
-        more = {"status": outcome.record.status, "session_token": outcome.token}
+        more = {"status": outcome.record.status, "transitions": ways, "session_token": outcome.token}
         return reply({**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=ways)
 
     async def get_activity(self, asked: WithToken) -> Done:
@@ -180,10 +178,9 @@ class SessionsDialect:
         service = await self._house.workflows()
         outcome = await service.reads.activity(asked.session_token)
         found = outcome.result
-        ways = transitions(found.workflow, outcome.record)
         free = [checkpoint.id for checkpoint in unattached(found.activity)]
-        about = {"activity_id": found.activity.id, "transitions": ways, "unattached_checkpoints": free}
-        return document(headed(outcome, found.source), outcome, about, transitions=ways)
+        ways = transitions(found.workflow, outcome.record)
+        return document(headed(outcome, found.source), outcome, transitions=ways, unattached_checkpoints=free)
 
     async def yield_checkpoint(self, asked: YieldCheckpoint) -> Done:
         service = await self._house.workflows()
@@ -200,11 +197,12 @@ class SessionsDialect:
             "checkpoint_id": answer.checkpoint,
             **answer_json(answer),
             "variables": answer.effect.get("setVariable", {}),
+            "session_token": outcome.token,
         }
         return reply(body, outcome)
 
     async def present_checkpoint(self, asked: PresentCheckpoint) -> Done:
-        from toon_format import encode  # noqa: PLC0415  # the same
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # the same
 
         service = await self._house.workflows()
         outcome = await service.checkpoints.present(_handle(asked))
@@ -215,18 +213,17 @@ class SessionsDialect:
             body["answered_by"] = "person"
         if presented.answer is not None:
             body["answer"] = answer_json(presented.answer)
-        about = {"checkpoint_id": presented.definition.id, "request_id": presented.request}
-        return document(encode({**body, "checkpoint_handle": outcome.token}), outcome, about)
+        return document(to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
         from fidelio.engine.resolving import Choice  # noqa: PLC0415  # the same
-        from fidelio.workflows.asking import NeedsPerson  # noqa: PLC0415  # the same
 
         service = await self._house.workflows()
         choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
-        outcome = await service.checkpoints.respond(_handle(asked), choice)
-        if isinstance(outcome.result, NeedsPerson):
-            return self._ask(service, outcome.result)
+        try:
+            outcome = await service.checkpoints.respond(_handle(asked), choice, asked_person=self._asked_person)
+        except PersonNeeded as needed:
+            return self._ask(service, needed)
         return reply(resolved_json(outcome.result, outcome.token), outcome)
 
     async def get_skills(self, asked: WithToken) -> Done:
@@ -237,12 +234,12 @@ class SessionsDialect:
         if skill is not None and not skill.text:
             head.append(f"failed_skills: {skill.id}")
         body = ["", "---", "", skill.text] if skill is not None and skill.text else [""]
-        return document("\n".join([*head, *body]), outcome, {"skill_id": skill.id if skill else None})
+        return document("\n".join([*head, *body]), outcome)
 
     async def get_skill(self, asked: GetSkill) -> Done:
         service = await self._house.workflows()
         outcome = await service.reads.skill(asked.session_token, given(asked.step_id))
-        return document(headed(outcome, outcome.result.text), outcome, {"skill_id": outcome.result.id})
+        return document(headed(outcome, outcome.result.text), outcome)
 
     async def get_resource(self, asked: GetResource) -> Done:
         service = await self._house.workflows()
@@ -250,7 +247,7 @@ class SessionsDialect:
         found = outcome.result
         named = {"resource_id": found.reference, "id": found.id, "version": found.version}
         lines = [f"{key}: {value}" for key, value in named.items() if value]
-        return document(headed(outcome, found.content, *lines), outcome, named)
+        return document(headed(outcome, found.content, *lines), outcome)
 
     async def get_trace(self, asked: GetTrace) -> Done:
         service = await self._house.workflows()
@@ -264,20 +261,29 @@ class SessionsDialect:
             body["token_errors"] = list(trace.errors)
         return reply(body, outcome)
 
-    def _ask(self, service: WorkflowService, needed: NeedsPerson) -> AskPerson:
+    def _ask(self, service: WorkflowService, needed: PersonNeeded) -> AskPerson:
         from fidelio.inbox import Inbox  # noqa: PLC0415  # the same
 
         inbox = Inbox(service.desk.ledger)
 
         async def answered(option: str, who: str) -> None:
             await inbox.answer(needed.request, option, by=f"person:{who}", channel="elicited")
+            self._asked_person.add(needed.request)
 
         async def elsewhere() -> None:
             await inbox.closed(needed.request)
 
         options = tuple(Option(one.id, one.label, one.description or "") for one in needed.definition.options)
-        waiting = Done(f"{needed.refusal.sentence} {needed.refusal.remedy}", is_error=True)
+        waiting = Done(str(needed), is_error=True)
         return AskPerson(needed.request, needed.definition.message, options, answered, waiting, elsewhere)
+
+
+def _bootstrap(service: WorkflowService) -> str:
+    """How to begin, in the words of the library; in ours where it has none."""
+    try:
+        return service.library.source("resource", "00", workflow="meta").content.decode()
+    except DefinitionError:
+        return f"# How to begin\n\n{INSTRUCTIONS}\n"
 
 
 def _handle(asked: PresentCheckpoint | RespondCheckpoint) -> str:

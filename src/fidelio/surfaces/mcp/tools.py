@@ -7,7 +7,6 @@ and finds the answer where it was recorded, so it needs no state of its own betw
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,8 +17,7 @@ from fidelio.surfaces.mcp.arguments import input_schema, read_arguments
 P = TypeVar("P", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A finished call: text for the model, and metadata and small structured content for the client.
 
     A large document goes into `text` alone; `structured` then holds only what describes it. `remarks` are further texts beside
@@ -27,7 +25,7 @@ class Done:
     """
 
     text: str
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
     is_error: bool = False
     structured: Mapping[str, Any] | None = None
     remarks: tuple[str, ...] = ()
@@ -42,8 +40,7 @@ class Done:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One of the answers a person can give."""
 
     id: str
@@ -51,8 +48,7 @@ class Option:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AskPerson:
+class AskPerson(msgspec.Struct, frozen=True):
     """A question that only a person may answer.
 
     `answered(option id, who)` records the answer. `waiting` is the reply when nobody could be asked now or nobody answered in
@@ -71,8 +67,7 @@ Outcome = Done | AskPerson
 Misused = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tool(Generic[P]):
+class Tool(msgspec.Struct, Generic[P], frozen=True):
     """One row of the table. The hints tell a client how careful it has to be with the tool."""
 
     name: str

@@ -1,0 +1,92 @@
+"""TOON as every generation of readers understands it.
+
+Newer revisions of the format have shorter forms (tables, keyed tables, `[]`), which older readers take for something else or
+refuse. What agents are given is written with the forms that all of them share: nested objects, lists with a dash for each item,
+and lists of plain values on one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Everything else is quoted: that is always understood, and a bare word never turns out to be a number or a comment.
+_PLAIN_TEXT = re.compile(r"\d+\.\d+\.\d+|[A-Za-z](?:[A-Za-z0-9 ._/()'!?;+*=<>&%@~^$-]*[A-Za-z0-9._/()'!?;+*=<>&%@~^$-])?")
+_WORDS = frozenset({"true", "false", "null"})
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def to_toon(value: Any) -> str:
+    """The text of any JSON value, without a newline at its end."""
+    if isinstance(value, Mapping):
+        return "\n".join(_fields(value, 0))
+    if _is_list(value):
+        return "\n".join(_list("", value, 0))
+    return _scalar(value)
+
+
+def _fields(fields: Mapping[str, Any], depth: int) -> Iterator[str]:
+    for key, value in fields.items():
+        yield from _field(_key(key), value, depth)
+
+
+def _field(key: str, value: Any, depth: int) -> Iterator[str]:
+    margin = "  " * depth
+    if isinstance(value, Mapping):
+        yield f"{margin}{key}:"
+        yield from _fields(value, depth + 1)
+    elif _is_list(value):
+        yield from _list(key, value, depth)
+    else:
+        yield f"{margin}{key}: {_scalar(value)}"
+
+
+def _list(key: str, values: Sequence[Any], depth: int) -> Iterator[str]:
+    head = f"{'  ' * depth}{key}[{len(values)}]:"
+    if not values or any(isinstance(value, Mapping) or _is_list(value) for value in values):
+        yield head
+        for value in values:
+            yield from _item(value, depth + 1)
+    else:
+        yield f"{head} {','.join(map(_scalar, values))}"
+
+
+def _item(value: Any, depth: int) -> Iterator[str]:
+    """A dash, and what belongs to it one step further in. The first field of an object stands beside its dash."""
+    margin = "  " * depth
+    if isinstance(value, Mapping):
+        lines = list(_fields(value, depth + 1))
+        yield f"{margin}- {lines[0].lstrip()}" if lines else f"{margin}-"
+        yield from lines[1:]
+    elif _is_list(value):
+        first, *rest = _list("", value, depth)
+        yield f"{margin}- {first.lstrip()}"
+        yield from rest
+    else:
+        yield f"{margin}- {_scalar(value)}"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _key(key: str) -> str:
+    return key if _PLAIN_KEY.fullmatch(key) else _quoted(key)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value if _PLAIN_TEXT.fullmatch(value) and value not in _WORDS else _quoted(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'
