@@ -22,8 +22,8 @@ both_eras = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 
 
 def client(settings: Settings, library: Path, era: Any, answer: ElicitResult) -> Client:
-    async def person(_: Any, asked: ElicitRequestParams) -> ElicitResult:
-        assert "May we begin?" in asked.message
+    async def person(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        assert "May we begin?" in params.message
         return answer
 
     environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -90,6 +93,26 @@ async def test_an_unknown_option_or_request_is_refused_with_what_there_is(ledger
         await Inbox(ledger).answer(request, "maybe", by="person:a", channel="cli")
     with pytest.raises(RequestNotFound):
         await Inbox(ledger).answer("r_nothing", "yes", by="person:a", channel="cli")
+
+
+CLEARED = """
+import os, subprocess, sys
+environ = {name: value for name, value in os.environ.items() if name != "FIDELIO_AGENT"}
+ask = [sys.executable, "-c", "from fidelio.inbox import this_person; this_person()"]
+sys.exit(subprocess.run(ask, env=environ).returncode)
+"""
+
+
+@proves("inbox.person")
+def test_clearing_its_own_environment_does_not_help_a_process_below_an_agent() -> None:
+    environ = {**os.environ, AGENT_MARKER: "s_000000000001"}
+
+    below = subprocess.run(
+        [sys.executable, "-c", CLEARED], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert below.returncode == 1
+    assert "an agent does not answer for a person" in below.stderr
 
 
 @proves("inbox.person")
