@@ -2,8 +2,8 @@
 
 python -m benchmarks workflows
 
-The yardstick is a server that does nothing but its duty: it reads a JSON-RPC message, writes a reply of the same size and
-appends as many bytes to SQLite with the same sync. It is started from here: `python -m benchmarks.workflows bare DATABASE`.
+The yardstick is a server that does nothing but its duty: it reads the same JSON-RPC message, writes a reply of the same size
+and appends as many bytes to SQLite with the same sync. It is started from here: `python -m benchmarks.workflows bare DATABASE`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from toon_format import encode
 
@@ -33,6 +33,8 @@ ROUNDS = 7
 ACTIVITIES, STEPS, VARIABLES = 14, 20, 79
 WALKS = 4
 SESSIONS = 1000
+# What a call of such a walk adds to the events, on average.
+EVENT_BYTES = 630
 
 
 # The library
@@ -131,15 +133,23 @@ def ours(library: Path) -> list[str]:
 # What is measured
 
 
-def walk(client: Client, workflow: str) -> tuple[list[int], list[float]]:
-    """One session to its end with everything an agent calls on the way; the sizes of the replies and the CPU they took."""
-    sizes, costs = list[int](), list[float]()
+class Call(NamedTuple):
+    """One call of a walk: what was sent, how large the reply was, and the CPU that it took."""
+
+    arguments: dict[str, Any]
+    reply_size: int
+    cost: float
+
+
+def walk(client: Client, workflow: str) -> list[Call]:
+    """One session to its end with everything an agent calls on the way."""
+    calls = list[Call]()
 
     def call(tool: str, **arguments: Any) -> str:
         before = client.cpu_seconds()
         result = client.tool(tool, **arguments)
-        costs.append(client.cpu_seconds() - before)
-        sizes.append(len(json.dumps(result)))
+        cost = client.cpu_seconds() - before
+        calls.append(Call(arguments, len(json.dumps(result)), cost))
         return str(result["_meta"]["session_token"])
 
     token = call("start_session", workflow_id=workflow)
@@ -154,19 +164,20 @@ def walk(client: Client, workflow: str) -> tuple[list[int], list[float]]:
             handle = call("respond_checkpoint", checkpoint_handle=handle, option_id="yes")
             token = call("resume_checkpoint", session_token=handle)
     call("next_activity", session_token=token, activity_id="__terminal__", step_manifest=manifest)
-    return sizes, costs
+    return calls
 
 
 async def cpu_of_walks(client: Client, workflow: str) -> float:
     """The median over the calls of some walks."""
-    return median(cost for _ in range(WALKS) for cost in walk(client, workflow)[1])
+    return median(call.cost for _ in range(WALKS) for call in walk(client, workflow))
 
 
-async def cpu_of_echo(client: Client, sizes: list[int]) -> float:
+async def cpu_of_echo(client: Client, calls: list[Call]) -> float:
+    """The median over the same messages, each answered with as much."""
     costs = []
-    for size in sizes * WALKS:
+    for call in calls * WALKS:
         before = client.cpu_seconds()
-        client.request("echo", {"size": size})
+        client.request("echo", {"size": call.reply_size, "arguments": call.arguments})
         costs.append(client.cpu_seconds() - before)
     return median(costs)
 
@@ -184,10 +195,10 @@ async def cost() -> list[Figure]:
         write_workflow(library, "large")
         let_settle()
         client = stack.enter_context(started(ours(library), place))
-        sizes, _ = walk(client, "large")
+        calls = walk(client, "large")
         database = str(Path(place) / "bare.db")
         bare = stack.enter_context(started([sys.executable, "-m", "benchmarks.workflows", "bare", database], place))
-        measured = {"ours": partial(cpu_of_walks, client, "large"), "bare": partial(cpu_of_echo, bare, sizes)}
+        measured = {"ours": partial(cpu_of_walks, client, "large"), "bare": partial(cpu_of_echo, bare, calls)}
         found = await interleaved(ROUNDS, measured)
         memory = client.resident_kb()
     return [
@@ -279,7 +290,7 @@ async def serve_bare(database: str) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         message = json.loads(line)
-        connection.execute("INSERT INTO events VALUES (?)", ("x" * 450,))
+        connection.execute("INSERT INTO events VALUES (?)", ("x" * EVENT_BYTES,))
         reply = {"jsonrpc": "2.0", "id": message["id"], "result": {"text": "x" * message["params"].get("size", 1)}}
         sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
         sys.stdout.buffer.flush()

@@ -10,6 +10,7 @@ import pytest
 from fidelio.errors import HomeProblem, UsageProblem
 from fidelio.home import Home, find_home
 from fidelio.settings import load_settings
+from fidelio.workflows.search_path import open_library
 from tests.support import proves
 
 
@@ -72,3 +73,29 @@ def test_settings_come_from_the_environment() -> None:
 def test_a_bad_setting_is_refused_with_the_allowed_values(value: str) -> None:
     with pytest.raises(UsageProblem, match=r"Give a number of seconds from 0 to 86400"):
         load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_MIN_RESPONSE_SECONDS": value})
+
+
+@proves("cli.surroundings")
+def test_a_user_without_a_home_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+    with pytest.raises(HomeProblem, match=r"has no home directory.*FIDELIO_HOME"):
+        find_home(environ={}, cwd=tmp_path)
+    assert find_home(environ={"FIDELIO_HOME": str(tmp_path)}, cwd=tmp_path).path == tmp_path
+    assert [root.label for root in open_library(Home(tmp_path)).roots] == ["bundled"]
+
+
+@proves("cli.surroundings")
+def test_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(HomeProblem, match=r"there is no such user"):
+        find_home("~nobody-of-this-name/fidelio")
+
+
+@proves("cli.ledger-address")
+@pytest.mark.parametrize("address", ["ledger.db", "/var/lib/a b.db", "postgres://h/x", "postgresql://u:p@h/x"])
+def test_paths_and_addresses_of_postgresql_are_taken(address: str) -> None:
+    assert load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": address}).ledger == address

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["mcp"] and "--help" not in sys.argv:
+    if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
         from fidelio.surfaces.mcp.entry import run  # noqa: PLC0415  # the short cut is the point
 
         return run(sys.argv[2:])

@@ -55,8 +55,8 @@ def find_home(
     environ = os.environ if environ is None else environ
     chosen = asked or environ.get("FIDELIO_HOME")
     if chosen:
-        return Home(Path(chosen).expanduser().absolute())
-    return Home(_nearest(cwd or Path.cwd()) or _user_directory(environ))
+        return Home(_absolute(chosen))
+    return Home(_nearest(cwd or _absolute(".")) or _user_directory(environ))
 
 
 def user_home(environ: Mapping[str, str] | None = None) -> Home:
@@ -64,12 +64,35 @@ def user_home(environ: Mapping[str, str] | None = None) -> Home:
     return Home(_user_directory(os.environ if environ is None else environ))
 
 
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(path).expanduser().absolute()
+    except OSError as error:
+        raise HomeProblem(
+            f"The working directory cannot be found: {error.strerror}.",
+            remedy="Change to one that exists, or name the home with --home DIR, where DIR begins with /.",
+        ) from error
+    except RuntimeError as error:
+        raise HomeProblem(f"{path} names no home: there is no such user.", remedy="Write the whole path.") from error
+
+
 def _nearest(start: Path) -> Path | None:
-    return next((place / DIRECTORY for place in (start, *start.parents) if (place / DIRECTORY).is_dir()), None)
+    """A place that we may not look into has no home for us."""
+    return next((place / DIRECTORY for place in (start, *start.parents) if os.path.isdir(place / DIRECTORY)), None)  # noqa: PTH112  # Path.is_dir raises
 
 
 def _user_directory(environ: Mapping[str, str]) -> Path:
     data = environ.get("XDG_DATA_HOME")
     # The XDG rule: a relative value is to be ignored, because it would mean another place in every directory.
-    base = Path(data) if data and Path(data).is_absolute() else Path.home() / ".local" / "share"
+    base = Path(data) if data and Path(data).is_absolute() else _user_home() / ".local" / "share"
     return base / "fidelio"
+
+
+def _user_home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise HomeProblem(
+            "This user has no home directory: HOME is not set, and the system does not know the user.",
+            remedy="Say where Fidelio may keep its things with --home DIR or FIDELIO_HOME.",
+        ) from error

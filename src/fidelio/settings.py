@@ -14,6 +14,8 @@ from fidelio import __version__
 from fidelio.errors import UsageProblem
 from fidelio.home import Home, find_home
 
+POSTGRES = ("postgresql://", "postgres://")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -31,11 +33,25 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
     place = find_home(home, environ=environ)
     return Settings(
         home=place,
-        ledger=environ.get("FIDELIO_LEDGER") or str(place.ledger),
+        ledger=_ledger(environ, str(place.ledger)),
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
         min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
     )
+
+
+def _ledger(environ: Mapping[str, str], default: str) -> str:
+    """A path or an address of PostgreSQL. What merely looks like an address would become a file with a strange name."""
+    where = environ.get("FIDELIO_LEDGER") or default
+    is_path = "://" not in where and not where.startswith((":memory:", "file:"))
+    if not is_path and not where.startswith(POSTGRES):
+        # Only how it begins: the rest of an address may hold a password.
+        start = "".join(where.partition("://")[:2])
+        raise UsageProblem(
+            f"FIDELIO_LEDGER begins with {start!r}, where no ledger can be kept.",
+            remedy=f"Give the path of a file, or an address that begins with {' or '.join(POSTGRES)}.",
+        )
+    return where
 
 
 def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> int:

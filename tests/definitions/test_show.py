@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,23 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
     assert max(map(len, lines)) <= max(min(width, 110), 46)
     assert sum(line.count("very") for line in lines) < 60
+
+
+@proves("show.everything")
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({"isDefault": True, "transitionTo": "build"}, "→ where a decision leads"),
+        ({"isDefault": True}, "→ the end, unless a decision leads elsewhere"),
+        ({"condition": {**IS_READY, "value": False}, "transitionTo": "plan"}, "→ where a decision leads"),
+    ],
+)
+def test_a_decision_that_leads_on_in_any_case_is_not_the_end(last: dict[str, Any], words: str) -> None:
+    branches = [
+        {"id": "s", "label": "Small", "condition": IS_READY, "transitionTo": "build"},
+        {"id": "b", "label": "Large", **last},
+    ]
+    plan = {"id": "plan", "name": "Plan", "decisions": [{"id": "d", "name": "Size", "branches": branches}]}
+    text = show(workflow(plan, {"id": "build", "name": "Build"}, variables=[BOOLEAN]))
+
+    assert [line.strip() for line in text.splitlines() if "→" in line] == [words, "→ the end"]

@@ -117,6 +117,12 @@ def test_a_file_that_grows_when_aliases_are_written_out_is_refused() -> None:
 
 
 @proves("reading.bounded")
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000, "0o" + "7" * 9000])
+def test_a_number_that_nobody_could_write_again_is_refused(number: str) -> None:
+    assert finding(f"n: {number}") == (1, 4, "unreadable")
+
+
+@proves("reading.bounded")
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 70 + "1" + "}" * 70, "- " * 70 + "x"])
 def test_nesting_without_end_is_refused(text: str) -> None:
     assert finding(text)[2] in ("too-large", "unreadable")

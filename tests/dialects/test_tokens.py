@@ -33,6 +33,17 @@ async def test_older_tokens_and_the_short_handle_open_the_current_record(play: P
     assert by_old["current_activity"] == by_handle["current_activity"] == "tune"
 
 
+@proves("sessions.tokens")
+async def test_a_short_handle_opens_nothing_where_the_caller_is_not_known(memory: Opens) -> None:
+    async with memory(handles=False) as play:
+        token = await play.start()
+        session = (await play("get_trace", session_token=token)).json["traceId"]
+        refused = await play("get_workflow_status", session_token=session)
+
+    assert refused.is_error
+    assert "A short handle opens nothing here." in refused.text
+
+
 @proves("sessions.tokens", "sessions.two-agents")
 async def test_only_a_move_from_another_activity_is_stale(play: Player) -> None:
     start = await play.start()

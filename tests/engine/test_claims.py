@@ -120,7 +120,10 @@ def test_the_answer_that_leads_on_may_be_claimed_or_left_unsaid() -> None:
 @proves("engine.truth-of-claims")
 def test_a_reported_variable_contradicts_and_a_default_does_not() -> None:
     assert said(at("one"), "two", "a == true") == []
-    assert said(at("one", told(a=False)), "two", "a == true") == []
+    assert said(at("one", told(a=False)), "two") == []
+    assert said(at("one", told(a=False)), "two", "a == true") == [
+        "Condition mismatch: transition to 'two' does not hold: 'a == true' is not so."
+    ]
     assert said(at("one", told(a=False, b="y")), "two", "a == true") == [
         "Condition mismatch: transition to 'two' does not hold: 'a == true' is not so."
     ]

@@ -121,3 +121,15 @@ def test_a_process_below_an_agent_cannot_play_the_person(monkeypatch: pytest.Mon
 
     with pytest.raises(UsageProblem, match="an agent does not answer for a person"):
         this_person()
+
+
+@proves("inbox.person", "cli.surroundings")
+def test_a_user_whom_the_system_does_not_know_answers_under_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    for name in (AGENT_MARKER, "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+    assert this_person() == f"person:uid-{os.getuid()}"

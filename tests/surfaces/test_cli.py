@@ -44,6 +44,20 @@ def test_a_reader_that_has_gone_is_no_error(environ: dict[str, str]) -> None:
 
 
 @proves("cli.errors")
+def test_without_a_command_the_help_is_shown(fidelio: Fidelio) -> None:
+    bare = fidelio()
+
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert bare.stdout == fidelio("--help").stdout
+
+
+@proves("cli.errors")
+@pytest.mark.parametrize("command", ["mcp", "list"])
+def test_the_short_form_shows_the_same_help(fidelio: Fidelio, command: str) -> None:
+    assert fidelio(command, "-h").stdout == fidelio(command, "--help").stdout != ""
+
+
+@proves("cli.errors")
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_explanation_for_each_option(fidelio: Fidelio, command: str) -> None:
     shown = fidelio(command, "--help")

@@ -109,3 +109,29 @@ def test_a_find_says_where_and_why(fidelio: Fidelio) -> None:
 def test_an_empty_ledger_says_what_to_do(fidelio: Fidelio) -> None:
     assert fidelio("sessions").stdout == "No sessions yet. `fidelio tour` makes one.\n"
     assert fidelio("inbox").stdout == "Nothing waits for you.\n"
+
+
+@proves("cli.verify")
+@pytest.mark.usefixtures("three_events")
+def test_all_sessions_together_must_have_every_head_that_was_kept(fidelio: Fidelio, home: Path) -> None:
+    head = json.loads(fidelio("verify", SESSION, "--json").stdout)["sessions"][0]["head"]
+    bad, there = fidelio("verify", "--all", "--head", "zz"), fidelio("verify", "--all", "--head", head)
+    database = apsw.Connection(str(home / "ledger.db"))
+    database.execute("DELETE FROM events; DELETE FROM sessions")
+    database.close()
+    gone = fidelio("verify", "--all", "--head", head)
+    data = json.loads(fidelio("verify", "--all", "--head", head, "--json").stdout)
+
+    assert (bad.returncode, there.returncode, gone.returncode) == (2, 0, 3)
+    assert f"No session has the head {head} on its way." in gone.stderr
+    assert (data["holds"], data["missing_heads"]) == (False, [head])
+
+
+@proves("inbox.lists", "cli.errors")
+@pytest.mark.usefixtures("three_events")
+def test_questions_of_a_session_that_does_not_exist_are_an_error(fidelio: Fidelio) -> None:
+    unknown, known = fidelio("inbox", "--session", "nope"), fidelio("inbox", "--session", "opera")
+    watched = fidelio("inbox", "--session", "nope", "--watch")
+
+    assert (unknown.returncode, watched.returncode) == (4, 4)
+    assert (known.returncode, known.stdout) == (0, "Nothing waits for you.\n")

@@ -109,3 +109,75 @@ def test_the_tour_shows_workflows_a_drawing_and_a_session_that_verifies(fidelio:
     for sight in ("hello", "0 errors, 0 warnings", "Write the note", "activity.entered", "events holds", " demo "):
         assert sight in tour.stdout
     assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
+
+
+@proves("cli.tour", "cli.json")
+def test_the_tour_tells_programs_what_it_found(fidelio: Fidelio) -> None:
+    tour = json.loads(fidelio("tour", "--json").stdout)
+
+    assert {"hello", "meta"} <= set(tour["workflows"])
+    assert tour["lint"] == {"errors": 0, "warnings": 0}
+    assert fidelio("verify", tour["session"]["id"], "--head", tour["session"]["head"]).returncode == 0
+
+
+@proves("cli.definitions", "cli.json")
+def test_a_drawing_is_told_to_programs_and_its_name_may_be_in_capitals(fidelio: Fidelio, tmp_path: Path) -> None:
+    drawn = json.loads(fidelio("draw", "hello", "--format", "mermaid", "--json").stdout)
+    saved = json.loads(fidelio("draw", "hello", "-o", "HELLO.SVG", "--json").stdout)
+
+    assert drawn["format"] == "mermaid"
+    assert "\nflowchart " in drawn["content"]
+    assert (saved["format"], saved["file"]) == ("svg", "HELLO.SVG")
+    assert (tmp_path / "HELLO.SVG").read_text() == saved["content"] + "\n"
+
+
+@proves("cli.lint-nothing")
+def test_a_directory_without_workflows_is_not_called_sound(fidelio: Fidelio, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "parent" / "library", "fine", GOOD)
+
+    for place in ("empty", "parent"):
+        done = fidelio("lint", place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"No workflow was found in {place}." in done.stderr
+    assert fidelio("lint", "parent/library").stdout == "No findings.\n"
+    assert fidelio("lint", "parent/library/fine").stdout == "No findings.\n"
+
+
+@proves("cli.definitions")
+def test_lint_reads_a_directory_as_it_is_served(fidelio: Fidelio, tmp_path: Path) -> None:
+    borrowed = (
+        GOOD.replace("activities:", "skills:\n  primary: hello/greeting\nactivities:")
+        + "    triggers:\n      workflow: hello\n"
+    )
+    write(tmp_path / "own", "borrower", borrowed)
+
+    alone = json.loads(fidelio("lint", "own", "--json").stdout)
+    together = json.loads(fidelio("lint", "own", "--with-bundled", "--json").stdout)
+
+    assert "unresolved-workflow" in {finding["rule"] for finding in alone}
+    assert "unresolved-workflow" not in {finding["rule"] for finding in together}
+
+
+@proves("cli.doctor", "cli.definitions")
+def test_a_part_that_cannot_be_read_is_not_called_sound(fidelio: Fidelio, home: Path) -> None:
+    write(home / "workflows", "mine", GOOD)
+    (home / "workflows" / "mine" / "activities").mkdir()
+    (home / "workflows" / "mine" / "activities" / "01-more.yaml").write_text("id: [")
+
+    (check,) = (check for check in json.loads(fidelio("doctor", "--json").stdout)["checks"] if check["name"] == "workflows")
+
+    assert check["state"] == "warning"
+    assert "01-more.yaml" in check["sentence"]
+
+
+@proves("cli.definitions")
+def test_what_a_list_leaves_out_is_said(fidelio: Fidelio, home: Path) -> None:
+    write(home / "workflows", "mine", GOOD)
+    (home / "workflows" / "mine" / "workflow.toon").write_text("id: mine")
+
+    listed, data = fidelio("list"), json.loads(fidelio("list", "--json").stdout)
+
+    assert listed.returncode == 0
+    assert "mine/workflow.yaml" in listed.stderr
+    assert len(data["findings"]) == 1

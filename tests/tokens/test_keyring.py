@@ -156,3 +156,21 @@ def test_later_keys_of_the_environment_still_check(file: Path) -> None:
 def test_a_bad_key_in_the_environment_is_refused_with_the_way_to_make_one(file: Path, value: str) -> None:
     with pytest.raises(KeyRingProblem, match=r"head -c 32 /dev/urandom"):
         open_keys(file, environ={"FIDELIO_KEY": value})
+
+
+@proves("tokens.key-file-damaged")
+def test_a_key_file_that_cannot_be_looked_for_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyRingProblem, match=r"cannot be read: File name too long"):
+        FileKeys(tmp_path / ("x" * 300) / "keys.json").active()
+
+
+@proves("tokens.rotation")
+def test_a_rotation_that_cannot_be_written_is_named_and_changes_nothing(file: Path) -> None:
+    keys = FileKeys(file)
+    before = keys.active()
+    # A directory in the place of the lock stops everybody, also who may write anywhere.
+    (file.parent / ".keys.json.lock").mkdir()
+
+    with pytest.raises(KeyRingProblem, match=r"cannot be written"):
+        keys.rotate()
+    assert FileKeys(file).active() == before

@@ -42,8 +42,13 @@ READING_RULES: dict[str, str] = {
     "schema": "The file is well-formed but does not say what its kind of file must say.",
     "outside-root": "A path leads out of the directory that it belongs to.",
     "duplicate-id": "Two files of one kind have the same id, so one of them would never be served.",
+    "bad-name": "A file or directory has a name that is no id, so nobody can ask for it and it is left out.",
+    "hidden-file": "Two files stand for the same thing, and only one of them is used.",
     "unresolved-activity": "A workflow refers to an activity file that is not there.",
 }
+
+# Everything else that reading finds is an error.
+READING_WARNINGS = frozenset({"hidden-file"})
 
 
 def error(file: str, rule: str, sentence: str, remedy: str = "", *, at: tuple[int, int] = (0, 0)) -> Finding:

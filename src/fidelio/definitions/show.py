@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from textwrap import shorten, wrap
 
+from fidelio.definitions.flow import known_variables, may_end_here, ways_out
 from fidelio.definitions.models import Activity, Checkpoint, Decision, Loop, Step, Variable, Workflow
+from fidelio.definitions.truth import Known
 from fidelio.definitions.wording import condition_in_words, counted, effect_in_words, listed, loop_in_words, value_in_words
 
 _BOLD, _FAINT, _CYAN, _YELLOW, _RED, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
@@ -43,6 +45,7 @@ class Page:
 def show(workflow: Workflow, *, width: int = 80, color: bool = False) -> str:
     """The whole workflow. Ends without a line break."""
     page = Page(min(max(width, _NARROWEST), _WIDEST), color)
+    known = known_variables(workflow)
     blocks = [
         _title(workflow, page),
         _section("Rules", (line for rule in workflow.rules for line in page.text(rule, 2, first="- ")), page),
@@ -50,7 +53,7 @@ def show(workflow: Workflow, *, width: int = 80, color: bool = False) -> str:
         _section("Variables", (line for v in workflow.variables for line in _variable(v, page)), page),
         _section("Modes", _modes(workflow, page), page),
         _section("Artifact locations", _locations(workflow, page), page),
-        *(_activity(number, activity, page) for number, activity in enumerate(workflow.activities, start=1)),
+        *(_activity(number, activity, page, known) for number, activity in enumerate(workflow.activities, start=1)),
         _section("Cannot be read", _broken(workflow, page), page, tone=_RED),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -103,7 +106,7 @@ def _broken(workflow: Workflow, page: Page) -> Iterator[str]:
         yield from page.text(f"{name}: {findings[0].sentence if findings else 'no reason is known'}", 2)
 
 
-def _activity(number: int, activity: Activity, page: Page) -> list[str]:
+def _activity(number: int, activity: Activity, page: Page, known: dict[str, Known]) -> list[str]:
     optional = " (optional)" if not activity.required else ""
     time = f" · {activity.estimated_time}" if activity.estimated_time else ""
     owner = f" · {activity.id}{time}"
@@ -114,7 +117,7 @@ def _activity(number: int, activity: Activity, page: Page) -> list[str]:
     parts += [_checkpoint(checkpoint, page) for checkpoint in activity.checkpoints]
     parts += [_loop(loop, page) for loop in activity.loops]
     parts += [_decision(decision, page) for decision in activity.decisions]
-    parts += [_triggers(activity, page), _artifacts(activity, page), _ways_on(activity, page)]
+    parts += [_triggers(activity, page), _artifacts(activity, page), _ways_on(activity, page, known)]
     return [*lines, *(line for part in parts for line in part)]
 
 
@@ -179,7 +182,7 @@ def _artifacts(activity: Activity, page: Page) -> Iterator[str]:
         yield from page.text(listed(names), 3, first="Leaves ")
 
 
-def _ways_on(activity: Activity, page: Page) -> Iterator[str]:
+def _ways_on(activity: Activity, page: Page, known: dict[str, Known]) -> Iterator[str]:
     alone = len(activity.transitions) == 1
     for transition in activity.transitions:
         if transition.is_default or transition.condition is None:
@@ -187,11 +190,18 @@ def _ways_on(activity: Activity, page: Page) -> Iterator[str]:
         else:
             words = f"{transition.to}, if {condition_in_words(transition.condition)}"
         yield from page.text(words, 3, first="→ ", tone=_CYAN)
-    if not activity.transitions:
-        unless = ", unless an answer leads elsewhere" if _leads_elsewhere(activity) else ""
+    if activity.transitions:
+        return
+    deciders = _deciders(activity)
+    if may_end_here(activity, known):
+        unless = f", unless {deciders} leads elsewhere" if deciders else ""
         yield from page.text(f"the end{unless}", 3, first="→ ")
+    else:
+        yield from page.text(f"where {deciders} leads", 3, first="→ ", tone=_CYAN)
 
 
-def _leads_elsewhere(activity: Activity) -> bool:
-    options = (option for checkpoint in activity.checkpoints for option in checkpoint.options)
-    return any(option.effect and option.effect.transition_to for option in options)
+def _deciders(activity: Activity) -> str:
+    """What can lead on where no transition does."""
+    reasons = {way.reason for way in ways_out(activity)}
+    words = {"answer": "an answer", "decision": "a decision"}
+    return " or ".join(text for reason, text in words.items() if reason in reasons)

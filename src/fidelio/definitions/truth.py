@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise, product
-from operator import ge, gt, le, lt
+from math import isfinite
 from typing import Any, Literal
 
+from fidelio.definitions.evaluation import MISSING, holds, same
 from fidelio.definitions.models import And, Condition, Not, Or, Simple
 
 Verdict = Literal["always", "never"]
@@ -30,14 +32,11 @@ class Known:
     always_there: bool = False
 
 
-class _Missing:
-    """No value at all; differs from null, which somebody has to set."""
+class _Else:
+    """A value that no comparison names."""
 
 
-_MISSING = _Missing()
-_SOMETHING_ELSE = _Missing()
-
-Case = Mapping[str, Any]
+_SOMETHING_ELSE = _Else()
 
 
 def verdict(condition: Condition, known: Mapping[str, Known]) -> Verdict | None:
@@ -46,7 +45,7 @@ def verdict(condition: Condition, known: Mapping[str, Known]) -> Verdict | None:
     if domains is None:
         return None
     names = list(domains)
-    outcomes = {_holds(condition, dict(zip(names, values, strict=True))) for values in product(*domains.values())}
+    outcomes = {holds(condition, dict(zip(names, values, strict=True))) for values in product(*domains.values())}
     if outcomes == {True}:
         return "always"
     return "never" if outcomes == {False} else None
@@ -83,7 +82,7 @@ def _domain(parts: list[Simple], known: Known | None) -> list[Any] | None:
     """Values that stand for all values the variable can have, or None when that cannot be said."""
     values = [part.value for part in parts if part.operator not in _EXISTENCE]
     if any(part.operator in _ORDERINGS for part in parts):
-        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        numbers = [number for value in values if (number := _exact(value)) is not None]
         if known is None or known.type != "number" or len(numbers) < len(values):
             return None
         domain: list[Any] = _around(sorted(set(numbers)))
@@ -93,12 +92,19 @@ def _domain(parts: list[Simple], known: Known | None) -> list[Any] | None:
         domain = [*_distinct(values), _SOMETHING_ELSE]
     asks_existence = any(part.operator in _EXISTENCE for part in parts)
     if asks_existence and not (known and known.always_there):
-        domain.append(_MISSING)
+        domain.append(MISSING)
     return domain
 
 
-def _around(values: list[float]) -> list[Any]:
-    """The values, one between each two, and one beyond either end."""
+def _exact(value: object) -> Fraction | None:
+    """None for what has no place among the numbers: other kinds of values, and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return Fraction(value) if isinstance(value, int) or isfinite(value) else None
+
+
+def _around(values: list[Fraction]) -> list[Any]:
+    """The values, one between each two, and one beyond either end. Floats past their range have no neighbours, fractions do."""
     between = [(low + high) / 2 for low, high in pairwise(values)]
     return [values[0] - 1, *values, *between, values[-1] + 1]
 
@@ -106,51 +112,6 @@ def _around(values: list[float]) -> list[Any]:
 def _distinct(values: list[Any]) -> list[Any]:
     distinct: list[Any] = []
     for value in values:
-        if not any(equal(value, other) for other in distinct):
+        if not any(same(value, other) for other in distinct):
             distinct.append(value)
     return distinct
-
-
-def equal(one: object, two: object) -> bool:
-    """Without coercion: 1 is not true and "1" is not 1."""
-    return isinstance(one, bool) == isinstance(two, bool) and one == two
-
-
-def _holds(condition: Condition, case: Case) -> bool | None:
-    match condition:
-        case Simple():
-            return _compare(condition, case[condition.variable])
-        case Not():
-            inner = _holds(condition.condition, case)
-            return None if inner is None else not inner
-        case And():
-            return _all([_holds(part, case) for part in condition.conditions])
-        case Or():
-            opposite = _all([_negated(_holds(part, case)) for part in condition.conditions])
-            return _negated(opposite)
-
-
-def _negated(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
-
-
-def _all(truths: list[bool | None]) -> bool | None:
-    if False in truths:
-        return False
-    return None if None in truths else True
-
-
-def _compare(condition: Simple, value: Any) -> bool | None:
-    if condition.operator in _EXISTENCE:
-        there = value is not _MISSING and value is not None
-        return there == (condition.operator == "exists")
-    if value is _MISSING:
-        return None
-    if condition.operator in _ORDERINGS:
-        return _ordered(condition.operator, value, condition.value)
-    return equal(value, condition.value) == (condition.operator == "==")
-
-
-def _ordered(operator: str, left: float, right: Any) -> bool:
-    compare = {">": gt, "<": lt, ">=": ge, "<=": le}[operator]
-    return bool(compare(left, right))

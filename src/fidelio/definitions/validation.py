@@ -44,7 +44,7 @@ def validate(model: type[Model], document: Document, data: object = None, under:
     """The model, or `UnreadableDefinition` with one finding for each fault. `data` is a part of the document at `under`."""
     data = document.data if data is None else data
     if not isinstance(data, dict):
-        what = "The file is empty." if data in (None, "") else f"The file holds {_kind(data)} where a mapping is expected."
+        what = "The file is empty." if data in (None, "") else f"The file holds {kind_of(data)} where a mapping is expected."
         raise UnreadableDefinition([error(document.name, "schema", what, "Begin with `id:`.", at=document.at(under))])
     if not data and not under:
         raise UnreadableDefinition([error(document.name, "schema", "The file is empty.", "Begin with `id:`.")])
@@ -87,7 +87,7 @@ def _finding(document: Document, path: Path, fault: ErrorDetails) -> Finding:
 def _words(document: Document, path: Path, fault: ErrorDetails) -> tuple[str, str]:
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
     if kind in _EXPECTED:
-        return f"has to be {_EXPECTED[kind]}, but is {_kind(value)}.", _remedy(document, kind, value)
+        return f"has to be {_EXPECTED[kind]}, but is {kind_of(value)}.", _remedy(document, kind, value)
     if kind == "string_pattern_mismatch":
         return f"cannot be {value!r}.", _pattern_remedy(path)
     sentence, remedy = _SAID.get(kind, ("is not right: {msg}.", ""))
@@ -107,5 +107,5 @@ def _pattern_remedy(path: Path) -> str:
     return "Write three numbers, such as 1.0.0." if path[-1] == "version" else "Write a duration such as 10m, 1-2h or 3 days."
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     return "nothing" if value is None else _KINDS.get(type(value), "something else")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fidelio.clock import Clock, now_ms
@@ -116,12 +117,41 @@ def new_request(kind: str, key: str, question: str, options: tuple[Json, ...], d
 
 def this_person() -> str:
     """The name of the user at this terminal; refuses to speak for a person from below an agent that Fidelio started."""
-    if os.environ.get(AGENT_MARKER):
+    if os.environ.get(AGENT_MARKER) or any(_carries_marker(process) for process in _ancestors()):
         raise UsageProblem(
             "This process runs below an agent, and an agent does not answer for a person.",
             remedy="Answer from a terminal of your own.",
         )
-    return f"person:{getpass.getuser()}"
+    return f"person:{_user()}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a user whom the system does not know by name; older Pythons raise the first, newer the second.
+        return f"uid-{os.getuid()}"
+
+
+def _ancestors() -> Iterator[int]:
+    """The processes above this one, where the system lets us see them."""
+    process = os.getppid()
+    while process > 1:
+        yield process
+        try:
+            status = Path(f"/proc/{process}/stat").read_text()
+        except OSError:
+            return
+        process = int(status.rpartition(")")[2].split()[1])
+
+
+def _carries_marker(process: int) -> bool:
+    # A child can clear its own environment; that of the agent above it stays as it was started.
+    try:
+        environ = Path(f"/proc/{process}/environ").read_bytes()
+    except OSError:
+        return False
+    return any(entry.startswith(f"{AGENT_MARKER}=".encode()) for entry in environ.split(b"\0"))
 
 
 def _option(request: Request, option: str) -> dict[str, Any]:

@@ -20,9 +20,10 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from random import SystemRandom
 from typing import Any
+
+from msgspec import structs
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable, StaleLease, UsageProblem
@@ -61,7 +62,7 @@ class Assignment:
 
     async def commit(self, change: Change, *others: Change, settle: Settlement | None = None) -> tuple[Committed, ...]:
         """Commits only while the lease is held, else raises `StaleLease`; `settle` ends the job in the same transaction."""
-        done = await self.ledger.commit(replace(change, lease=self.lease, settle=settle), *others)
+        done = await self.ledger.commit(structs.replace(change, lease=self.lease, settle=settle), *others)
         self.settled = self.settled or settle is not None
         return done
 

@@ -1,14 +1,16 @@
 """What the ledger takes and gives: plain frozen values, the same for every database.
 
+They are structs and not dataclasses because every call of every session makes a dozen of them, and because a dataclass costs
+more than half a millisecond to define, which an agent that starts a server waits for.
+
 A `Change` is everything one transaction does to one session. There is no other way to write, so an event, the status it leads
 to, the question it opens and the work it makes due are durable together or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import msgspec
 
@@ -21,8 +23,7 @@ JobState = Literal["queued", "dead"]
 Relation = Literal["parent", "children", "siblings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewSession:
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """The birth of a session. The name, where there is one, is unique in its namespace."""
 
     kind: SessionKind
@@ -31,20 +32,18 @@ class NewSession:
     parent: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A fact to be recorded. `blobs` are digests the body refers to: they live as long as something refers to them."""
 
     type: str
-    body: Json = field(default_factory=dict)
+    body: Json = msgspec.field(default_factory=dict)
     actor: str = "system"
     id: str | None = None
     time: int | None = None
     blobs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenRequest:
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Something that now waits for a person. `key` is what it is about: to ask twice in a session is refused."""
 
     id: str
@@ -53,24 +52,22 @@ class OpenRequest:
     question: str
     options: tuple[Json, ...] = ()
     subject: str = ""
-    detail: Json = field(default_factory=dict)
+    detail: Json = msgspec.field(default_factory=dict)
     expires_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseRequest:
+class CloseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The one answer, dismissal or expiry of an open request. A request that is not open refuses it with `RequestClosed`."""
 
     id: str
     state: Literal["answered", "dismissed", "expired"] = "answered"
-    answer: Json = field(default_factory=dict)
+    answer: Json = msgspec.field(default_factory=dict)
     by: str = ""
     channel: str = ""
     assurance: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutDocument:
+class PutDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A new version of a text. `expect` is the version it is based on (0: it must not exist yet, None: whatever is there)."""
 
     space: str
@@ -80,8 +77,7 @@ class PutDocument:
     expect: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """Work that becomes due, of a session that exists.
 
     With a `key`, at most one such job of the session and kind waits: a second is dropped, the earlier due time wins. A job that
@@ -91,13 +87,12 @@ class NewJob:
     kind: str
     session: str
     due: int = 0
-    payload: Json = field(default_factory=dict)
+    payload: Json = msgspec.field(default_factory=dict)
     key: str | None = None
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to carry out one job. `fence` grows with every claim of the session, so a late writer is known.
 
     From `expires` on somebody else may claim the session. Until somebody does, the lease is still good: a worker that was
@@ -114,21 +109,18 @@ class Lease:
     expires: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The job is finished and forgotten."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """The job is due again at `due`."""
 
     due: int
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dead:
+class Dead(msgspec.Struct, frozen=True, kw_only=True):
     """The job has failed for good; it stays to be looked at."""
 
     error: str
@@ -137,8 +129,7 @@ class Dead:
 Settlement = Done | Retry | Dead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction does to one session.
 
     `expect` is the sequence number the decision was based on (None: append whatever came before). `lease` must still be held
@@ -160,8 +151,7 @@ class Change:
     settle: Settlement | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A recorded fact. `raw` is the text whose digest the chain commits to; None once it was redacted."""
 
     position: int
@@ -185,8 +175,7 @@ class Event:
         return {} if self.raw is None else msgspec.json.decode(self.raw, type=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """The current row of a session: a projection of its events."""
 
     id: str
@@ -203,8 +192,7 @@ class Session:
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """Something that waits, or waited, for a person."""
 
     id: str
@@ -225,8 +213,7 @@ class Request:
     expires_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One version of a document. `text` is None for a version that deletes it."""
 
     space: str
@@ -238,8 +225,7 @@ class Document:
     text: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A job as an operator sees it."""
 
     id: str
@@ -254,25 +240,25 @@ class Job:
     lease_expires: int
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """What one change became: its events with their numbers, and the session after it."""
 
     session: Session
     events: tuple[Event, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(msgspec.Struct, Generic[T], frozen=True):
     """A bounded answer. `next` is the cursor of the following page, None at the end."""
 
     items: tuple[T, ...]
     next: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What to look for. Words are all required; a quoted phrase stays together; a trailing `*` matches beginnings."""
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What to look for. Words are all required; a quoted phrase stays together; a trailing `*` matches beginnings.
+
+    `before` is a position: only older events are looked at. An answer that did not look at everything says where to go on.
+    """
 
     text: str
     session: str | None = None
@@ -281,10 +267,10 @@ class Query:
     types: tuple[str, ...] = ()
     source: Literal["event", "document"] | None = None
     limit: int = 20
+    before: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FieldMatch:
+class FieldMatch(msgspec.Struct, frozen=True):
     """Why a hit is a hit: the words that stand in this field."""
 
     field: str
@@ -292,8 +278,7 @@ class FieldMatch:
     excerpt: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """One find. Events are named by session and seq, documents by space, path and version (and the session that wrote it)."""
 
     source: Literal["event", "document"]
@@ -306,3 +291,14 @@ class Hit:
     time: int
     score: float
     matches: tuple[FieldMatch, ...]
+
+
+class Hits(tuple[Hit, ...]):  # noqa: SLOT001  # a tuple with a field of its own cannot have slots
+    """The finds of one search. `next`: older events were not looked at; the same query with this `before` goes on there."""
+
+    next: int | None
+
+    def __new__(cls, hits: Iterable[Hit] = (), *, go_on: int | None = None) -> Self:
+        found = super().__new__(cls, hits)
+        found.next = go_on
+        return found

@@ -96,7 +96,7 @@ class FileKeys:
         return not self._keys or _stamp(self.path) != self._stamp
 
     def _load_or_create(self) -> None:
-        if not self.path.exists():
+        if not _exists(self.path):
             ring: dict[str, Any] = {"version": 1, "active": "", "keys": {}}
             _add_key(ring, self._clock())
             _create(self.path, ring)
@@ -140,6 +140,13 @@ def _add_key(ring: dict[str, Any], now: int) -> str:
     return kid
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
@@ -154,9 +161,7 @@ def _read(path: Path) -> dict[str, Any]:
             _refuse_open_to_others(path, os.fstat(file.fileno()).st_mode)
             ring = json.loads(file.read())
     except OSError as error:
-        raise KeyRingProblem(
-            f"The key file {path} cannot be read: {error.strerror}.", remedy="Check its owner and mode."
-        ) from error
+        raise _unreadable(path, error) from error
     except ValueError as error:
         raise _damaged(path) from error
     if not _is_sound(ring):
@@ -186,6 +191,10 @@ def _refuse_open_to_others(path: Path, mode: int) -> None:
         raise KeyRingProblem(f"The key file {path} can be read by other users.", remedy=f"Close it with `chmod 600 {path}`.")
 
 
+def _unreadable(path: Path, error: OSError) -> KeyRingProblem:
+    return KeyRingProblem(f"The key file {path} cannot be read: {error.strerror}.", remedy="Check its owner and mode.")
+
+
 def _damaged(path: Path) -> KeyRingProblem:
     return KeyRingProblem(
         f"The key file {path} is damaged.",
@@ -209,7 +218,11 @@ def _create(path: Path, ring: Mapping[str, Any]) -> None:
 
 def _replace(path: Path, ring: Mapping[str, Any]) -> None:
     draft = _write_draft(path, ring)
-    draft.replace(path)
+    try:
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink()
+        raise _unwritable(path, error) from error
     _sync_directory(path.parent)
 
 
@@ -246,7 +259,10 @@ def _sync_directory(directory: Path) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """One rotation at a time: two at once would lose the key of the first."""
-    handle = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise _unwritable(path, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

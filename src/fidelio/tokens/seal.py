@@ -16,6 +16,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from fidelio.errors import BadToken, ExpiredToken
 from fidelio.tokens.keyring import Key, KeyRing
 
@@ -37,7 +39,7 @@ class Seal:
         """`expires` is the moment, in milliseconds, from which the token is refused."""
         key = self._keys.active()
         content = dict(payload) if expires is None else {**payload, _EXPIRY: expires}
-        body = f"{VERSION}.{key.kid}.{_encode(json.dumps(content, separators=(',', ':'), ensure_ascii=False).encode())}"
+        body = f"{VERSION}.{key.kid}.{_encode(msgspec.json.encode(content))}"
         return f"{body}.{self._mac(key, body)}"
 
     def open(self, token: str, *, now: int) -> dict[str, Any]:
@@ -49,8 +51,7 @@ class Seal:
         key = self._keys.find(kid)
         if key is None or not hmac.compare_digest(self._mac(key, body), mac):
             raise _bad()
-        payload: dict[str, Any] = json.loads(_decode(content))
-        return _unexpired(payload, now)
+        return _unexpired(msgspec.json.decode(_decode(content), type=dict[str, Any]), now)
 
     def _mac(self, key: Key, body: str) -> str:
         return _encode(hmac.digest(key.secret, b"%s\0%s" % (self._purpose, body.encode()), "sha256"))

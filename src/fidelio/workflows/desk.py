@@ -15,7 +15,8 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.definitions.library import Library
 from fidelio.engine.record import CALLED, Draft, Fidelity, Record, as_json, fold, foreseen, from_json
-from fidelio.errors import FidelioError, SequenceConflict, SessionNotFound
+from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound
+from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
 from fidelio.workflows.tokens import About, Claims, SessionTokens
@@ -84,6 +85,7 @@ class HouseRules(msgspec.Struct, frozen=True):
     answered_by_person: bool = False
     min_response_ms: int = 3000
     adoption: bool = True
+    handles: bool = True
 
 
 class Desk(msgspec.Struct, frozen=True):
@@ -95,8 +97,14 @@ class Desk(msgspec.Struct, frozen=True):
     clock: Clock
     rules: HouseRules = HouseRules()
 
+    def claims(self, token: str) -> Claims:
+        """What a genuine token says. A short handle only names its session, which is enough where the caller is known."""
+        if not self.rules.handles and is_short_handle(token):
+            raise BadToken("A short handle opens nothing here.", remedy="Pass the session_token that was returned last.")
+        return self.tokens.open(token)
+
     async def open(self, token: str) -> Opened:
-        return await self.open_claims(self.tokens.open(token))
+        return await self.open_claims(self.claims(token))
 
     async def open_claims(self, claims: Claims, *, agent: str | None = None) -> Opened:
         """`agent` is who calls, where that is not who the token was made for."""
@@ -117,7 +125,7 @@ class Desk(msgspec.Struct, frozen=True):
     ) -> Outcome[T]:
         """Carries out one call; for `agent` see `open_claims`."""
         began = self.clock()
-        claims = self.tokens.open(token)
+        claims = self.claims(token)
         for _ in range(ATTEMPTS):
             opened = await self.open_claims(claims, agent=agent)
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from fidelio.definitions.library import Library, Root
@@ -21,7 +20,8 @@ def open_library(home: Home, directories: Sequence[str] = (), *, with_bundled: b
 
 def bundled_root() -> Root:
     """The workflows that come with Fidelio."""
-    return Root(Path(str(files("fidelio") / "bundled")), "bundled")
+    # Not through importlib.resources: the package is always a directory, and that import is a tenth of what an agent waits for.
+    return Root(Path(__file__).resolve().parents[1] / "bundled", "bundled")
 
 
 def _usual_roots(home: Home) -> list[Root]:

@@ -61,7 +61,7 @@ class Starting:
         if not asked.session_token:
             return await self._fresh(asked, _Origin(new_session_id()), {})
         try:
-            claims = self._desk.tokens.open(asked.session_token)
+            claims = self._desk.claims(asked.session_token)
             return await self._inherit(asked, claims)
         except (BadToken, SessionNotFound) as problem:
             return await self._without_proof(asked, problem)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelio.definitions.reading import read_text
-from tests.definitions.writing import save, written
+from tests.definitions.writing import activity, manifest, save, written
 
 _FILE = re.compile(r"^# (\S+\.(?:yaml|yml|json|toon|md))$", re.MULTILINE)
 _NEEDED: dict[str, dict[str, Any]] = {
@@ -27,8 +27,12 @@ _NEEDED: dict[str, dict[str, Any]] = {
 
 
 def write_whole(example: str, directory: Path) -> Path:
-    """Writes an example with complete files as the workflow `demo`."""
-    return save(directory, {f"demo/{name}": text for name, text in split(example).items()})
+    """Writes an example with complete files as the workflow `demo`; a manifest and an activity are added where it has none."""
+    files = split(example)
+    if not any(name.startswith("workflow.") for name in files):
+        files["workflow.yaml"] = manifest("demo")
+    files.setdefault("activities/01-plan.yaml", activity("plan"))
+    return save(directory, {f"demo/{name}": text for name, text in files.items()})
 
 
 def write_short(example: str, directory: Path) -> Path:

@@ -72,6 +72,7 @@ def test_a_skill_is_found_where_a_session_would_find_it(tmp_path: Path) -> None:
         "meta/workflow.yaml": manifest("meta"),
         "meta/skills/01-common.yaml": skill("common"),
         "other/workflow.yaml": manifest("other"),
+        "other/activities/01-a.yaml": activity("a"),
         "other/skills/01-theirs.yaml": skill("theirs"),
     }
     [finding] = lint_directory(save(tmp_path, files))
@@ -252,7 +253,31 @@ def test_activities_variables_and_modes_are_there_once(tmp_path: Path) -> None:
 
 
 @proves("lint.duplicates")
-def test_the_same_step_in_a_loop_and_outside_is_no_repetition(tmp_path: Path) -> None:
-    loop = {"id": "l", "type": "while", "maxIterations": 2, "steps": [{"id": "x"}]}
+def test_the_same_step_in_a_loop_and_outside_is_warned_about_once_for_each_loop(tmp_path: Path) -> None:
+    loops = [{"id": name, "type": "while", "maxIterations": 2, "steps": [{"id": "x"}]} for name in "lm"]
+    findings = found(tmp_path, {"id": "a", "steps": [{"id": "x"}], "loops": loops})
 
-    assert found(tmp_path, {"id": "a", "steps": [{"id": "x"}], "loops": [loop]}) == []
+    assert [(finding.rule, finding.severity) for finding in findings] == [("repeated-step", "warning")] * 2
+    assert rules(found(tmp_path, {"id": "a", "loops": loops})) == ["repeated-step"]
+
+
+@proves("lint.duplicates")
+def test_a_step_that_stands_twice_in_one_loop_is_one_error(tmp_path: Path) -> None:
+    loop = {"id": "l", "type": "while", "maxIterations": 2, "steps": [{"id": "x"}, {"id": "x"}]}
+
+    assert rules(found(tmp_path, {"id": "a", "loops": [loop]})) == ["duplicate-id"]
+
+
+@proves("lint.no-activities")
+def test_only_the_common_parts_may_be_without_activities(tmp_path: Path) -> None:
+    files = {f"{name}/workflow.yaml": manifest(name) for name in ("demo", "meta")}
+    [finding] = lint_directory(save(tmp_path, files))
+
+    assert (finding.rule, finding.severity, Path(finding.file).parent.name) == ("no-activities", "error", "demo")
+
+
+@proves("lint.no-activities", "lint.no-cascade")
+def test_a_workflow_whose_only_activity_is_broken_has_one(tmp_path: Path) -> None:
+    files = {"demo/workflow.yaml": manifest("demo"), "demo/activities/01-a.yaml": "id: ["}
+
+    assert rules(list(lint_directory(save(tmp_path, files)))) == ["unreadable"]

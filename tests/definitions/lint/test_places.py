@@ -37,6 +37,7 @@ PLAN: dict[str, Any] = {
     "triggers": {"workflow": "lost_workflow"},
     "transitions": [{"to": "lost_target"}],
 }
+ONE = {"id": "one", "version": "1.0.0", "name": "One"}
 MARKED = {
     "unknown_key": "unknown-key",
     "lost_skill": "unresolved-skill",
@@ -116,7 +117,7 @@ def test_a_broken_file_hides_nothing_and_is_not_reported_again_by_what_depends_o
 def test_a_directory_is_linted_with_what_other_roots_offer(tmp_path: Path) -> None:
     plan = activity("plan", triggers=[{"workflow": "child"}])
     own = save(tmp_path / "own", {"demo/workflow.yaml": manifest("demo"), "demo/activities/01-plan.yaml": plan})
-    base = save(tmp_path / "base", {"child/workflow.yaml": manifest("child", unknown=1)})
+    base = save(tmp_path / "base", {"child/workflow.yaml": manifest("child", unknown=1, activities=[ONE])})
 
     assert [finding.rule for finding in lint_directory(own)] == ["unresolved-workflow"]
     assert lint_directory(own, base=(Root(base, "base"),)) == ()
@@ -134,7 +135,7 @@ def test_the_directory_of_one_workflow_is_linted_among_its_neighbours(tmp_path: 
 
 @proves("lint.names")
 def test_a_workflow_is_called_like_its_directory(tmp_path: Path) -> None:
-    [finding] = lint_directory(save(tmp_path, {"demo/workflow.yaml": manifest("other")}))
+    [finding] = lint_directory(save(tmp_path, {"demo/workflow.yaml": manifest("other", activities=[ONE])}))
 
     assert (finding.rule, finding.line) == ("file-name", 1)
     assert "directory" in finding.sentence
@@ -142,7 +143,8 @@ def test_a_workflow_is_called_like_its_directory(tmp_path: Path) -> None:
 
 @proves("lint.names")
 def test_a_workflow_in_one_file_is_called_like_the_file(tmp_path: Path) -> None:
-    findings = lint_directory(save(tmp_path, {"demo.yaml": manifest("other"), "fine.yaml": manifest("fine")}))
+    files = {"demo.yaml": manifest("other", activities=[ONE]), "fine.yaml": manifest("fine", activities=[ONE])}
+    findings = lint_directory(save(tmp_path, files))
 
     assert [finding.rule for finding in findings] == ["file-name"]
 
@@ -150,7 +152,8 @@ def test_a_workflow_in_one_file_is_called_like_the_file(tmp_path: Path) -> None:
 @proves("lint.unknown-keys")
 def test_unknown_keys_are_found_in_manifests_and_skills_too(tmp_path: Path) -> None:
     skill = {"id": "saw", "version": "1.0.0", "capability": "Saws", "sharpness": 3, "flow": {}}
-    files = {"demo/workflow.yaml": manifest("demo", colour="red"), "demo/skills/01-saw.yaml": written(skill, "yaml")}
+    head = manifest("demo", colour="red", activities=[ONE])
+    files = {"demo/workflow.yaml": head, "demo/skills/01-saw.yaml": written(skill, "yaml")}
     findings = lint_directory(save(tmp_path, files))
 
     assert [line_of(finding).split(":")[0].strip('"') for finding in findings] == ["sharpness", "colour"]

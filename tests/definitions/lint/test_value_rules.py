@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from fidelio.definitions.evaluation import holds
 from fidelio.definitions.models import And, Condition, Not, Or, Simple
 from fidelio.definitions.truth import Known, verdict
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY
@@ -56,6 +58,12 @@ def either(*conditions: dict[str, Any]) -> dict[str, Any]:
         (either(simple("other", "==", True), simple("other", "==", False)), None),
         (either(simple("size", "==", "s"), simple("size", "==", "l")), None),
         (both(simple("size", ">", 3), simple("size", "<", 3)), None),
+        (simple("count", ">", 10**400), None),
+        (either(simple("count", ">", 10**400), simple("count", "<=", 10**400)), "always"),
+        (both(simple("count", ">", 10**400), simple("count", "<", 10**400 + 1)), None),
+        (both(simple("count", ">", 10**400), simple("count", "<", 1.5)), "never"),
+        (simple("count", "<", 1e300), None),
+        (both(simple("count", ">", inf), simple("count", "<", 1)), None),
         ({"type": "not", "condition": either(simple("flag", "==", True), simple("flag", "==", False))}, "never"),
         (either(simple("flag", "==", True), simple("flag", "==", False), simple("flag", "==", None)), "always"),
         (simple("count", "==", True), None),
@@ -221,7 +229,7 @@ def test_an_undeclared_variable_is_found_in_every_kind_of_condition(tmp_path: Pa
         "transitions": [{"to": "a", "condition": lost}, {"to": "__terminal__", "isDefault": True}],
         "checkpoints": [{"id": "c", "condition": lost, "options": [{"id": "o"}]}],
         "decisions": [{"id": "d", "branches": [{"id": "x", "condition": lost}, {"id": "y", "isDefault": True}]}],
-        "loops": [{**loop, "steps": [{"id": "s", "condition": lost}]}],
+        "loops": [{**loop, "steps": [{"id": "in-loop", "condition": lost}]}],
         "steps": [{"id": "s", "condition": both(lost, IS_READY), "actions": [{"action": "log", "condition": lost}]}],
     }
     [finding] = found(tmp_path, part)
@@ -246,3 +254,35 @@ def test_placeholders_are_checked_wherever_they_are_filled_in(tmp_path: Path) ->
     }
 
     assert rules(found(tmp_path, part, artifactLocations={"notes": "docs/{lost}"})) == ["undeclared-placeholder"] * 4
+
+
+@proves("lint.missing-value")
+@pytest.mark.parametrize("operator", ["==", "!=", ">", "<", ">=", "<="])
+def test_a_comparison_with_nothing_is_warned_about(operator: str, tmp_path: Path) -> None:
+    condition = {"type": "simple", "variable": "n", "operator": operator}
+    variables = [{"name": "n", "type": "number"}]
+    findings = found(tmp_path, {"id": "a", "steps": [{"id": "s", "condition": condition}]}, variables=variables)
+
+    assert [(finding.rule, finding.severity) for finding in findings] == [("missing-value", "warning")]
+
+
+@proves("lint.missing-value")
+@pytest.mark.parametrize("condition", [{"operator": "exists"}, {"operator": "notExists"}, {"operator": "==", "value": None}])
+def test_asking_for_a_value_or_for_null_is_no_comparison_with_nothing(condition: dict[str, Any], tmp_path: Path) -> None:
+    step = {"id": "s", "condition": {"type": "simple", "variable": "n", **condition}}
+
+    assert found(tmp_path, {"id": "a", "steps": [step]}, variables=[{"name": "n", "type": "number"}]) == []
+
+
+@proves("lint.settled", "lint.no-crash")
+def test_a_number_beyond_all_floats_is_linted(tmp_path: Path) -> None:
+    part = {"id": "a", "steps": [{"id": "s", "condition": simple("n", ">", 10**400)}]}
+
+    assert found(tmp_path, part, variables=[{"name": "n", "type": "number"}]) == []
+
+
+@proves("lint.settled")
+def test_a_session_compares_numbers_beyond_all_floats_as_lint_does() -> None:
+    larger = _CONDITIONS.validate_python(simple("n", ">", 10**400))
+
+    assert [holds(larger, {"n": value}) for value in (10**400 + 1, 10**400, 5, "5")] == [True, False, False, False]

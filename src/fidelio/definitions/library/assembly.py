@@ -20,7 +20,8 @@ from fidelio.definitions.library.source import Source
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.reading.document import Document, read_text
 from fidelio.definitions.reading.places import Path
-from fidelio.definitions.validation import validate
+from fidelio.definitions.validation import kind_of, validate
+from fidelio.definitions.writing import to_toon
 from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
 
 
@@ -101,6 +102,8 @@ def _local(place: Place, folder: str | None, manifest: Kept) -> Iterator[Piece]:
         return
     for name in names:
         yield _file(place, place.path(where, name.file), name)
+    for finding in place.misnamed_in(where, STRUCTURED):
+        yield Piece(os.path.basename(finding.file), place.id, findings=(finding,))  # noqa: PTH119  a name, not a path
 
 
 def _file(place: Place, path: str, name: PartName) -> Piece:
@@ -116,7 +119,18 @@ def _listed(index: int, entry: object, place: Place, places: Places, manifest: K
         return Piece(
             key if isinstance(key, str) else f"activities.{index + 1}", place.id, manifest, inside=("activities", index)
         )
-    reference = str(entry)
+    if not isinstance(entry, str):
+        return Piece(f"activities.{index + 1}", place.id, findings=(_neither(index, entry, manifest),))
+    return _referred(index, entry, place, places, manifest)
+
+
+def _neither(index: int, entry: object, manifest: Kept) -> Finding:
+    sentence = f"`activities.{index + 1}` has to be text or a mapping, but is {kind_of(entry)}."
+    remedy = "Write the name of a file, or the activity itself."
+    return error(manifest.name, "schema", sentence, remedy, at=manifest.document().at(("activities", index)))
+
+
+def _referred(index: int, reference: str, place: Place, places: Places, manifest: Kept) -> Piece:
     try:
         return _borrowed(reference, place, places)
     except (BadId, WorkflowNotFound, LookupError) as problem:
@@ -168,9 +182,7 @@ def _repeated(activity: str, piece: Piece, first: Piece) -> Finding:
 
 def _extract(document: Document, path: Path) -> Document:
     """A part of a file as a document of its own."""
-    from toon_format import dumps  # noqa: PLC0415  only for activities written out in a manifest
-
     data = document.data
     for step in path:
         data = data[step]
-    return read_text(dumps(data), f"{document.name}.toon")
+    return read_text(to_toon(data), f"{document.name}.toon")

@@ -126,7 +126,7 @@ def join(*parts: str) -> str:
 def _list(path: str, found: Signature) -> _Listing:
     try:
         with os.scandir(path) as entries:
-            names = sorted((entry.name, entry.is_dir()) for entry in entries)
+            names = sorted((entry.name, _is_directory(entry)) for entry in entries)
     except NotADirectoryError:
         names = []
     except OSError as problem:
@@ -134,6 +134,14 @@ def _list(path: str, found: Signature) -> _Listing:
         raise refuse(path, "unreadable", f"The directory cannot be listed: {problem.strerror}.", remedy) from None
     files = tuple(name for name, is_directory in names if not is_directory)
     return _Listing(found, settled(found), files, tuple(name for name, is_directory in names if is_directory))
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads to itself. One such entry must not take the others with it; whoever reads it is told.
+        return False
 
 
 def _read_regular(path: str) -> tuple[bytes, Signature]:

@@ -20,13 +20,35 @@ def checked_id(text: str, what: str = "workflow") -> str:
     """The id in its normal form, or `BadId`."""
     name = unicodedata.normalize("NFC", text.strip())
     if not name or len(name) > _LONGEST:
-        raise BadId(f"An id of a {what} has 1 to {_LONGEST} characters.", remedy="List the ids with `fidelio list`.")
+        raise BadId(
+            f"An id of a {what} has 1 to {_LONGEST} characters.",
+            remedy="`fidelio list` or the tool list_workflows shows the ids.",
+        )
     if name.startswith(".") or _UNSAFE.search(name) or not name.isprintable():
         raise BadId(
             f"{text[:_LONGEST]!r} is no id of a {what}.",
             remedy="An id is a plain name, without separators, leading dots and control characters.",
         )
     return name
+
+
+def safe_id(text: str) -> str | None:
+    """What a name on disk is asked for by, or None when nobody can ask for it."""
+    try:
+        return checked_id(text) if text.isprintable() else None
+    except BadId:
+        return None
+
+
+def escaped(name: str) -> str:
+    """A name from a directory as text that can be printed anywhere, whatever bytes it is made of."""
+    return "".join(sign if sign.isprintable() else _escape(sign) for sign in name)
+
+
+def _escape(sign: str) -> str:
+    # Python stands surrogates in for bytes that are no UTF-8; a person is better served with the byte.
+    byte = ord(sign) - 0xDC00
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else sign.encode("unicode_escape").decode()
 
 
 def split_reference(reference: str, folder: str) -> tuple[str | None, str]:

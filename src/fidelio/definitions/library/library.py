@@ -147,6 +147,10 @@ class Library:
         """The parsed definition as JSON, complete with defaults, so that a replay does not depend on later ones."""
         return self.workflow(workflow).model_dump(mode="json", by_alias=True, exclude={"broken"})
 
+    def root_findings(self) -> tuple[Finding, ...]:
+        """What a list leaves out: roots that cannot be listed, names nobody can ask for, and files that others hide."""
+        return tuple(sorted(set(self._places.findings())))
+
     def findings(self) -> tuple[Finding, ...]:
         """Everything that is wrong with any file. Reads the whole library."""
         found: builtins.list[Finding] = self._places.findings()

@@ -74,6 +74,7 @@ class Loader:
             yield from _of_assembled(assembled)
         if place.id == META:
             yield from _attempt(partial(self.rules, place))
+            yield from place.further_rules()
         for folder in _OWN_PARTS:
             yield from self._of_folder(place, folder)
 
@@ -86,6 +87,7 @@ class Loader:
         seen: dict[str, PartName] = {}
         try:
             parts = place.parts(folder)
+            yield from place.misnamed(folder)
         except UnreadableDefinition as problem:
             yield from findings_of(problem)
             return

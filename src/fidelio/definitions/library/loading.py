@@ -39,7 +39,7 @@ def load(model: type[Model], kept: Kept) -> Model:
 
 
 def load_manifest(kept: Kept) -> Manifest:
-    """The manifest without the activities that are written out in it: one broken activity must not take the rest with it."""
+    """The manifest without the activities that are not names of files: one broken activity must not take the rest with it."""
     return _once(kept, Manifest, lambda document: validate(Manifest, document, _without_activities(document.data)))
 
 
@@ -47,7 +47,7 @@ def _without_activities(data: Any) -> Any:
     if not isinstance(data, dict) or not isinstance(data.get("activities"), list):
         return data
     # A placeholder keeps the places of the others in the list.
-    return data | {"activities": ["inline" if isinstance(entry, dict) else entry for entry in data["activities"]]}
+    return data | {"activities": [entry if isinstance(entry, str) else "inline" for entry in data["activities"]]}
 
 
 def load_text(model: type[Text], kept: Kept, name: PartName) -> Text:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fidelio.definitions.library.ids import safe_id
 from fidelio.definitions.reading.document import Format, format_of
 
 STRUCTURED: frozenset[Format] = frozenset({"toon", "yaml", "json"})
@@ -47,8 +48,16 @@ def part_name(file: str) -> PartName | None:
 
 def in_order(files: Iterable[str], formats: frozenset[Format]) -> tuple[PartName, ...]:
     """By number as a number, so that 9 comes before 10; then those without one, by name."""
-    names = [name for file in files if (name := part_name(file)) is not None and name.format in formats]
-    return tuple(sorted(names, key=_rank))
+    return tuple(sorted((name for name in _named(files, formats) if safe_id(name.stem)), key=_rank))
+
+
+def unusable(files: Iterable[str], formats: frozenset[Format]) -> tuple[str, ...]:
+    """The files that would be parts if they had a name that somebody can ask for."""
+    return tuple(name.file for name in _named(files, formats) if not safe_id(name.stem))
+
+
+def _named(files: Iterable[str], formats: frozenset[Format]) -> Iterator[PartName]:
+    return (name for file in files if (name := part_name(file)) is not None and name.format in formats)
 
 
 def _rank(name: PartName) -> tuple[bool, int, bool, str]:

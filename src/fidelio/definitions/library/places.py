@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,14 +12,13 @@ from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import Files, Kept, join
 from fidelio.definitions.library.ids import checked_id, near
 from fidelio.definitions.library.memo import Memo
-from fidelio.definitions.library.names import MARKDOWN, STRUCTURED, PartName, in_order
+from fidelio.definitions.library.names import MARKDOWN, STRUCTURED, PartName, in_order, unusable
+from fidelio.definitions.library.roots import candidates, further, misnamed, passed_over
 from fidelio.definitions.reading.document import Format
-from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import UnreadableDefinition, WorkflowNotFound
 
 META = "meta"
-MANIFESTS = ("workflow.toon", "workflow.yaml", "workflow.yml", "workflow.json")
 _RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
-_SUFFIXES = (".toon", ".yaml", ".yml", ".json")
 
 Folder = Literal["activities", "skills", "resources", "templates"]
 _FORMATS: dict[Folder, frozenset[Format]] = {
@@ -64,7 +63,18 @@ class Place:
         return self.parts_in(self.folder(folder), _FORMATS[folder])
 
     def parts_in(self, folder: str, formats: frozenset[Format]) -> tuple[PartName, ...]:
-        return in_order(self.files.everything(self.path(folder, "").rstrip(os.sep)), formats)
+        return in_order(self.files.everything(self._inner(folder)), formats)
+
+    def misnamed(self, folder: Folder) -> list[Finding]:
+        """The files of one kind that are left out for their names."""
+        return self.misnamed_in(self.folder(folder), _FORMATS[folder]) if self.directory else []
+
+    def misnamed_in(self, folder: str, formats: frozenset[Format]) -> list[Finding]:
+        where = self._inner(folder)
+        return [misnamed(where, file) for file in unusable(self.files.everything(where), formats)]
+
+    def _inner(self, folder: str) -> str:
+        return self.path(folder, "").rstrip(os.sep)
 
     def folder(self, folder: Folder) -> str:
         """Where parts of this kind lie; older libraries call the resources guides."""
@@ -76,6 +86,11 @@ class Place:
             return None
         names = self.files.everything(self.directory)
         return next((self.path("", name) for name in _RULES if name in names), None)
+
+    def further_rules(self) -> Iterator[Finding]:
+        """Files with global rules that another one hides."""
+        if self.directory:
+            yield from further(self.directory, self.files.everything(self.directory), _RULES, "The list of global rules")
 
 
 class Places:
@@ -95,7 +110,7 @@ class Places:
         name = checked_id(workflow)
         place = self.memo.remembered(("place", name), lambda: self._search(name))
         if place is None:
-            remedy = near(name, self.all()) or "See what there is with `fidelio list`."
+            remedy = near(name, self.all()) or "`fidelio list` or the tool list_workflows shows what there is."
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
         return place
 
@@ -107,41 +122,15 @@ class Places:
         return None
 
     def findings(self) -> list[Finding]:
-        """Roots that cannot be listed."""
-        found: list[Finding] = []
-        for _, files in self._roots:
-            try:
-                files.everything(files.root)
-            except UnreadableDefinition as problem:
-                found.extend(finding for finding in problem.findings if isinstance(finding, Finding))
-        return found
+        """Roots that cannot be listed, and what lies in a root and is not used."""
+        return [finding for _, files in self._roots for finding in passed_over(files)]
 
 
-def _workflows(root: Root, files: Files, *, only: str | None = None) -> Iterable[tuple[str, Place]]:
+def _workflows(root: Root, files: Files, *, only: str | None = None) -> Iterator[tuple[str, Place]]:
     try:
-        entries = files.everything(files.root)
+        for one in candidates(files, only=only):
+            if one.id is not None:
+                yield one.id, Place(one.id, root, files, one.manifest, one.directory)
     except UnreadableDefinition:
+        # Only the root itself is listed here, and `findings` says that it cannot be.
         return
-    for name in (name for name in entries if name.endswith(_SUFFIXES)):
-        if (identifier := _id_of(name.rpartition(".")[0])) and only in (None, identifier):
-            yield identifier, Place(identifier, root, files, join(files.root, name), "")
-    for name in files.directories(files.root):
-        identifier = _id_of(name)
-        if identifier and only in (None, identifier) and (manifest := _manifest(files, join(files.root, name))):
-            yield identifier, Place(identifier, root, files, manifest, join(files.root, name))
-
-
-def _manifest(files: Files, directory: str) -> str | None:
-    try:
-        names = files.everything(directory)
-    except UnreadableDefinition:
-        # Whoever asks for it is told why; a workflow that silently is not there would be worse.
-        return join(directory, MANIFESTS[0])
-    return next((join(directory, name) for name in MANIFESTS if name in names), None)
-
-
-def _id_of(name: str) -> str | None:
-    try:
-        return checked_id(name)
-    except BadId:
-        return None

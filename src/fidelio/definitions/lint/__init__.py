@@ -11,7 +11,8 @@ from pathlib import Path
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.library.places import MANIFESTS
+from fidelio.definitions.library.ids import escaped
+from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.lint import checkpoints, conditions, identity, keys, targets, variables, ways
 from fidelio.definitions.lint.report import as_json, format_findings, summary
 from fidelio.definitions.lint.rules import RULES, Rule
@@ -38,7 +39,9 @@ def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ())
         root = place.parent
     library = Library((*base, Root(root, "linted")))
     inside = os.path.join(place, "")  # noqa: PTH118  findings name their files as text
-    return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file == os.fspath(place))
+    # A directory whose own name is at fault is named in a form that can be printed.
+    itself = (os.fspath(place), os.path.join(root, escaped(place.name)))  # noqa: PTH118  as above
+    return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file in itself)
 
 
 def has_errors(findings: tuple[Finding, ...]) -> bool:

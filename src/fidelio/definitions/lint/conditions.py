@@ -132,6 +132,43 @@ def _mismatch(comparison: Simple, kind: str | None) -> str:
 
 
 @rule(
+    "missing-value",
+    "warning",
+    bad="""
+variables:
+  - name: size
+    type: string
+activities:
+  - id: plan
+    steps:
+      - id: start
+        condition: {type: simple, variable: size, operator: "=="}
+""",
+    good="""
+variables:
+  - name: size
+    type: string
+activities:
+  - id: plan
+    steps:
+      - id: start
+        condition: {type: simple, variable: size, operator: "==", value: small}
+""",
+)
+def missing_value(subject: Subject) -> Iterator[Problem]:
+    """A condition compares a variable but does not say with what. It is then compared with null, which is hardly what is meant;
+    where it is, `value: null` says so.
+    """
+    for part in subject.activities:
+        for placed in conditions_of(part.activity):
+            for node, path in parts_of(placed):
+                if isinstance(node, Simple) and node.operator not in _EXISTENCE and "value" not in node.model_fields_set:
+                    sentence = f"The condition of {placed.owner} does not say what {node.variable} is compared with."
+                    remedy = "Add `value`, or ask with `exists` or `notExists` whether there is one."
+                    yield Problem(part.source, (*path, "operator"), sentence, remedy)
+
+
+@rule(
     "always-true",
     "warning",
     by_workflow=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from fidelio.definitions.flow import steps_of
 from fidelio.definitions.library.ids import checked_id
 from fidelio.definitions.lint.rules import Problem, rule
 from fidelio.definitions.lint.subject import ActivityPart, Source, Subject
@@ -62,8 +63,8 @@ def _twice_in_activity(part: ActivityPart) -> Iterator[Problem]:
         ("artifact", activity.artifacts, ("artifacts",)),
     ]
     lists += [("option", c.options, ("checkpoints", i, "options")) for i, c in enumerate(activity.checkpoints)]
-    lists += [("branch", d.branches, ("decisions", i, "branches")) for i, d in enumerate(activity.decisions)]
     lists += [("step", loop.steps, ("loops", i, "steps")) for i, loop in enumerate(activity.loops)]
+    lists += [("branch", d.branches, ("decisions", i, "branches")) for i, d in enumerate(activity.decisions)]
     for kind, things, path in lists:
         yield from _twice(part.source, kind, ((thing.id, (*path, i, "id")) for i, thing in enumerate(things)))
 
@@ -74,6 +75,49 @@ def _twice(source: Source, kind: str, named: Iterable[Named]) -> Iterator[Proble
         if name in seen:
             yield Problem(source, path, f"The {kind} {name!r} is declared twice.", "Rename one of the two, or delete it.")
         seen.add(name)
+
+
+@rule(
+    "repeated-step",
+    "warning",
+    bad="""
+activities:
+  - id: build
+    steps:
+      - id: try
+    loops:
+      - id: again
+        type: while
+        maxIterations: 3
+        steps:
+          - id: try
+""",
+    good="""
+activities:
+  - id: build
+    steps:
+      - id: prepare
+    loops:
+      - id: again
+        type: while
+        maxIterations: 3
+        steps:
+          - id: try
+""",
+)
+def repeated_step(subject: Subject) -> Iterator[Problem]:
+    """A step of a loop bears the id of another step of the activity, or of one in another loop. Both are done, the loop after
+    the steps, and a report about the id does not say which of the two is meant.
+    """
+    for part in subject.activities:
+        seen: dict[str, Path] = {}
+        for step, path in steps_of(part.activity):
+            # Twice in the same list is an error, and said by another rule.
+            if seen.setdefault(step.id, path[:-1]) != path[:-1]:
+                sentence = f"The step {step.id!r} of a loop is also a step outside of that loop."
+                yield Problem(
+                    part.source, (*path, "id"), sentence, "Rename one of the two, or delete the one that is too much."
+                )
 
 
 @rule(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Example(NamedTuple):
-    """Complete files; nothing is filled in. `too-large` has none, because it would be."""
+    """Complete files of a workflow; only its activities may be left out."""
 
     bad: str
     good: str
@@ -49,6 +49,22 @@ version: 1.0.0
 title: Demo
 description: "This is read,\\nto the end."
 author: nobody
+""",
+    ),
+    "too-large": Example(
+        bad=f"""
+# workflow.yaml
+id: demo
+version: 1.0.0
+title: Demo
+tags: {"[" * 65}{"]" * 65}
+""",
+        good="""
+# workflow.yaml
+id: demo
+version: 1.0.0
+title: Demo
+tags: []
 """,
     ),
     "duplicate-key": Example(
@@ -114,6 +130,42 @@ id: demo
 version: 1.0.0
 title: Demo
 activitiesDir: stages
+# stages/01-plan.yaml
+id: plan
+version: 1.0.0
+name: Plan
+""",
+    ),
+    "bad-name": Example(
+        bad="""
+# skills/01-what?.yaml
+id: what
+version: 1.0.0
+capability: Finds out what is meant.
+""",
+        good="""
+# skills/01-what.yaml
+id: what
+version: 1.0.0
+capability: Finds out what is meant.
+""",
+    ),
+    "hidden-file": Example(
+        bad="""
+# workflow.toon
+id: demo
+version: 1.0.0
+title: Demo
+# workflow.yaml
+id: demo
+version: 1.0.0
+title: Another demo
+""",
+        good="""
+# workflow.toon
+id: demo
+version: 1.0.0
+title: Demo
 """,
     ),
 }

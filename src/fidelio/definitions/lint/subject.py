@@ -9,15 +9,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path as FilePath
 
 from fidelio.definitions.flow import activity_ids, known_variables
 from fidelio.definitions.library import Library, PartName
 from fidelio.definitions.library.names import part_name
-from fidelio.definitions.library.places import MANIFESTS, META, Folder
+from fidelio.definitions.library.places import META, Folder
+from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Skill, Workflow
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.reading import Document, Position, read_bytes
+from fidelio.definitions.reading import Document, Position
 from fidelio.definitions.truth import Known
 from fidelio.errors import BadId, PartNotFound, UnreadableDefinition, WorkflowNotFound
 
@@ -186,50 +186,30 @@ def subjects(library: Library) -> Iterator[Subject]:
 
 
 def _subject(library: Library, key: str, ids: frozenset[str]) -> Subject:
-    workflow = library.workflow(key)
+    # One version for all activities: each question to the library looks at every file of the workflow anew.
+    version = library.version(key)
     text = library.source("workflow", workflow=key)
     manifest = Source(text.file, text.document)
-    activities = tuple(_activity(library, key, activity, manifest) for activity in workflow.activities)
-    return Subject(library, key, workflow, manifest, activities, tuple(_skills(library, key)), ids)
+    inside = _inside(manifest)
+
+    def part(activity: Activity) -> ActivityPart:
+        text = version.source(activity.id)
+        if text.file == manifest.file:
+            return ActivityPart(activity, Source(text.file, manifest.document, inside[activity.id]))
+        return ActivityPart(activity, Source(text.file, text.document, borrowed=text.owner != key))
+
+    activities = tuple(map(part, version.workflow.activities))
+    return Subject(library, key, version.workflow, manifest, activities, tuple(_skills(library, key)), ids)
 
 
-def _activity(library: Library, key: str, activity: Activity, manifest: Source) -> ActivityPart:
-    try:
-        text = library.source("activity", activity.id, workflow=key)
-    except (BadId, PartNotFound):
-        # Nobody can ask for an activity with such an id, lint cannot either; `bad-id` says so.
-        return ActivityPart(activity, _searched(library, key, activity, manifest))
-    if text.file == manifest.file:
-        return ActivityPart(activity, Source(text.file, manifest.document, _inside(manifest, activity.id)))
-    return ActivityPart(activity, Source(text.file, text.document, borrowed=text.owner != key))
-
-
-def _searched(library: Library, key: str, activity: Activity, manifest: Source) -> Source:
-    if len(inside := _inside(manifest, activity.id)) > 1:
-        return Source(manifest.file, manifest.document, inside)
-    folder = os.path.join(os.path.dirname(manifest.file), "activities")  # noqa: PTH118, PTH120  as above
-    for name in _parts(library, "activities", key):
-        path = os.path.join(folder, name.file)  # noqa: PTH118  as above
-        document = _read(path)
-        if document is not None and isinstance(document.data, dict) and document.data.get("id") == activity.id:
-            return Source(path, document)
-    return Source(manifest.file)
-
-
-def _read(path: str) -> Document | None:
-    try:
-        return read_bytes(FilePath(path).read_bytes(), path)
-    except (UnreadableDefinition, OSError):
-        return None
-
-
-def _inside(manifest: Source, activity: str) -> Path:
-    """Where in the manifest an activity is written out."""
+def _inside(manifest: Source) -> dict[str, Path]:
+    """Where in the manifest each activity is written out; the first of that id is the one that counts."""
     assert manifest.document is not None
+    found: dict[str, Path] = {}
     for index, entry in enumerate(manifest.document.data.get("activities") or ()):
-        if isinstance(entry, dict) and entry.get("id") == activity:
-            return ("activities", index)
-    return ("activities",)
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+            found.setdefault(entry["id"], ("activities", index))
+    return found
 
 
 def _parts(library: Library, folder: Folder, key: str) -> tuple[PartName, ...]:

@@ -133,6 +133,8 @@ def _skills_of(part: ActivityPart) -> Iterator[_Reference]:
     "unresolved-resource",
     "error",
     bad="""
+activities:
+  - id: plan
 # skills/01-sketching.yaml
 id: sketching
 resources: ["07"]
@@ -140,6 +142,8 @@ resources: ["07"]
 # Examples
 """,
     good="""
+activities:
+  - id: plan
 # skills/01-sketching.yaml
 id: sketching
 resources: ["01"]

@@ -154,6 +154,8 @@ variables:
 modes:
   - id: review
     activationVariable: review_mode
+activities:
+  - id: plan
 """,
     good="""
 variables:
@@ -162,6 +164,8 @@ variables:
 modes:
   - id: review
     activationVariable: is_review
+activities:
+  - id: plan
 """,
 )
 def undeclared_mode(subject: Subject) -> Iterator[Problem]:

@@ -5,11 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fidelio.definitions.flow import is_end, may_end_here, ways_out
+from fidelio.definitions.library import META
+from fidelio.definitions.lint.graphs import circles, reached, turned
 from fidelio.definitions.lint.rules import Problem, rule
 from fidelio.definitions.lint.subject import ActivityPart, Subject
 from fidelio.definitions.models import And, Branch, Condition, Not, Transition
 from fidelio.definitions.truth import Known, verdict
 from fidelio.definitions.wording import listed
+
+
+@rule(
+    "no-activities",
+    "error",
+    bad="""
+description: Shows how it is done.
+""",
+    good="""
+description: Shows how it is done.
+activities:
+  - id: plan
+""",
+)
+def no_activities(subject: Subject) -> Iterator[Problem]:
+    """The workflow has no activity at all, so there is nothing to do in it. Does not apply to `meta`, which may hold only what
+    others share.
+    """
+    if not subject.workflow.activities and not subject.workflow.broken and subject.key != META:
+        remedy = "Add a file to `activities`, or write the activities into the manifest."
+        yield Problem(subject.manifest, ("id",), f"The workflow {subject.key} has no activities.", remedy)
 
 
 @rule(
@@ -36,22 +59,12 @@ def unreachable_activity(subject: Subject) -> Iterator[Problem]:
     """
     if subject.workflow.initial_activity not in subject.activity_ids or subject.workflow.broken:
         return
-    reached = _reached(subject)
+    ways = {part.activity.id: [way.target for way in ways_out(part.activity)] for part in subject.activities}
+    reachable = reached([subject.workflow.initial_activity or ""], ways)
     for part in subject.activities:
-        if part.activity.id not in reached:
+        if part.activity.id not in reachable:
             sentence = f"No way leads from {subject.workflow.initial_activity} to {part.activity.id}."
             yield Problem(part.source, ("id",), sentence, "Add a transition to it, or delete it.")
-
-
-def _reached(subject: Subject) -> set[str]:
-    ways = {part.activity.id: [way.target for way in ways_out(part.activity)] for part in subject.activities}
-    waiting = [subject.workflow.initial_activity or ""]
-    reached = set(waiting)
-    while waiting:
-        new = [target for target in ways.get(waiting.pop(), ()) if target not in reached]
-        reached.update(new)
-        waiting.extend(new)
-    return reached
 
 
 @rule(
@@ -91,13 +104,11 @@ def no_way_out(subject: Subject) -> Iterator[Problem]:
     if subject.workflow.independent:
         return
     ways = {part.activity.id: _leads_to(part, subject) for part in subject.activities}
-    trapped = _cannot_end(ways)
-    reported: set[str] = set()
-    for part in subject.activities:
-        circle = _circle(part.activity.id, ways)
-        if part.activity.id in trapped and part.activity.id in circle and not circle & reported:
-            reported |= circle
-            yield _endless(part, [a.activity.id for a in subject.activities if a.activity.id in circle])
+    endless = set(ways) - reached([_END], turned(ways))
+    order = {part.activity.id: index for index, part in enumerate(subject.activities)}
+    for circle in circles({name: ways[name] for name in endless}):
+        names = sorted(circle, key=order.__getitem__)
+        yield _endless(subject.activities[order[names[0]]], names)
 
 
 def _endless(part: ActivityPart, circle: Sequence[str]) -> Problem:
@@ -117,28 +128,6 @@ def _leads_to(part: ActivityPart, subject: Subject) -> set[str]:
     # A target that is missing is another rule's business; here it counts as a way out.
     ends = any(is_end(target, subject.activity_ids) or target not in subject.readable_ids for target in targets)
     return targets | ({_END} if ends or may_end_here(part.activity, known) else set())
-
-
-def _cannot_end(ways: dict[str, set[str]]) -> set[str]:
-    ending = {_END}
-    while new := {name for name, targets in ways.items() if name not in ending and targets & ending}:
-        ending |= new
-    return set(ways) - ending
-
-
-def _circle(start: str, ways: dict[str, set[str]]) -> set[str]:
-    """All activities from which one comes back to `start`, among those that can be reached from it."""
-    ahead = _ahead(start, ways)
-    return {name for name in ahead if start in _ahead(name, ways)}
-
-
-def _ahead(start: str, ways: dict[str, set[str]]) -> set[str]:
-    waiting, ahead = [start], set[str]()
-    while waiting:
-        new = ways.get(waiting.pop(), set()) - ahead
-        ahead |= new
-        waiting.extend(new)
-    return ahead
 
 
 @rule(

@@ -1,7 +1,7 @@
 """The condition language: four shapes, told apart by `type`.
 
 Conditions are data and not expressions, so they can be checked before anything runs, drawn, explained, and compared with what
-an agent claims. What they mean is the engine's business.
+an agent claims. What they mean is said in `definitions.evaluation`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.reading.places import MAX_BYTES, Lines, Path, Position, Positions, refuse
+from fidelio.definitions.writing import to_toon
 
 Format = Literal["toon", "yaml", "json", "markdown"]
 
@@ -46,9 +47,7 @@ class Document:
         """The text as TOON: as it is where it is TOON or Markdown, encoded where it is not."""
         if self.format in ("toon", "markdown"):
             return self.raw.decode()
-        from toon_format import dumps  # noqa: PLC0415  a decoder is imported with its first file
-
-        return dumps(self.data)
+        return to_toon(self.data)
 
     def at(self, path: Path) -> Position:
         """The place of `path`, or of the nearest thing around it that has a place."""
@@ -94,7 +93,7 @@ def read_bytes(raw: bytes, name: str) -> Document:
 def decode(raw: bytes, name: str) -> str:
     """The text of a file, if it is text at all. A byte-order mark is not a part of it."""
     if len(raw) > MAX_BYTES:
-        raise refuse(name, "too-large", f"The file has {len(raw)} bytes; {MAX_BYTES} are read.", "Split it into several files.")
+        raise refuse(name, "too-large", f"The file has more than {MAX_BYTES} bytes.", "Split it into several files.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

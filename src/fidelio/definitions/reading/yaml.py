@@ -166,7 +166,8 @@ class _Builder:
             if _INTEGER.fullmatch(text):
                 return int(text)
             if _BASED.fullmatch(text):
-                return int(text, 0)
+                # Once through decimal text: whoever passes the number on has to write it, and that has a limit.
+                return int(str(int(text, 0)))
         except ValueError:
             raise self._refuse(event, "unreadable", "The number has too many digits.", "Put it in quotes.") from None
         if _FLOAT.fullmatch(text) and abs(value := float(text)) != float("inf"):

@@ -8,9 +8,11 @@ commit of every process needs it: the events are written when everything else is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Self
+
+from msgspec import structs
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
 from fidelio.ledger.model import Change, Committed, Event, NewSession, Session
@@ -154,7 +156,10 @@ def _sealed(session: Session, drafts: Sequence[Draft]) -> tuple[Event, ...]:
 def _placed(done: Sequence[Committed], last: int) -> tuple[Committed, ...]:
     positions = count(last + 1)
     return tuple(
-        [Committed(each.session, tuple([replace(event, position=next(positions)) for event in each.events])) for each in done]
+        [
+            Committed(each.session, tuple([structs.replace(event, position=next(positions)) for event in each.events]))
+            for each in done
+        ]
     )
 
 

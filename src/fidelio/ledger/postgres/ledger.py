@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Self
+
+from msgspec import structs
 
 from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
@@ -16,7 +17,7 @@ from fidelio.ledger.model import (
     Committed,
     Document,
     Event,
-    Hit,
+    Hits,
     Job,
     Lease,
     NewEvent,
@@ -185,7 +186,7 @@ class PostgresLedger(Ledger):
         async with self._database.link() as link:
             return await blobs.one(link, digest)
 
-    async def search(self, query: Query) -> tuple[Hit, ...]:
+    async def search(self, query: Query) -> Hits:
         async with self._database.link() as link:
             return await finding.search(link, query)
 
@@ -206,7 +207,7 @@ class PostgresLedger(Ledger):
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
         expires = self._clock() + lease_ms
         await self._database.write(lambda link: lanes.prolong(link, lease, expires))
-        return replace(lease, expires=expires)
+        return structs.replace(lease, expires=expires)
 
     async def settle(self, lease: Lease, how: Settlement) -> None:
         await self._database.write(lambda link: lanes.lock_and_settle(link, lease, how))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
 import asyncpg
+from msgspec import structs
 
 from fidelio.ledger.codec import decode, decode_list
 from fidelio.ledger.model import Document, Event, Job, Request, Session
@@ -16,7 +16,7 @@ from fidelio.ledger.model import Document, Event, Job, Request, Session
 
 @cache
 def _names(kind: type, *without: str) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.name not in without)
+    return tuple(field.name for field in structs.fields(kind) if field.name not in without)
 
 
 SESSION = ", ".join(_names(Session))

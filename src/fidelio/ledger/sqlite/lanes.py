@@ -11,9 +11,9 @@ The row in `leases` stays when a session has no jobs left: its fencing number mu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import apsw
+from msgspec import structs
 
 from fidelio.errors import BadRecord, SessionNotFound, StaleLease
 from fidelio.ledger.codec import decode
@@ -98,7 +98,7 @@ def prolong(connection: apsw.Connection, lease: Lease, expires: int) -> Lease:
     require_held(connection, lease)
     connection.execute("UPDATE leases SET expires = ? WHERE session = ?", (expires, lease.session))
     _refresh_session(connection, lease.session)
-    return replace(lease, expires=expires)
+    return structs.replace(lease, expires=expires)
 
 
 def settle(connection: apsw.Connection, lease: Lease, how: Settlement) -> None:

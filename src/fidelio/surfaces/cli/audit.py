@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fidelio.clock import iso
-from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, run_async
+from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, printable, run_async, speaks_unicode
 from fidelio.surfaces.cli.record import find_session
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ def trace_command(app: App, session: str, as_json: bool) -> None:
         return
     for call in calls:
         mark = "refused" if call["s"] == "error" else "ok"
-        place = f" in {call['act']}" if call["act"] else ""
-        click.echo(f"{iso(call['time'])}  {call['aid']:<14} {call['name']}{place}: {mark}, {call['ms']} ms")
+        place = f" in {printable(call['act'])}" if call["act"] else ""
+        who, what = printable(call["aid"]), printable(call["name"])
+        click.echo(f"{iso(call['time'])}  {who:<14} {what}{place}: {mark}, {call['ms']} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
-            click.echo(f"    {note}")
+            click.echo(f"    {printable(note)}")
 
 
 @click.command("report")
@@ -75,40 +76,45 @@ async def _report(app: App, session: str) -> tuple[Report, Verdict]:
 
 def _print_report(report: Report, verdict: Verdict) -> None:
     state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
-    click.echo(f"{report.title} ({report.workflow} {report.version}), session {report.session}")
-    click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {', '.join(report.agents)}")
-    click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}…")
+    click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
+    click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")
+    click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
     if report.unverified:
         click.echo("  UNVERIFIED: it was rebuilt from a token that nobody could vouch for")
     for visit in report.visits:
         _print_visit(visit)
     if report.never_entered:
-        click.echo(f"\nNever entered: {', '.join(report.never_entered)}")
+        click.echo(f"\nNever entered: {_listed(report.never_entered)}")
     if report.refused:
         click.echo("\nRefused calls")
         for refused in report.refused:
-            click.echo(f"  {iso(refused.at)}  {refused.agent}: {refused.tool} ({refused.reason})")
+            click.echo(f"  {iso(refused.at)}  {printable(f'{refused.agent}: {refused.tool} ({refused.reason})')}")
     count = len(report.differences)
     click.echo(f"\n{count} difference{'' if count == 1 else 's'} between what was asked and what happened.")
 
 
 def _print_visit(visit: Visit) -> None:
-    click.echo(f"\n{visit.name} ({visit.activity}), entered {iso(visit.entered_at)}")
+    done, open_ = ("✓", "·") if speaks_unicode() else ("+", "-")
+    click.echo(f"\n{printable(f'{visit.name} ({visit.activity})')}, entered {iso(visit.entered_at)}")
     reported = {entry["step_id"]: entry["output"] for entry in visit.done}
     for step in [*visit.asked, *(step for step in reported if step not in visit.asked)]:
         said = reported.get(step)
-        click.echo(f"  {'✓' if said is not None else '·'} {step}{': ' + said if said else ''}")
+        click.echo(f"  {open_ if said is None else done} {printable(f'{step}: {said}' if said else step)}")
     for answer in visit.answers:
         _print_answer(answer)
     for difference in visit.differences:
-        click.echo(f"  ! {difference}")
+        click.echo(f"  ! {printable(difference)}")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(printable, names))
 
 
 def _print_answer(answer: AnswerGiven) -> None:
-    click.echo(f"  ? {answer.question}")
+    click.echo(f"  ? {printable(answer.question)}")
     if answer.state == "open":
         click.echo(f"    waits for an answer: fidelio answer {answer.request} OPTION")
     else:
-        what = answer.option or answer.state
+        what, who = printable(answer.option or answer.state), printable(answer.by)
         seconds = answer.after_ms / 1000
-        click.echo(f"    {what}, by {answer.by} over {answer.channel} ({answer.assurance}), after {seconds:.1f} s")
+        click.echo(f"    {what}, by {who} over {answer.channel} ({answer.assurance}), after {seconds:.1f} s")

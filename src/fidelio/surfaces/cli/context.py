@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+# Control characters, invisible ones that turn the direction of text around, halves of characters, and line separators.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Invisible, but scripts and emoji need them inside of words, and they move nothing.
+_JOINERS = frozenset("\u200c\u200d")
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class App:
     @property
     def program(self) -> str:
         """How a person at another prompt starts us with the same home."""
-        found = "fidelio" if shutil.which("fidelio") else relative(Path(sys.argv[0]).absolute())
+        found = "fidelio" if shutil.which("fidelio") else relative(Path(here(), sys.argv[0]))
         return f"{found} --home {self.home}" if self.home else found
 
     @asynccontextmanager
@@ -54,6 +60,13 @@ class App:
         from fidelio.workflows.search_path import open_library
 
         return open_library(self.settings.home, directories, with_bundled=with_bundled)
+
+    def bundled_library(self) -> Library:
+        """Only what comes with Fidelio, so that what it shows of itself does not depend on anybody's files."""
+        from fidelio.definitions.library import Library
+        from fidelio.workflows.search_path import bundled_root
+
+        return Library([bundled_root()])
 
 
 pass_app = click.make_pass_decorator(App)
@@ -76,20 +89,45 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    click.echo(json_text(data, indent=2))
+
+
+def json_text(data: object, *, indent: int | None = None) -> str:
+    # Only UTF-8 may carry other characters: JSON in any other encoding is not JSON.
+    return json.dumps(data, indent=indent, ensure_ascii=not speaks_unicode())
+
+
+def printable(text: str) -> str:
+    """Text that an agent or a file brought, on one line and without power over the terminal.
+
+    Whoever reads a report must be able to tell what Fidelio says from what it quotes.
+    """
+    return visible(" ".join(text.split()))
+
+
+def visible(text: str) -> str:
+    """What a terminal would obey or hide instead of showing, as an escape that can be read."""
+    return "".join(_escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    if unicodedata.category(character) not in _UNSEEN or character in _JOINERS:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
     """Columns as wide as their content; the last one takes what is left of the line."""
-    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in columns}
+    cells = [{name: printable(row[name]) for name in columns} for row in rows]
+    widths = {name: max([len(name), *(len(row[name]) for row in cells)]) for name in columns}
     room = max(20, terminal_width() - sum(widths[name] + 2 for name in columns[:-1]))
-    for row in [{name: name.upper() for name in columns}, *rows]:
+    for row in [{name: name.upper() for name in columns}, *cells]:
         start = "".join(row[name].ljust(widths[name] + 2) for name in columns[:-1])
         click.echo(start + shorten(row[columns[-1]], room))
 
 
 def shorten(text: str, room: int) -> str:
-    line = " ".join(text.split())
+    line = printable(text)
     return line if len(line) <= room else line[: room - 1].rstrip() + "…"
 
 
@@ -98,14 +136,22 @@ def terminal_width() -> int:
 
 
 def wants_color() -> bool:
-    import os
-
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def speaks_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def here() -> str:
+    """The working directory; empty when somebody has deleted it."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # compared and joined as text
+    except OSError:
+        return ""
 
 
 def relative(path: Path) -> str:
     """A path as a person at this prompt would write it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    place = here()
+    return str(path.relative_to(place)) if place and path.is_relative_to(place) else str(path)

@@ -9,6 +9,7 @@ import click
 
 from fidelio.clock import iso
 from fidelio.engine.record import CALLED, COMPLETED
+from fidelio.surfaces.cli.context import printable
 from fidelio.surfaces.http.scripted import scripted_agent
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ async def show_demo(house: House, address: str, *, person: str | None, program: 
             await asyncio.wait_for(display, LAST_EVENT_SECONDS)
         finally:
             display.cancel()
+            # Whatever ended it has been told by whoever is ending us.
+            await asyncio.gather(display, return_exceptions=True)
     click.echo(f"\nThe workflow has ended. See for yourself:\n  {program} report {session}\n  {program} verify {session}")
 
 
@@ -55,7 +58,7 @@ async def _show_events(ledger: Ledger, session: str) -> None:
     """Everything that is recorded, as it is recorded, up to the call that completes the session."""
     ended = False
     async for event in ledger.follow(session):
-        click.echo(f"  {iso(event.time)[11:19]}  {event.actor:<18} {_in_words(event)}")
+        click.echo(f"  {iso(event.time)[11:19]}  {printable(event.actor):<18} {printable(_in_words(event))}")
         if ended and event.type == CALLED:
             return
         ended = ended or event.type == COMPLETED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -13,10 +14,20 @@ from typing import Literal
 import click
 
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, run_async, wants_color
+from fidelio.surfaces.cli.context import (
+    App,
+    json_option,
+    pass_app,
+    print_json,
+    printable,
+    run_async,
+    speaks_unicode,
+    wants_color,
+)
 
 State = Literal["ok", "optional", "warning", "problem"]
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
+NAMED = 5
 LITTLE_SPACE = 200 * 1024 * 1024
 
 
@@ -73,6 +84,8 @@ async def _look(name: str, look: Callable[[App], Check | Awaitable[Check]], app:
         return found if isinstance(found, Check) else await found
     except FidelioError as error:
         return Check(name, "problem", error.sentence, "Fidelio cannot start.", error.remedy)
+    except OSError as error:
+        return Check(name, "problem", f"This could not be looked at: {error}.", "It may not work.", "Check owner and mode.")
 
 
 def _python(_: App) -> Check:
@@ -100,7 +113,10 @@ def _home(app: App) -> Check:
 
 
 def _disk(app: App) -> Check:
-    free = shutil.disk_usage(app.settings.home.path).free
+    home = app.settings.home.path
+    # The home may not be there yet, or ever; what is above it lies on the disk that it would be on.
+    there = next(place for place in (home, *home.parents) if os.path.exists(place))  # noqa: PTH110  # Path.exists raises
+    free = shutil.disk_usage(there).free
     if free > LITTLE_SPACE:
         return Check("disk", "ok", f"{free // 2**30} GiB free for the ledger.")
     return Check("disk", "warning", f"Only {free // 2**20} MiB free.", "Sessions stop when the disk is full.", "Make room.")
@@ -124,17 +140,18 @@ async def _ledger(app: App) -> Check:
 
 def _workflows(app: App) -> Check:
     library = app.library()
+    files = sorted({finding.file for finding in library.findings() if finding.severity == "error"})
     entries = library.list()
-    broken = [entry.id for entry in entries if entry.broken]
-    if broken:
+    if files:
         return Check(
             "workflows",
             "warning",
-            f"{len(broken)} of {len(entries)} workflows cannot be read whole: {', '.join(broken)}.",
+            f"{len(files)} of the files of {len(entries)} workflows cannot be read whole: {', '.join(files[:NAMED])}"
+            f"{', ...' if len(files) > NAMED else '.'}",
             "Agents cannot be led through the broken parts.",
             "`fidelio lint` names file, line and remedy.",
         )
-    return Check("workflows", "ok", f"{len(entries)} workflows can be read.")
+    return Check("workflows", "ok", f"{len(entries)} workflows can be read, with all their parts.")
 
 
 def _postgres(_: App) -> Check:
@@ -150,13 +167,12 @@ def _postgres(_: App) -> Check:
 
 
 def _terminal(_: App) -> Check:
-    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    if encoding == "utf8":
+    if speaks_unicode():
         return Check("terminal", "ok", "The terminal shows Unicode.")
     return Check(
         "terminal",
         "warning",
-        f"The terminal's encoding is {encoding or 'unknown'}.",
+        f"The terminal's encoding is {sys.stdout.encoding or 'unknown'}.",
         "Drawings are plainer.",
         "Set LANG to a UTF-8 locale.",
     )
@@ -164,8 +180,8 @@ def _terminal(_: App) -> Check:
 
 def _print_check(check: Check) -> None:
     mark, color = _MARKS[check.state]
-    if (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8"):
+    if not speaks_unicode():
         mark = check.state
-    click.echo(f"{click.style(mark, fg=color) if wants_color() else mark} {check.name:<10} {check.sentence}")
+    click.echo(f"{click.style(mark, fg=color) if wants_color() else mark} {check.name:<10} {printable(check.sentence)}")
     for note in filter(None, (check.cost, check.remedy)):
-        click.echo(f"             {note}")
+        click.echo(f"             {printable(note)}")

@@ -15,7 +15,7 @@ import click
 from fidelio.errors import UsageProblem
 from fidelio.home import DIRECTORY, Home
 from fidelio.surfaces.cli.clients import CLIENTS, CannotEdit, Client
-from fidelio.surfaces.cli.context import json_option, print_json
+from fidelio.surfaces.cli.context import json_option, print_json, visible
 
 State = Literal["added", "kept", "skipped"]
 # The ledger and the keys stay on this machine; workflows are meant to be shared.
@@ -115,7 +115,7 @@ def _print(project: Path, edits: list[Edit], *, dry_run: bool) -> None:
     if dry_run:
         for edit in edits:
             lines = difflib.unified_diff(edit.before.splitlines(), edit.after.splitlines(), edit.file, edit.file, lineterm="")
-            click.echo("\n".join(lines)) if edit.state == "added" else None
+            click.echo("\n".join(map(visible, lines))) if edit.state == "added" else None
     for edit in edits:
         click.echo(_sentence(edit, dry_run=dry_run))
     if not dry_run:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +14,8 @@ import click
 
 from fidelio import __version__
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.context import App
+from fidelio.surfaces.cli.context import App, printable
+from fidelio.surfaces.cli.streams import discard_output, prepare_streams
 
 # Command, and the module that holds it: a command costs only its own imports.
 COMMANDS = {
@@ -39,10 +42,31 @@ COMMANDS = {
 }
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has closed it. Click would end the process itself, with a code that means something else."""
+
+
+@contextmanager
+def _noticing_a_gone_reader() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ReaderGone from error
 
 
 class LazyGroup(click.Group):
     """Knows its commands by name and imports one only when it is used."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _noticing_a_gone_reader():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _noticing_a_gone_reader():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
         return sorted(COMMANDS)
@@ -56,7 +80,11 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.option(
     "--home",
     metavar="DIR",
@@ -71,21 +99,34 @@ def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
     Workflows that agents are led through over MCP, questions that wait for a person, and a record that can be proven.
     """
     ctx.obj = App(home=home, debug=debug)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def run(arguments: list[str]) -> int:
     """Runs one command and gives its exit code. Errors become one sentence and the way out."""
+    prepare_streams()
     try:
         result: Any = cli.main(args=arguments, prog_name="fidelio", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except BrokenPipeError:
-        return _reader_gone()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the outermost boundary of a command
+        cause = _cause(error)
+        if isinstance(cause, ReaderGone | BrokenPipeError):
+            discard_output()
+            return CLOSED_PIPE
         if "--debug" in arguments:
             traceback.print_exc()
-        return _explain(error)
+        return _explain(cause)
     return result if isinstance(result, int) else 0
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What went wrong first, out of the groups that tasks wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _explain(error: BaseException) -> int:
@@ -96,10 +137,15 @@ def _explain(error: BaseException) -> int:
             sentence, exit_code = _with_help(error), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             sentence, exit_code = "Stopped.", INTERRUPTED
+        case OSError() if error.errno in _NO_ROOM:
+            discard_output()
+            sentence, exit_code = f"The output cannot be written: {error.strerror}. Make room, or write it elsewhere.", 1
         case _:
             sentence = f"Unexpected {type(error).__name__}: {error}. Run it again with --debug for details."
             exit_code = UNEXPECTED
-    click.echo(f"fidelio: {sentence}", err=True)
+    with suppress(OSError):
+        # Nobody may be there to read it; the exit code still tells.
+        click.echo(f"fidelio: {printable(sentence)}", err=True)
     return exit_code
 
 
@@ -109,9 +155,3 @@ def _with_help(error: click.ClickException) -> str:
     return (
         f"{error.format_message()} `{context.command_path} --help` shows what it takes." if context else error.format_message()
     )
-
-
-def _reader_gone() -> int:
-    """Whoever read our output has gone: say nothing, and keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CLOSED_PIPE

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fidelio.clock import iso, now_ms
-from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, run_async
+from fidelio.surfaces.cli.context import App, json_option, json_text, pass_app, print_json, printable, run_async
+from fidelio.surfaces.cli.record import find_session
 
 if TYPE_CHECKING:
+    from fidelio.ledger import Ledger
     from fidelio.ledger.model import Request, RequestState
 
 
@@ -34,7 +36,8 @@ def inbox_command(
     async def work() -> None:
         async with app.ledger() as ledger:
             state: RequestState | None = None if everything else "open"
-            page = await Inbox(ledger).waiting(session=session, state=state, cursor=after, limit=limit)
+            asker = await _asker(ledger, session)
+            page = await Inbox(ledger).waiting(session=asker, state=state, cursor=after, limit=limit)
         if as_json:
             print_json({"requests": [_request_json(request) for request in page.items], "next": page.next})
         elif not page.items:
@@ -67,41 +70,44 @@ def answer_command(app: App, request: str, option: str, as_json: bool) -> None:
             print_json({**_request_json(answered.request), "repeated": answered.repeated})
         else:
             before = " (as it was answered before)" if answered.repeated else ""
-            click.echo(f"{answered.request.id} is answered with {option}{before}. The agent may go on.")
+            click.echo(f"{answered.request.id} is answered with {printable(option)}{before}. The agent may go on.")
 
     run_async(work())
 
 
 async def _watch(app: App, session: str | None, *, as_json: bool) -> None:
     """Everything that waits now, then what is asked and answered, by whatever process."""
-    import json
-
     from fidelio.inbox import Inbox
 
     def show(request: Request) -> None:
         if as_json:
-            click.echo(json.dumps(_request_json(request), ensure_ascii=False))
+            click.echo(json_text(_request_json(request)))
         else:
             _print_request(request)
 
     async with app.ledger() as ledger:
         inbox, known = Inbox(ledger), dict[str, str]()
-        async for request in inbox.follow(session=session):
+        async for request in inbox.follow(session=await _asker(ledger, session)):
             if known.get(request.id) != request.state:
                 known[request.id] = request.state
                 show(request)
 
 
+async def _asker(ledger: Ledger, session: str | None) -> str | None:
+    """A session that does not exist has no questions, but saying so would hide the typing error."""
+    return (await find_session(ledger, session)).id if session else None
+
+
 def _print_request(request: Request) -> None:
     click.echo(f"{request.id}  {request.kind} in session {request.session}, {_age(request)}")
-    click.echo(click.wrap_text(request.question, width=96, initial_indent="    ", subsequent_indent="    "))
+    click.echo(click.wrap_text(printable(request.question), width=96, initial_indent="    ", subsequent_indent="    "))
     for option in request.options:
         chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
-        click.echo(f"      {option['id']:<20} {option.get('label', '')}{chosen}")
+        click.echo(f"      {printable(option['id']):<20} {printable(option.get('label', ''))}{chosen}")
     if request.state == "open":
         click.echo(f"    Answer with: fidelio answer {request.id} OPTION\n")
     else:
-        click.echo(f"    {request.state} by {request.answered_by} over {request.channel}\n")
+        click.echo(f"    {request.state} by {printable(request.answered_by or '')} over {request.channel}\n")
 
 
 def _age(request: Request) -> str:

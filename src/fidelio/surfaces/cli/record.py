@@ -8,7 +8,18 @@ import click
 
 from fidelio.clock import iso
 from fidelio.errors import ChainBroken, SessionNotFound, UsageProblem
-from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, print_table, run_async, shorten, terminal_width
+from fidelio.surfaces.cli.context import (
+    App,
+    json_option,
+    json_text,
+    pass_app,
+    print_json,
+    print_table,
+    printable,
+    run_async,
+    shorten,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from fidelio.ledger import Ledger
@@ -109,25 +120,45 @@ def verify_command(app: App, session: str | None, everything: bool, heads: tuple
     if (session is None) is not everything:
         raise UsageProblem("verify takes one session, or --all.", remedy="`fidelio sessions` lists them.")
 
-    async def work() -> list[Verdict | ChainBroken]:
-        from fidelio.ledger.audit import verify_all, verify_session
+    known = [_head(text) for text in heads]
 
+    async def work() -> tuple[list[Verdict | ChainBroken], list[str]]:
         async with app.ledger() as ledger:
             if session is None:
-                return [verdict async for verdict in verify_all(ledger)]
-            found = await find_session(ledger, session)
-            try:
-                return [await verify_session(ledger, found.id, heads=[_head(text) for text in heads])]
-            except ChainBroken as broken:
-                return [broken]
+                return await _verify_all(ledger, known)
+            return [await _verify_one(ledger, session, known)], []
 
-    verdicts = run_async(work())
-    broken = [verdict for verdict in verdicts if isinstance(verdict, ChainBroken)]
+    verdicts, missing = run_async(work())
+    holds = not missing and not any(isinstance(verdict, ChainBroken) for verdict in verdicts)
     if as_json:
-        print_json({"holds": not broken, "sessions": [_verdict_json(verdict) for verdict in verdicts]})
+        print_json({"holds": holds, "sessions": [_verdict_json(verdict) for verdict in verdicts], "missing_heads": missing})
     else:
-        _print_verdicts(verdicts, everything=everything)
-    return ChainBroken.exit_code if broken else 0
+        _print_verdicts(verdicts, missing, everything=everything)
+    return 0 if holds else ChainBroken.exit_code
+
+
+async def _verify_one(ledger: Ledger, session: str, heads: list[bytes]) -> Verdict | ChainBroken:
+    from fidelio.ledger.audit import verify_session
+
+    found = await find_session(ledger, session)
+    try:
+        return await verify_session(ledger, found.id, heads=heads)
+    except ChainBroken as broken:
+        return broken
+
+
+async def _verify_all(ledger: Ledger, heads: list[bytes]) -> tuple[list[Verdict | ChainBroken], list[str]]:
+    """Every session, and those of the heads that none of them has on its way: such a session was cut, or is gone."""
+    from fidelio.ledger.audit import every_session, verify_all
+
+    verdicts = [verdict async for verdict in verify_all(ledger)]
+    missing = set(heads)
+    async for session in every_session(ledger):
+        after = 0
+        while missing and (events := await ledger.events(session.id, after=after)):
+            missing -= {event.hash for event in events}
+            after = events[-1].seq
+    return verdicts, [head.hex() for head in heads if head in missing]
 
 
 async def find_session(ledger: Ledger, text: str) -> Session:
@@ -148,13 +179,15 @@ def _head(text: str) -> bytes:
     return head
 
 
-def _print_verdicts(verdicts: list[Verdict | ChainBroken], *, everything: bool) -> None:
+def _print_verdicts(verdicts: list[Verdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
     for verdict in verdicts:
         if isinstance(verdict, ChainBroken):
-            click.echo(str(verdict), err=True)
+            click.echo(printable(str(verdict)), err=True)
         elif not everything:
             redacted = f", {verdict.redacted} of them redacted" if verdict.redacted else ""
             click.echo(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
+    for head in missing:
+        click.echo(f"No session has the head {head} on its way. Compare the ledger with a backup.", err=True)
     if everything:
         broken = sum(isinstance(verdict, ChainBroken) for verdict in verdicts)
         click.echo(f"{len(verdicts) - broken} of {len(verdicts)} sessions hold.")
@@ -194,26 +227,25 @@ def _session_row(session: Session) -> dict[str, str]:
 
 
 def _print_event(event: Event, *, as_json: bool) -> None:
-    import json
-
     body = {"redacted": True} if event.redacted else event.body
     if as_json:
         fields = {"seq": event.seq, "position": event.position, "id": event.id, "type": event.type, "actor": event.actor}
         print_line = {**fields, "time": iso(event.time), "body": body, "hash": event.hash.hex()}
-        click.echo(json.dumps(print_line, ensure_ascii=False))
+        click.echo(json_text(print_line))
     else:
-        start = f"{event.seq:>5}  {iso(event.time)}  {event.actor:<14}  {event.type:<20}  "
-        click.echo(start + shorten(json.dumps(body, ensure_ascii=False), max(20, terminal_width() - len(start))))
+        start = f"{event.seq:>5}  {iso(event.time)}  {printable(event.actor):<14}  {printable(event.type):<20}  "
+        click.echo(start + shorten(json_text(body), max(20, terminal_width() - len(start))))
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
-    return {**asdict(hit), "time": iso(hit.time)}
+    return {**to_builtins(hit), "time": iso(hit.time)}
 
 
 def _print_hit(hit: Hit) -> None:
     where = f"{hit.session} #{hit.seq}" if hit.source == "event" else f"{hit.space}/{hit.path} v{hit.version}"
-    click.echo(f"{where}  {hit.type}  {iso(hit.time)}")
+    click.echo(f"{printable(f'{where}  {hit.type}')}  {iso(hit.time)}")
     for match in hit.matches:
-        click.echo(f"    {match.field}: {shorten(match.excerpt, terminal_width() - 6)}  [{', '.join(match.terms)}]")
+        terms = printable(", ".join(match.terms))
+        click.echo(f"    {printable(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")

@@ -77,6 +77,7 @@ def demo_command(app: App, headless: bool) -> None:
     """Show Fidelio at work: a scripted agent is led through `hello` and stops at a question for you."""
     from fidelio.surfaces.cli.demo import show_demo
     from fidelio.surfaces.mcp.house import House
+    from fidelio.workflows.search_path import bundled_root
 
     async def beside(house: House, address: str) -> None:
         async with asyncio.timeout(DEMO_SECONDS if headless else None):
@@ -84,7 +85,8 @@ def demo_command(app: App, headless: bool) -> None:
             await show_demo(house, f"{address}/mcp", person=answer, program=app.program)
 
     async def work() -> None:
-        async with House(app.settings) as house:
+        # A `hello` of the user's own may be broken, or ask for what the script does not know.
+        async with House(app.settings, [str(bundled_root().path)]) as house:
             await _serve(house, Listening(), beside, ends=True)
 
     run_async(work())
@@ -117,6 +119,8 @@ async def _finish(companion: asyncio.Task[None], serving: asyncio.Task[None]) ->
     for task in (companion, serving):
         if not task.done():
             task.cancel()
+    # Both have to have ended before either may raise: a server that is left alone with a dying loop complains about it.
+    await asyncio.wait([companion, serving])
     for task in (companion, serving):
         with suppress(asyncio.CancelledError):
             await task

@@ -12,10 +12,12 @@ import click
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     App,
+    here,
     json_option,
     pass_app,
     print_json,
     print_table,
+    printable,
     terminal_width,
     wants_color,
     workflows_option,
@@ -23,6 +25,7 @@ from fidelio.surfaces.cli.context import (
 
 if TYPE_CHECKING:
     from fidelio.definitions.drawing.graph import Graph
+    from fidelio.definitions.findings import Finding
     from fidelio.definitions.library import Entry
 
 
@@ -31,17 +34,24 @@ if TYPE_CHECKING:
 @json_option
 @pass_app
 def list_command(app: App, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
-    """List the workflows that agents can be led through."""
-    entries = app.library(directories, with_bundled=with_bundled).list()
+    """List the workflows that agents can be led through.
+
+    Only their manifests are read for this; `fidelio lint` and `fidelio doctor` read everything.
+    """
+    library = app.library(directories, with_bundled=with_bundled)
+    entries, unlisted = library.list(), library.root_findings()
+    for finding in unlisted:
+        click.echo(printable(str(finding)), err=True)
     if as_json:
-        print_json({"workflows": [_entry_json(entry) for entry in entries]})
+        found = [finding.as_json() for finding in unlisted]
+        print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found})
     elif not entries:
         click.echo("No workflows here. A workflow is a directory with a workflow.yaml, workflow.toon or workflow.json in it.")
     else:
         print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"])
         for entry in entries:
             for finding in entry.findings:
-                click.echo(str(finding), err=True)
+                click.echo(printable(str(finding)), err=True)
 
 
 @click.command("show")
@@ -54,12 +64,13 @@ def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bun
     from fidelio.definitions.drawing.text import UNICODE, signs_for
     from fidelio.definitions.show import show
     from fidelio.definitions.wording import in_ascii
+    from fidelio.surfaces.cli.harmless import harmless
 
     library = app.library(directories, with_bundled=with_bundled)
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
-        shown = show(library.workflow(workflow), width=min(terminal_width(), 110), color=wants_color())
+        shown = show(harmless(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
         click.echo(shown if signs_for(sys.stdout.encoding) is UNICODE else in_ascii(shown))
 
 
@@ -73,58 +84,108 @@ def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bun
 )
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file (.svg, .mmd or .txt).")
 @workflows_option
+@json_option
 @pass_app
 def draw_command(
-    app: App, workflow: str, form: str | None, output: str | None, directories: tuple[str, ...], with_bundled: bool
+    app: App,
+    /,
+    workflow: str,
+    form: str | None,
+    output: str | None,
+    directories: tuple[str, ...],
+    with_bundled: bool,
+    as_json: bool,
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
     from fidelio.definitions.drawing.building import graph_of
+    from fidelio.surfaces.cli.harmless import harmless
 
-    drawn = _drawer(form, output)(graph_of(app.library(directories, with_bundled=with_bundled).workflow(workflow)))
-    if output is None:
+    chosen = _form(form, output)
+    graph = graph_of(harmless(app.library(directories, with_bundled=with_bundled).workflow(workflow)))
+    drawn = _drawer(chosen, unicode=as_json or output is not None)(graph)
+    if output is not None:
+        _save(drawn, output)
+    if as_json:
+        print_json({"workflow": workflow, "format": chosen, "content": drawn, "file": output})
+    elif output is None:
         click.echo(drawn)
-        return
-    try:
-        Path(output).write_text(drawn + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageProblem(f"{output} cannot be written: {error.strerror}.", remedy="Choose another file.") from error
-    click.echo(f"Drawn to {output}.", err=True)
+    else:
+        click.echo(f"Drawn to {output}.", err=True)
 
 
 @click.command("lint")
 @click.argument("directory", required=False, type=click.Path(file_okay=False, exists=True))
+@click.option("--with-bundled", is_flag=True, help="With DIRECTORY: its workflows may use the bundled ones.")
 @json_option
 @pass_app
-def lint_command(app: App, directory: str | None, as_json: bool) -> int:
+def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: bool) -> int:
     """Check workflow files: those in DIRECTORY, or everything on the search path.
+
+    DIRECTORY is read as `--workflows DIRECTORY` reads it, or is that of a single workflow.
 
     Each finding names file, line, rule, what is wrong and what to do. Ends with 1 when there are errors, 0 otherwise. What each
     rule means is in docs/reference/lint-rules.md.
     """
     from fidelio.definitions.lint import as_json as findings_json
-    from fidelio.definitions.lint import format_findings, has_errors, lint, lint_directory
+    from fidelio.definitions.lint import format_findings, has_errors
+    from fidelio.surfaces.cli.harmless import harmless
 
-    bundled = app.library().roots[:1]
-    findings = lint_directory(directory, base=bundled) if directory else lint(app.library())
+    findings = _lint(app, directory, with_bundled=with_bundled)
     if as_json:
         print_json(findings_json(findings))
     else:
-        click.echo(format_findings(findings, color=wants_color(), root=Path.cwd()))
+        click.echo(format_findings(harmless(findings), color=wants_color(), root=here()))
     return int(has_errors(findings))
 
 
-def _drawer(form: str | None, output: str | None) -> Callable[[Graph], str]:
+def _lint(app: App, directory: str | None, *, with_bundled: bool) -> tuple[Finding, ...]:
+    from fidelio.definitions.lint import lint, lint_directory
+    from fidelio.workflows.search_path import bundled_root
+
+    if directory is None:
+        return lint(app.library())
+    if not _holds_workflows(Path(directory)):
+        raise UsageProblem(
+            f"No workflow was found in {directory}.",
+            remedy="Give a directory that holds workflows, each in a directory or file of its own, or that of one workflow.",
+        )
+    return lint_directory(directory, base=(bundled_root(),) if with_bundled else ())
+
+
+def _holds_workflows(directory: Path) -> bool:
+    """Also when it cannot be listed: then that is the finding."""
+    from fidelio.definitions.library import Library, Root
+    from fidelio.definitions.library.roots import MANIFESTS
+
+    if any((directory / name).is_file() for name in MANIFESTS):
+        return True
+    library = Library([Root(directory, str(directory))])
+    return bool(library.list() or library.root_findings())
+
+
+def _form(form: str | None, output: str | None) -> str:
+    by_name = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
+    chosen = form or (by_name.get(Path(output).suffix.lower()) if output else "text")
+    if chosen is None:
+        raise UsageProblem(f"What to draw is not clear from the name {output}.", remedy="Give --format svg, mermaid or text.")
+    return chosen
+
+
+def _save(drawn: str, output: str) -> None:
+    try:
+        Path(output).write_text(drawn + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageProblem(f"{output} cannot be written: {error.strerror}.", remedy="Choose another file.") from error
+
+
+def _drawer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
     from fidelio.definitions.drawing.mermaid import draw_mermaid
     from fidelio.definitions.drawing.svg import draw_svg
     from fidelio.definitions.drawing.text import UNICODE, draw_text, signs_for
 
-    by_name = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
-    chosen = form or (by_name.get(Path(output).suffix) if output else "text")
-    if chosen is None:
-        raise UsageProblem(f"What to draw is not clear from the name {output}.", remedy="Give --format svg, mermaid or text.")
-    signs = UNICODE if output else signs_for(sys.stdout.encoding)
+    signs = UNICODE if unicode else signs_for(sys.stdout.encoding)
     width = min(terminal_width(), 110)
-    return {"svg": draw_svg, "mermaid": draw_mermaid, "text": lambda graph: draw_text(graph, width, signs=signs)}[chosen]
+    return {"svg": draw_svg, "mermaid": draw_mermaid, "text": lambda graph: draw_text(graph, width, signs=signs)}[form]
 
 
 def _entry_json(entry: Entry) -> dict[str, object]:

@@ -38,6 +38,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def serve(options: McpOptions) -> int:
     occupy_standard_descriptors()
+    # Pydantic would look through every installed distribution for plugins that nobody has, while an agent waits.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     asyncio.run(_serve(options))
     return 0
 

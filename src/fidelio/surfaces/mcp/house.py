@@ -29,12 +29,15 @@ class House:
         with_bundled: bool = False,
         fidelity: Literal["advise", "enforce"] = "advise",
         person: bool = False,
+        handles: bool = True,
     ) -> None:
+        """`handles`: whether the short name of a session opens it, because whoever calls is known already."""
         self.settings = settings
         self._directories = workflows
         self._with_bundled = with_bundled
         self._fidelity: Literal["advise", "enforce"] = fidelity
         self._person = person
+        self._handles = handles
         self._opening = asyncio.Lock()
         self._ledger: Ledger | None = None
         self._workflows: WorkflowService | None = None
@@ -57,7 +60,7 @@ class House:
         home = self.settings.home.ensure()
         library = open_library(home, self._directories, with_bundled=self._with_bundled)
         self._ledger = await open_ledger(self.settings.ledger)
-        rules = HouseRules(self._fidelity, self._person, self.settings.min_response_ms)
+        rules = HouseRules(self._fidelity, self._person, self.settings.min_response_ms, handles=self._handles)
         return WorkflowService(self._ledger, library, SessionTokens(open_keys(home.keys), now_ms), rules=rules)
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,72 @@
+"""Questions about ways between activities, answered in one walk, so that a workflow of thousands is still checked at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+Ways = Mapping[str, Iterable[str]]
+
+
+def reached(starts: Iterable[str], ways: Ways) -> set[str]:
+    """The starts and everything that can be reached from them."""
+    waiting = list(starts)
+    found = set(waiting)
+    while waiting:
+        new = [target for target in ways.get(waiting.pop(), ()) if target not in found]
+        found.update(new)
+        waiting.extend(new)
+    return found
+
+
+def turned(ways: Ways) -> dict[str, list[str]]:
+    """Every way in the other direction."""
+    back: dict[str, list[str]] = defaultdict(list)
+    for source, targets in ways.items():
+        for target in targets:
+            back[target].append(source)
+    return dict(back)
+
+
+def circles(ways: Ways) -> list[set[str]]:
+    """The largest sets in which everybody can be reached from everybody; one alone counts only when it leads to itself."""
+    back, placed, found = turned(ways), set[str](), list[set[str]]()
+    # Whoever is left last in the walk forwards is the first to be followed backwards (Kosaraju).
+    for start in reversed(_by_leaving(ways)):
+        if start in placed:
+            continue
+        together = _unplaced(start, back, placed)
+        if len(together) > 1 or start in ways.get(start, ()):
+            found.append(together)
+    return found
+
+
+def _unplaced(start: str, back: Ways, placed: set[str]) -> set[str]:
+    together, waiting = {start}, [start]
+    placed.add(start)
+    while waiting:
+        new = [name for name in dict.fromkeys(back.get(waiting.pop(), ())) if name not in placed]
+        placed.update(new)
+        together.update(new)
+        waiting.extend(new)
+    return together
+
+
+def _by_leaving(ways: Ways) -> list[str]:
+    """All names in the order in which a walk into the depth leaves them. Not recursive: a chain may be thousands long."""
+    left, seen = list[str](), set[str]()
+    for start in ways:
+        if start in seen:
+            continue
+        seen.add(start)
+        trail: list[tuple[str, Iterator[str]]] = [(start, iter(ways[start]))]
+        while trail:
+            name, targets = trail[-1]
+            ahead = next((target for target in targets if target not in seen), None)
+            if ahead is None:
+                left.append(name)
+                trail.pop()
+            else:
+                seen.add(ahead)
+                trail.append((ahead, iter(ways.get(ahead, ()))))
+    return left

@@ -1,0 +1,148 @@
+"""What agents and files bring is quoted, never obeyed: no text of theirs forges a line or steers the terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.types import CallToolResult
+
+from fidelio.surfaces.cli.context import printable
+from tests.support import proves
+from tests.surfaces.conftest import Connect, Fidelio
+from tests.surfaces.test_walk import call
+
+# A new line that looks like ours, a cleared screen, a changed window title, text that runs backwards, and a C1 control.
+NASTY = "x\nSession s_1 holds: 9 events\r\x1b[2J\x1b]0;owned\x07\u202eabc\u2066\x9b31m\u2028y\u200b"
+WORKFLOW = {
+    "id": "evil",
+    "version": "1.0.0",
+    "title": NASTY,
+    "description": NASTY,
+    "initialActivity": "only",
+    "variables": [{"name": NASTY, "type": "string", "defaultValue": NASTY}],
+    "activities": [
+        {
+            "id": "only",
+            "version": "1.0.0",
+            "name": NASTY,
+            "description": NASTY,
+            "steps": [{"id": "do", "name": NASTY}],
+            "checkpoints": [
+                {"id": "ask", "name": NASTY, "message": NASTY, "options": [{"id": "yes", "label": NASTY}]},
+            ],
+        }
+    ],
+}
+
+
+def forged(output: str) -> list[str]:
+    """Lines that begin as the text would have them, and characters that a terminal obeys."""
+    lines = [line for line in output.split("\n") if line.startswith("Session s_1 holds")]
+    return lines + [repr(sign) for sign in output if sign != "\n" and unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")]
+
+
+@pytest.fixture
+async def session(connect: Connect, home: Path, fidelio: Fidelio) -> str:
+    """A session of an agent that tries it everywhere, up to a question that waits."""
+    (home / "workflows").mkdir(parents=True)
+    (home / "workflows" / "evil.json").write_text(json.dumps(WORKFLOW))
+    async with connect() as client:
+        started = await call(client, "start_session", workflow_id="evil", agent_id="a\u202ewodahs")
+        entered = await call(client, "next_activity", session_token=started["session_token"], activity_id="only")
+        asked = await call(client, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="ask")
+        fidelio("answer", asked["request_id"], "yes")
+        manifest = [{"step_id": "do", "output": NASTY}, {"step_id": NASTY, "output": NASTY}]
+        end = {"session_token": asked["checkpoint_handle"], "activity_id": "__terminal__", "step_manifest": manifest}
+        left = await client.call_tool("next_activity", end)
+        assert isinstance(left, CallToolResult)
+        assert not left.is_error
+        again = await call(client, "start_session", workflow_id="evil")
+        entered = await call(client, "next_activity", session_token=again["session_token"], activity_id="only")
+        await call(client, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="ask")
+    return str(json.loads(fidelio("sessions", "--json").stdout)["sessions"][-1]["id"])
+
+
+@proves("cli.printable")
+async def test_no_text_of_an_agent_or_a_file_forges_a_line_or_steers_the_terminal(session: str, fidelio: Fidelio) -> None:
+    commands = [
+        ("report", session),
+        ("trace", session),
+        ("events", session),
+        ("search", "owned"),
+        ("inbox", "--all"),
+        ("list",),
+        ("show", "evil"),
+        ("draw", "evil"),
+        ("draw", "evil", "--format", "mermaid"),
+        ("lint",),
+        ("doctor",),
+    ]
+    for command in commands:
+        done = fidelio(*command)
+        assert (command, done.returncode in (0, 1), forged(done.stdout + done.stderr)) == (command, True, [])
+    assert "\\x1b[2J" in fidelio("report", session).stdout
+    assert "\\u202eabc" in fidelio("inbox").stdout
+
+
+@proves("cli.printable", "cli.json")
+async def test_programs_get_the_text_as_it_is(session: str, fidelio: Fidelio) -> None:
+    report = json.loads(fidelio("report", session, "--json").stdout)
+
+    assert report["visits"][0]["done"][0]["output"] == NASTY
+
+
+@proves("cli.printable")
+def test_an_error_that_quotes_somebody_is_one_line_as_well(fidelio: Fidelio) -> None:
+    refused = fidelio("draw", "hello", "-o", "a\nfidelio: all is well\x1b[2J.png")
+
+    assert refused.returncode == 2
+    assert forged(refused.stderr) == []
+    assert refused.stderr.count("\n") == 1
+
+
+@proves("cli.printable")
+@given(st.text() | st.text(alphabet=st.characters(whitelist_categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs"))))
+def test_printable_text_is_one_line_that_a_terminal_only_shows(text: str) -> None:
+    shown = printable(text)
+
+    assert not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in shown)
+    assert {sign for sign in shown if unicodedata.category(sign) == "Cf"} <= {"\u200c", "\u200d"}
+    assert printable(shown) == shown
+
+
+@proves("cli.printable")
+@pytest.mark.parametrize("text", ["Grüße, 世界", "👩‍🚀 in orbit", "می‌خواهم", "50 % of C:\\temp"])
+def test_honest_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+@proves("cli.encoding")
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+async def test_a_terminal_without_unicode_shows_everything_in_its_own_signs(
+    encoding: str, session: str, environ: dict[str, str]
+) -> None:
+    speaking = {**environ, "PYTHONIOENCODING": encoding}
+    commands = [("tour",), ("report", session), ("events", session), ("draw", "hello", "--format", "mermaid"), ("doctor",)]
+    for command in [*commands, ("draw", "hello"), ("show", "hello"), ("lint",), ("trace", session)]:
+        line = [sys.executable, "-m", "fidelio", *command]
+        done = subprocess.run(line, env=speaking, capture_output=True, encoding=encoding, timeout=60, check=False)
+        assert (command, done.returncode, done.stderr) == (command, 0, "")
+        assert done.stdout
+
+
+@proves("cli.encoding", "cli.json")
+def test_json_is_json_in_every_encoding(fidelio: Fidelio, home: Path) -> None:
+    (home / "workflows").mkdir(parents=True)
+    honest = {**WORKFLOW, "title": "Grüße 🎼", "description": "é"}
+    (home / "workflows" / "evil.json").write_text(json.dumps(honest))
+
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        listed = json.loads(fidelio("list", "--json", PYTHONIOENCODING=encoding).stdout)["workflows"]
+        assert [entry["title"] for entry in listed if entry["id"] == "evil"] == ["Grüße 🎼"]

@@ -1,0 +1,70 @@
+"""Standard output that is closed, full, or that nobody reads any more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+FULL = Path("/dev/full")
+
+
+def run(environ: dict[str, str], *arguments: str, output: int) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "fidelio", *arguments],
+        env=environ,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@proves("cli.closed-pipe")
+@pytest.mark.parametrize("command", [["tour"], ["--help"], ["list", "--help"], ["list"], ["demo", "--headless"]], ids=" ".join)
+def test_a_reader_that_has_gone_ends_a_command_quietly_with_141(environ: dict[str, str], command: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = run(environ, *command, output=writing)
+    finally:
+        os.close(writing)
+
+    assert ended == (141, "")
+
+
+@proves("cli.closed-pipe")
+@pytest.mark.skipif(not FULL.exists(), reason="only where there is a file that is always full")
+@pytest.mark.parametrize("command", [["tour"], ["--help"], ["demo", "--headless"]], ids=" ".join)
+def test_output_that_has_no_room_is_one_sentence(environ: dict[str, str], command: list[str]) -> None:
+    with FULL.open("wb") as full:
+        code, said = run(environ, *command, output=full.fileno())
+
+    assert code == 1
+    assert said == "fidelio: The output cannot be written: No space left on device. Make room, or write it elsewhere.\n"
+
+
+@proves("cli.closed-pipe")
+@pytest.mark.parametrize("command", ["tour", "doctor", "show hello", "sessions"])
+def test_a_command_without_standard_output_does_its_work(environ: dict[str, str], fidelio: Fidelio, command: str) -> None:
+    line = f"{sys.executable} -m fidelio {command} >&-"
+    done = subprocess.run(["sh", "-c", line], env=environ, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert fidelio("verify", "--all").returncode == 0
+
+
+@proves("cli.errors")
+def test_a_command_whose_complaints_nobody_reads_still_ends_with_its_code(environ: dict[str, str]) -> None:
+    line = f"{sys.executable} -m fidelio show nothing 2>&-"
+    done = subprocess.run(["sh", "-c", line], env=environ, capture_output=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (4, b"")
