@@ -16,7 +16,7 @@ from fidelio.ledger.model import (
     Committed,
     Document,
     Event,
-    Hits,
+    Hit,
     Job,
     Lease,
     NewEvent,
@@ -117,8 +117,8 @@ class Ledger(ABC):
         """Content by its SHA-256 in hex."""
 
     @abstractmethod
-    async def search(self, query: Query) -> Hits:
-        """Newest matches, ranked, each with the fields and words that made it a hit; bounded in what it costs."""
+    async def search(self, query: Query) -> tuple[Hit, ...]:
+        """Newest matches, ranked, each with the fields and words that made it a hit."""
 
     @abstractmethod
     async def indexed(self) -> int:

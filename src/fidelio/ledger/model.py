@@ -9,8 +9,8 @@ to, the question it opens and the work it makes due are durable together or not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Literal, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -255,10 +255,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for. Words are all required; a quoted phrase stays together; a trailing `*` matches beginnings.
-
-    `before` is a position: only older events are looked at. An answer that did not look at everything says where to go on.
-    """
+    """What to look for. Words are all required; a quoted phrase stays together; a trailing `*` matches beginnings."""
 
     text: str
     session: str | None = None
@@ -267,7 +264,6 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     source: Literal["event", "document"] | None = None
     limit: int = 20
-    before: int | None = None
 
 
 class FieldMatch(msgspec.Struct, frozen=True):
@@ -291,14 +287,3 @@ class Hit(msgspec.Struct, frozen=True):
     time: int
     score: float
     matches: tuple[FieldMatch, ...]
-
-
-class Hits(tuple[Hit, ...]):  # noqa: SLOT001  # a tuple with a field of its own cannot have slots
-    """The finds of one search. `next`: older events were not looked at; the same query with this `before` goes on there."""
-
-    next: int | None
-
-    def __new__(cls, hits: Iterable[Hit] = (), *, go_on: int | None = None) -> Self:
-        found = super().__new__(cls, hits)
-        found.next = go_on
-        return found

@@ -213,17 +213,3 @@ async def test_no_search_text_upsets_the_database(ledger: Ledger, text: str) -> 
 async def test_a_text_that_cannot_be_searched_for_is_refused_with_the_reason(ledger: Ledger, text: str, reason: str) -> None:
     with pytest.raises(BadQuery, match=reason):
         await ledger.search(Query(text=text))
-
-
-@proves("ledger.search-bounded")
-async def test_a_search_goes_on_where_it_is_told_to(ledger: Ledger) -> None:
-    await start(ledger, "s_a")
-    for number in range(4):
-        await say(ledger, "s_a", {"text": f"the overture, part {number}"})
-    await ledger.indexed()
-    positions = {event.body["text"][-1]: event.position for event in await ledger.events() if event.type == "note"}
-
-    older = await ledger.search(Query(text='"the overture"', before=positions["2"]))
-
-    assert sorted(hit.matches[0].excerpt[-1] for hit in older) == ["0", "1"]
-    assert older.next is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fidelio.ledger.codec import encode
 from fidelio.ledger.model import Query
-from fidelio.ledger.sqlite import open_sqlite, search
+from fidelio.ledger.sqlite import open_sqlite
 from fidelio.ledger.sqlite.index import BORDER, advance, forget_event
 from fidelio.ledger.sqlite.schema import MIGRATIONS, run
 from fidelio.ledger.terms import words
@@ -73,21 +73,3 @@ async def test_a_word_of_any_length_is_found(tmp_path: Path, text: str) -> None:
 def _words(connection: apsw.Connection) -> list[object]:
     found = connection.execute("SELECT term FROM event_vocabulary WHERE col = 'words' ORDER BY offset").fetchall()
     return [word for (word,) in found]
-
-
-@proves("ledger.search-bounded")
-async def test_a_phrase_is_looked_for_stretch_by_stretch_until_all_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "STRETCH", 3)
-    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
-        await start(ledger, "s_a")
-        await say(ledger, "s_a", {"text": "a fine phrase"})
-        for _ in range(9):
-            await say(ledger, "s_a", {"text": "phrase fine"})
-        await ledger.indexed()
-        stretches = [await ledger.search(Query(text='"fine phrase"'))]
-        while (before := stretches[-1].next) is not None:
-            stretches.append(await ledger.search(Query(text='"fine phrase"', before=before)))
-
-    assert [len(hits) for hits in stretches] == [0, 0, 0, 1]

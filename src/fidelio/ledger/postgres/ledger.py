@@ -17,7 +17,7 @@ from fidelio.ledger.model import (
     Committed,
     Document,
     Event,
-    Hits,
+    Hit,
     Job,
     Lease,
     NewEvent,
@@ -186,7 +186,7 @@ class PostgresLedger(Ledger):
         async with self._database.link() as link:
             return await blobs.one(link, digest)
 
-    async def search(self, query: Query) -> Hits:
+    async def search(self, query: Query) -> tuple[Hit, ...]:
         async with self._database.link() as link:
             return await finding.search(link, query)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fidelio.errors import BadQuery
 from fidelio.ledger.codec import decode
 from fidelio.ledger.cursors import page_size
-from fidelio.ledger.model import Hit, Hits, Query
+from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.postgres.apply import session_not_found
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.terms import Term, explain, leaves, parse, score
@@ -40,25 +40,23 @@ class Tests:
         self.sql += f" AND {test.format(f'${len(self.given)}')}"
 
 
-async def search(link: Link, query: Query) -> Hits:
+async def search(link: Link, query: Query) -> tuple[Hit, ...]:
     terms = parse(query.text)
     size = min(page_size(query.limit), LARGEST_ANSWER)
     tests = Tests(terms, max(size, CANDIDATES))
     if not await _only_lineage(link, query, tests):
-        return Hits()
+        return ()
     if query.kind:
         tests.add("kind = {}", query.kind)
     if query.types:
         tests.add("type = ANY({}::text[])", list(query.types))
     hits: list[Hit] = []
-    if query.source != "event" and not query.types and query.before is None:
-        hits += await _documents(link, tests, terms)
-    if query.before is not None:
-        tests.add("position < {}", query.before)
     if query.source != "document":
         hits += await _events(link, tests, terms)
+    if query.source != "event" and not query.types:
+        hits += await _documents(link, tests, terms)
     hits.sort(key=lambda hit: (-hit.score, -hit.time))
-    return Hits(hits[:size])
+    return tuple(hits[:size])
 
 
 async def _only_lineage(link: Link, query: Query, tests: Tests) -> bool:

@@ -17,7 +17,7 @@ from fidelio.ledger.model import (
     Committed,
     Document,
     Event,
-    Hits,
+    Hit,
     Job,
     Lease,
     NewEvent,
@@ -150,7 +150,7 @@ class SqliteLedger(Ledger):
     async def blob(self, digest: str) -> bytes | None:
         return self._read(lambda connection: documents.blob(connection, digest))
 
-    async def search(self, query: Query) -> Hits:
+    async def search(self, query: Query) -> tuple[Hit, ...]:
         hits, lags = await asyncio.to_thread(self._read, lambda connection: _search(connection, query))
         if lags:
             # Another process may have written and ended before it could index: whoever searches sees to it.
@@ -204,7 +204,7 @@ class SqliteLedger(Ledger):
             return read(connection)
 
 
-def _search(connection: apsw.Connection, query: Query) -> tuple[Hits, bool]:
+def _search(connection: apsw.Connection, query: Query) -> tuple[tuple[Hit, ...], bool]:
     return search.search(connection, query), index.lags(connection)
 
 

@@ -13,7 +13,7 @@ import apsw
 from fidelio.errors import BadQuery
 from fidelio.ledger.codec import decode
 from fidelio.ledger.cursors import page_size
-from fidelio.ledger.model import Hit, Hits, Query
+from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.sqlite.apply import session_not_found
 from fidelio.ledger.sqlite.index import Source, document_fields, tag
 from fidelio.ledger.terms import LONGEST_WORD, Term, explain, leaves, parse, score
@@ -22,13 +22,10 @@ LARGEST_ANSWER = 100
 CANDIDATES = 40
 PREFIXES_INDEXED = 2
 MOST_WORDS = 24
-STRETCH = 32_768
 
 _EVENTS = """
 SELECT e.session, e.seq, e.type, e.time, e.body
-FROM (
-    SELECT rowid FROM event_words WHERE event_words MATCH ? AND rowid < ? AND rowid >= ? ORDER BY rowid DESC LIMIT ?
-) AS found
+FROM (SELECT rowid FROM event_words WHERE event_words MATCH ? ORDER BY rowid DESC LIMIT ?) AS found
 JOIN events AS e ON e.position = found.rowid
 """
 _DOCUMENTS = """
@@ -42,36 +39,20 @@ _NEXT_WORD: dict[Source, str] = {
 }
 
 
-def search(connection: apsw.Connection, query: Query) -> Hits:
+def search(connection: apsw.Connection, query: Query) -> tuple[Hit, ...]:
     terms = parse(query.text)
     size = min(page_size(query.limit), LARGEST_ANSWER)
     filters = _filters(connection, query)
     if filters is None:
-        return Hits()
+        return ()
     most = max(size, CANDIDATES)
     hits: list[Hit] = []
-    go_on: int | None = None
     if query.source != "document":
-        span = _span(connection, query, terms)
-        hits += _events(connection, _match(connection, "event", terms, filters), terms, span, most)
-        go_on = span[1] if span[1] > 1 and len(hits) < most else None
-    if query.source != "event" and not query.types and query.before is None:
+        hits += _events(connection, _match(connection, "event", terms, filters), terms, most)
+    if query.source != "event" and not query.types:
         hits += _documents(connection, _match(connection, "document", terms, filters), terms, most)
     hits.sort(key=lambda hit: (-hit.score, -hit.time))
-    return Hits(hits[:size], go_on=go_on)
-
-
-def _span(connection: apsw.Connection, query: Query, terms: Sequence[Term]) -> tuple[int, int]:
-    """Which positions to look at: below the first, from the second on.
-
-    For a phrase the index compares the places of its words in every event that has them all, before it knows whether there is a
-    match: two common words that never stand together would cost a look at everything. So a phrase is looked for in a bounded
-    stretch, and the answer says where to go on.
-    """
-    top = connection.execute("SELECT max(position) FROM events").get or 0
-    below = top + 1 if query.before is None else min(query.before, top + 1)
-    has_phrase = any(len(term.words) > 1 for term in terms)
-    return below, max(1, below - STRETCH) if has_phrase else 1
+    return tuple(hits[:size])
 
 
 def _match(connection: apsw.Connection, source: Source, terms: Sequence[Term], filters: str) -> str:
@@ -150,8 +131,8 @@ def _lineage(connection: apsw.Connection, query: Query) -> list[str] | None:
     return [f"tags : {tag('s' if query.relation == 'parent' else 'p', parent)}"]
 
 
-def _events(connection: apsw.Connection, match: str, terms: Sequence[Term], span: tuple[int, int], most: int) -> Iterator[Hit]:
-    for session, seq, type_, time, body in connection.execute(_EVENTS, (match, *span, most)):
+def _events(connection: apsw.Connection, match: str, terms: Sequence[Term], most: int) -> Iterator[Hit]:
+    for session, seq, type_, time, body in connection.execute(_EVENTS, (match, most)):
         if body is not None:
             matches = explain(leaves(decode(body)), terms)
             if matches:
