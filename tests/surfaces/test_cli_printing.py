@@ -48,6 +48,11 @@ def forged(output: str) -> list[str]:
     return lines + [repr(sign) for sign in output if sign != "\n" and unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")]
 
 
+def printed(environ: dict[str, str], *arguments: str, encoding: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fidelio", *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, encoding=encoding, timeout=60, check=False)
+
+
 @pytest.fixture
 async def session(connect: Connect, home: Path, fidelio: Fidelio) -> str:
     """A session of an agent that tries it everywhere, up to a question that waits."""
@@ -126,14 +131,13 @@ def test_honest_text_stays_as_it_is(text: str) -> None:
 @proves("cli.encoding")
 # Click takes plain ASCII for a UTF-8 terminal that was not set up, and writes UTF-8.
 @pytest.mark.parametrize(("encoding", "read_as"), [("latin-1", "latin-1"), ("cp437", "cp437"), ("ascii", "utf-8")])
-def test_a_terminal_without_unicode_shows_everything_in_its_own_signs(
+async def test_a_terminal_without_unicode_shows_everything_in_its_own_signs(
     encoding: str, read_as: str, session: str, environ: dict[str, str]
 ) -> None:
     speaking = {**environ, "PYTHONIOENCODING": encoding}
     commands = [("tour",), ("report", session), ("events", session), ("draw", "hello", "--format", "mermaid"), ("doctor",)]
     for command in [*commands, ("draw", "hello"), ("show", "hello"), ("lint",), ("trace", session)]:
-        line = [sys.executable, "-m", "fidelio", *command]
-        done = subprocess.run(line, env=speaking, capture_output=True, encoding=read_as, timeout=60, check=False)
+        done = printed(speaking, *command, encoding=read_as)
         assert (command, done.returncode, done.stderr) == (command, 0, "")
         assert done.stdout
 

@@ -42,6 +42,21 @@ def test_a_reader_that_has_gone_ends_a_command_quietly_with_141(environ: dict[st
 
 
 @proves("cli.closed-pipe")
+@pytest.mark.parametrize("command", [["tour"], ["demo", "--headless"]], ids=" ".join)
+def test_a_reader_that_goes_in_the_middle_ends_a_command_quietly_with_141(environ: dict[str, str], command: list[str]) -> None:
+    line = [sys.executable, "-m", "fidelio", *command]
+    with subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        os.read(process.stdout.fileno(), 1)
+        process.stdout.close()
+        said = process.stderr.read()
+        ended = process.wait(timeout=60)
+
+    assert (ended, said) == (141, b"")
+
+
+@proves("cli.closed-pipe")
 @pytest.mark.skipif(not FULL.exists(), reason="only where there is a file that is always full")
 @pytest.mark.parametrize("command", [["tour"], ["--help"], ["demo", "--headless"]], ids=" ".join)
 def test_output_that_has_no_room_is_one_sentence(environ: dict[str, str], command: list[str]) -> None:

@@ -74,3 +74,14 @@ def test_a_dry_run_shows_the_difference_and_writes_nothing(fidelio: Fidelio, tmp
 
     assert '+    "fidelio": {' in done.stdout
     assert not any((tmp_path / file).exists() for file in [*FILES, ".fidelio"])
+
+
+@proves("cli.init", "cli.surroundings")
+def test_a_home_that_cannot_be_filled_is_a_problem_with_a_remedy(fidelio: Fidelio, tmp_path: Path) -> None:
+    (tmp_path / ".fidelio").mkdir()
+    (tmp_path / ".fidelio" / "workflows").write_text("a file where the directory should be")
+
+    done = fidelio("init")
+
+    assert done.returncode == 1
+    assert "cannot be written: File exists. Check its owner and mode." in done.stderr

@@ -12,7 +12,7 @@ from typing import Literal
 
 import click
 
-from fidelio.errors import UsageProblem
+from fidelio.errors import HomeProblem, UsageProblem
 from fidelio.home import DIRECTORY, Home
 from fidelio.surfaces.cli.clients import CLIENTS, CannotEdit, Client
 from fidelio.surfaces.cli.context import json_option, print_json, visible
@@ -71,9 +71,14 @@ def init_command(names: tuple[str, ...], project: str, dry_run: bool, as_json: b
 def make_home(project: Path) -> Home:
     home = Home(project / DIRECTORY).ensure()
     ignore = home.path / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text(IGNORE)
-    home.workflows.mkdir(exist_ok=True)
+    try:
+        if not ignore.exists():
+            ignore.write_text(IGNORE)
+        home.workflows.mkdir(exist_ok=True)
+    except OSError as error:
+        raise HomeProblem(
+            f"The home directory {home.path} cannot be written: {error.strerror}.", remedy="Check its owner and mode."
+        ) from error
     return home
 
 
