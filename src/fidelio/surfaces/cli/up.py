@@ -64,8 +64,17 @@ def up_command(  # noqa: PLR0913, PLR0917  # one parameter for each option
 
     async def work() -> None:
         fidelity: Fidelity = "enforce" if enforce else "advise"
-        async with House(app.settings, directories, with_bundled=with_bundled, fidelity=fidelity, person=person) as house:
-            await _serve(house, Listening(host, port, token or os.environ.get("FIDELIO_TOKEN")), beside)
+        bearer = token or os.environ.get("FIDELIO_TOKEN")
+        async with House(
+            app.settings,
+            directories,
+            with_bundled=with_bundled,
+            fidelity=fidelity,
+            person=person,
+            # Without a bearer token nobody knows who calls, so the name of a session is not enough to open it.
+            handles=bool(bearer),
+        ) as house:
+            await _serve(house, Listening(host, port, bearer), beside)
 
     run_async(work())
 
