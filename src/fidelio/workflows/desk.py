@@ -24,6 +24,8 @@ from fidelio.workflows.tokens import About, Claims, SessionTokens
 T = TypeVar("T")
 # Under constant contention somebody always wins; this many losses in a row mean that something else is wrong.
 ATTEMPTS = 32
+# As many sessions as agents of one server work on at once; more would only cost memory.
+MOST_RECENT = 64
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -96,6 +98,7 @@ class Desk(msgspec.Struct, frozen=True):
     tokens: SessionTokens
     clock: Clock
     rules: HouseRules = HouseRules()
+    recent: dict[str, tuple[Session, Record]] = msgspec.field(default_factory=dict)
 
     def claims(self, token: str) -> Claims:
         """What a genuine token says. A short handle only names its session, which is enough where the caller is known."""
@@ -123,25 +126,33 @@ class Desk(msgspec.Struct, frozen=True):
     async def perform(
         self, tool: str, token: str, decide: Callable[[Opened], Awaitable[Decision[T]]], *, agent: str | None = None
     ) -> Outcome[T]:
-        """Carries out one call; for `agent` see `open_claims`."""
+        """Carries out one call; for `agent` see `open_claims`.
+
+        The first try is made on the record that the last call of this process has left. That is safe because nothing is
+        written unless the session still stands there, and because a refusal is decided again on what is really there.
+        """
         began = self.clock()
         claims = self.claims(token)
         for _ in range(ATTEMPTS):
-            opened = await self.open_claims(claims, agent=agent)
+            known = self.recent.pop(claims.sid, None)
+            opened = Opened(*known, claims, agent or claims.aid) if known else await self.open_claims(claims, agent=agent)
             try:
                 decision = await decide(opened)
-            except FidelioError as error:
-                await self._note_refusal(tool, opened, error, began)
-                raise
-            try:
                 called = self.called(tool, opened, began, warnings=decision.warnings, closes=decision.closes)
                 return await self.write(opened, decision, called)
             except SequenceConflict:
                 continue
             except FidelioError as error:
+                if known:
+                    continue
                 await self._note_refusal(tool, opened, error, began)
                 raise
         raise SequenceConflict(claims.sid, opened.record.seq, opened.record.seq + 1)
+
+    def _remember(self, session: Session, record: Record) -> None:
+        if len(self.recent) >= MOST_RECENT:
+            self.recent.pop(next(iter(self.recent)))
+        self.recent[session.id] = session, record
 
     async def write(self, opened: Opened, decision: Decision[T], called: NewEvent) -> Outcome[T]:
         """Makes a decision durable, together with what it means for the parent, or raises when either has moved on."""
@@ -157,6 +168,7 @@ class Desk(msgspec.Struct, frozen=True):
             blobs=decision.blobs,
         )
         done, *_ = await self.ledger.commit(change, *map(self._completed, decision.beside))
+        self._remember(done.session, after)
         token = self.tokens.make(change.session, after, agent=opened.agent, about=decision.about)
         return Outcome(decision.result, change.session, after, opened.agent, token, decision.warnings, done.events)
 
