@@ -166,7 +166,7 @@ def _used(graph: Graph) -> list[Link]:
 def _legend_entries(graph: Graph) -> list[tuple[Link | None, str]]:
     entries: list[tuple[Link | None, str]] = [(link, _LEGEND[link]) for link in _used(graph)]
     if any(node.marks.locked for node in graph.nodes):
-        entries.append((None, "a person must answer"))
+        entries.append((None, "waits for an answer"))
     return entries if len(entries) > 1 else []
 
 
