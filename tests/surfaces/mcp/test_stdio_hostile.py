@@ -49,6 +49,16 @@ async def test_a_broken_message_is_answered_with_an_error_and_the_next_one_is_se
         assert (await wire.ask(request(2, "ping")))["result"] == {}
 
 
+@proves("mcp.hostile", "mcp.errors")
+@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e400", b"7" * 4000])
+async def test_whoever_sends_a_value_that_is_not_taken_gets_a_reply_to_its_request(value: bytes) -> None:
+    async with wired() as wire:
+        wire.write(b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":' + value + b"}}\n")
+        reply = await wire.receive()
+
+        assert reply["id"] == 7
+
+
 @proves("mcp.hostile")
 @pytest.mark.parametrize(
     "line",

@@ -32,7 +32,7 @@ class Link(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What an activity holds. `locked` says that waits for an answer before it goes on."""
+    """What an activity holds. `locked`: it waits for an answer before it goes on."""
 
     steps: int = 0
     checkpoints: int = 0

@@ -8,6 +8,7 @@ reading.
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -76,7 +77,7 @@ class _Connection:
         try:
             message = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._send(failure(None, PARSE_ERROR, "A line is not JSON."))
+            self._send(failure(_id_in(line), PARSE_ERROR, "A line is not JSON, or has numbers or texts beyond it."))
             return
         if isinstance(message, list):
             self._take_batch(message, len(line))
@@ -208,3 +209,13 @@ class _Connection:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=DRAIN_SECONDS)
+
+
+def _id_in(line: bytes) -> str | int | None:
+    """The id of a request that our reader refuses and a more generous one takes, so that its caller gets a reply."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    name = message.get("id") if isinstance(message, dict) else None
+    return name if isinstance(name, (str, int)) else None
