@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fidelio.ledger.codec import encode
 from fidelio.ledger.model import Query
-from fidelio.ledger.sqlite import open_sqlite
+from fidelio.ledger.sqlite import open_sqlite, search
 from fidelio.ledger.sqlite.index import BORDER, advance, forget_event
 from fidelio.ledger.sqlite.schema import MIGRATIONS, run
 from fidelio.ledger.terms import words
@@ -73,3 +73,18 @@ async def test_a_word_of_any_length_is_found(tmp_path: Path, text: str) -> None:
 def _words(connection: apsw.Connection) -> list[object]:
     found = connection.execute("SELECT term FROM event_vocabulary WHERE col = 'words' ORDER BY offset").fetchall()
     return [word for (word,) in found]
+
+
+@proves("ledger.search-bounded")
+async def test_a_phrase_of_common_words_still_stays_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "COMMON", 3)
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a")
+        for number in range(6):
+            await say(ledger, "s_a", {"text": "phrase fine" if number % 2 else "a fine phrase", "extra": "other"})
+        await ledger.indexed()
+        together = await ledger.search(Query(text='"fine phrase" other'))
+        never = await ledger.search(Query(text='"phrase phrase"'))
+
+    assert [hit.seq for hit in sorted(together, key=lambda hit: hit.seq or 0)] == [2, 4, 6]
+    assert never == ()

@@ -13,15 +13,19 @@ import apsw
 from fidelio.errors import BadQuery
 from fidelio.ledger.codec import decode
 from fidelio.ledger.cursors import page_size
-from fidelio.ledger.model import Hit, Query
+from fidelio.ledger.model import FieldMatch, Hit, Query
 from fidelio.ledger.sqlite.apply import session_not_found
 from fidelio.ledger.sqlite.index import Source, document_fields, tag
 from fidelio.ledger.terms import LONGEST_WORD, Term, explain, leaves, parse, score
+
+Loose = frozenset[Term]
 
 LARGEST_ANSWER = 100
 CANDIDATES = 40
 PREFIXES_INDEXED = 2
 MOST_WORDS = 24
+COMMON = 8_192
+WORDS_PROBED = 4
 
 _EVENTS = """
 SELECT e.session, e.seq, e.type, e.time, e.body
@@ -33,6 +37,10 @@ SELECT v.session, v.space, v.path, v.version, v.time, b.content
 FROM (SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid DESC LIMIT ?) AS found
 JOIN document_versions AS v ON v.key = found.rowid JOIN blobs AS b ON b.digest = v.digest
 """
+_COMMON: dict[Source, str] = {
+    "event": "SELECT rowid FROM event_words WHERE event_words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?",
+    "document": "SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?",
+}
 _NEXT_WORD: dict[Source, str] = {
     "event": "SELECT term FROM event_vocabulary WHERE term >= ? LIMIT 1",
     "document": "SELECT term FROM document_vocabulary WHERE term >= ? LIMIT 1",
@@ -48,16 +56,18 @@ def search(connection: apsw.Connection, query: Query) -> tuple[Hit, ...]:
     most = max(size, CANDIDATES)
     hits: list[Hit] = []
     if query.source != "document":
-        hits += _events(connection, _match(connection, "event", terms, filters), terms, most)
+        loose = _too_common(connection, "event", terms)
+        hits += _events(connection, _match(connection, "event", terms, loose, filters), terms, loose, most)
     if query.source != "event" and not query.types:
-        hits += _documents(connection, _match(connection, "document", terms, filters), terms, most)
+        loose = _too_common(connection, "document", terms)
+        hits += _documents(connection, _match(connection, "document", terms, loose, filters), terms, loose, most)
     hits.sort(key=lambda hit: (-hit.score, -hit.time))
     return tuple(hits[:size])
 
 
-def _match(connection: apsw.Connection, source: Source, terms: Sequence[Term], filters: str) -> str:
+def _match(connection: apsw.Connection, source: Source, terms: Sequence[Term], loose: Loose, filters: str) -> str:
     """The search in the index's language. Every word in it is made of letters and digits, so nothing needs escaping."""
-    wanted = " AND ".join(_wanted(connection, source, term) for term in terms)
+    wanted = " AND ".join(_apart(term) if term in loose else _wanted(connection, source, term) for term in terms)
     return f"(words : ({wanted})){filters}"
 
 
@@ -70,6 +80,32 @@ def _wanted(connection: apsw.Connection, source: Source, term: Term) -> str:
     # `terms.words` cuts words that are too long for some databases; in a plain body this index keeps them whole.
     spellings = dict.fromkeys((" ".join(term.words), _uncut(term.words)))
     return "(" + " OR ".join(f'"{words}"{star}' for words in spellings) + ")"
+
+
+def _too_common(connection: apsw.Connection, source: Source, terms: Sequence[Term]) -> Loose:
+    """The phrases of which every word is in very many texts.
+
+    For a phrase the index compares the places of its words in every text that has them all, before it knows whether there is a
+    match; two words that are everywhere but never together would cost a look at everything. Such a phrase is looked for as
+    separate words and found among the newest texts that have them.
+    """
+    phrases = [term for term in terms if len(term.words) > 1]
+    return frozenset(
+        term for term in phrases if all(_is_common(connection, source, word) for word in term.words[:WORDS_PROBED])
+    )
+
+
+def _is_common(connection: apsw.Connection, source: Source, word: str) -> bool:
+    return connection.execute(_COMMON[source], (f'words : "{word}"', COMMON)).get is not None
+
+
+def _apart(term: Term) -> str:
+    return "(" + " AND ".join(f'"{word}"' for word in term.words) + ")"
+
+
+def _together(matches: Sequence[FieldMatch], loose: Loose) -> bool:
+    """Whether every phrase that was looked for as separate words does stand together in some field."""
+    return all(any(str(term) in match.terms for match in matches) for term in loose)
 
 
 def _uncut(words: Sequence[str]) -> str:
@@ -131,15 +167,16 @@ def _lineage(connection: apsw.Connection, query: Query) -> list[str] | None:
     return [f"tags : {tag('s' if query.relation == 'parent' else 'p', parent)}"]
 
 
-def _events(connection: apsw.Connection, match: str, terms: Sequence[Term], most: int) -> Iterator[Hit]:
+def _events(connection: apsw.Connection, match: str, terms: Sequence[Term], loose: Loose, most: int) -> Iterator[Hit]:
     for session, seq, type_, time, body in connection.execute(_EVENTS, (match, most)):
         if body is not None:
             matches = explain(leaves(decode(body)), terms)
-            if matches:
+            if matches and _together(matches, loose):
                 yield Hit("event", session, seq, type_, None, None, None, time, score(matches), matches)
 
 
-def _documents(connection: apsw.Connection, match: str, terms: Sequence[Term], most: int) -> Iterator[Hit]:
+def _documents(connection: apsw.Connection, match: str, terms: Sequence[Term], loose: Loose, most: int) -> Iterator[Hit]:
     for session, space, path, version, time, content in connection.execute(_DOCUMENTS, (match, most)):
         matches = explain(document_fields(path, content), terms)
-        yield Hit("document", session, None, "document", space, path, version, time, score(matches), matches)
+        if _together(matches, loose):
+            yield Hit("document", session, None, "document", space, path, version, time, score(matches), matches)
