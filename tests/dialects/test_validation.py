@@ -141,6 +141,12 @@ async def test_a_definition_that_changes_during_a_session_is_noticed(memory: Ope
         manifest.write_text(manifest.read_text().replace("1.2.3", "1.3.0"))
         new_version = await play("next_activity", session_token=token, activity_id="tune")
 
+        handle = await play("yield_checkpoint", session_token=new_version.token, checkpoint_id="how")
+        answered = await play("respond_checkpoint", checkpoint_handle=handle.token, option_id="forte")
+        resumed = await play("resume_checkpoint", session_token=answered.token)
+        inherited = await play("start_session", session_token=resumed.token)
+
+    assert all("version drift" in reply.warnings[0] for reply in (handle, answered, resumed, inherited))
     assert before.warnings == []
     assert "has changed since the session started" in same_version.warnings[0]
     assert "started with version '1.2.3', the definition is now '1.3.0'" in new_version.warnings[0]

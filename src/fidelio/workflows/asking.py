@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from fidelio.definitions.library import Version
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import asking, current_checkpoint, effect_of
+from fidelio.engine.claims import check_drift
 from fidelio.engine.record import ANSWERED, RESUMED, YIELDED, Answer, Asked, Record
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, demands_person, resolve
 from fidelio.engine.variables import check_variables, too_much
@@ -59,8 +61,8 @@ class Asking:
 
         async def decide(opened: Opened) -> Decision[Yielded]:
             refuse_while_waiting(opened.record, f"yield checkpoint '{checkpoint_id}'")
-            workflow, checkpoint = self._definition(opened.record, checkpoint_id)
-            said = self._told(workflow, opened.record, variables)
+            version, checkpoint = self._definition(opened.record, checkpoint_id)
+            said, workflow = self._told(version, opened.record, variables), version.workflow
             asked = asking(workflow, opened.record, checkpoint_id)
             answer = opened.record.answer_for(asked)
             told = reported(variables, opened.agent)
@@ -95,7 +97,8 @@ class Asking:
 
         async def decide(opened: Opened) -> Decision[Resolved]:
             asked, answer, request = await self._meant(opened)
-            workflow = self._desk.library.workflow(opened.record.workflow)
+            version = self._desk.library.version(opened.record.workflow)
+            workflow = version.workflow
             given = answer or opened.record.answer_for(asked)
             if given is not None and request in asked_person:
                 resolution: Resolution | Refusal = Resolution(asked, given.mode, given.option, given.effect, repeated=True)
@@ -103,7 +106,8 @@ class Asking:
                 resolution = self._resolution(workflow, opened.record, choice, asked, answer)
             if isinstance(resolution, Refusal):
                 raise _no(resolution, workflow, asked, request)
-            return _record_answer(resolution, opened, request)
+            decision = _record_answer(resolution, opened, request)
+            return msgspec.structs.replace(decision, warnings=self._told(version, opened.record, {}))
 
         return await self._desk.perform("respond_checkpoint", token, decide)
 
@@ -124,29 +128,30 @@ class Asking:
                 raise WorkflowRefusal(
                     "There is no resolved checkpoint in this session.", remedy="Yield one with yield_checkpoint first."
                 )
-            workflow = self._desk.library.workflow(opened.record.workflow)
-            said = self._told(workflow, opened.record, variables)
+            said = self._told(self._desk.library.version(opened.record.workflow), opened.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=opened.agent),)
             return Decision(answer, events=(*event, *reported(variables, opened.agent)), warnings=said)
 
         return await self._desk.perform("resume_checkpoint", token, decide)
 
-    def _definition(self, record: Record, checkpoint_id: str) -> tuple[Workflow, Checkpoint]:
-        workflow = self._desk.library.workflow(record.workflow)
+    def _definition(self, record: Record, checkpoint_id: str) -> tuple[Version, Checkpoint]:
+        version = self._desk.library.version(record.workflow)
         if not record.activity:
             raise WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy="Call next_activity first.")
-        checkpoint = current_checkpoint(workflow, record, checkpoint_id)
+        checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)
         if checkpoint is None:
-            activity = self._desk.library.activity(workflow.id, record.activity)
+            activity = self._desk.library.activity(record.workflow, record.activity)
             known = ", ".join(known.id for known in activity.checkpoints) or "none"
             raise PartNotFound(
                 phrases.checkpoint_not_found(checkpoint_id, record.activity), remedy=f"Its checkpoints are: {known}."
             )
-        return workflow, checkpoint
+        return version, checkpoint
 
-    def _told(self, workflow: Workflow, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
-        problems = check_variables(workflow, variables)
+    def _told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+        """The warnings of a call that may report variables; raises where they amount to a refusal."""
+        drift = check_drift(record, version.workflow.version, version.hash)
+        problems = [*drift, *check_variables(version.workflow, variables)]
         no = too_much(record.variables, variables) or refusal(problems, record.fidelity)
         if no is not None:
             raise refused(no)
