@@ -67,6 +67,16 @@ async def test_the_workflow_is_read_as_skill_separator_and_summary(play: Player)
     assert workflow["initialActivity"] == "tune"
     assert [activity["id"] for activity in workflow["activities"]] == ["tune", "play", "bow"]
     assert workflow["rules"] == ["Play what is written."]
+    assert list(workflow)[:5] == ["id", "version", "title", "description", "rules"]
+
+
+@proves("sessions.read")
+async def test_what_a_workflow_does_not_have_is_null_in_its_summary(memory: Opens) -> None:
+    async with memory() as play:
+        summary = decode((await play("get_workflow", session_token=await play.start("solo"))).text)
+
+    assert isinstance(summary, dict)
+    assert (summary["description"], summary["rules"]) == (None, [])
 
 
 @proves("sessions.read")

@@ -166,11 +166,21 @@ def _step(activity: Activity, step_id: str) -> Step:
 
 def summary_of(workflow: Workflow) -> dict[str, Any]:
     """The workflow without the bodies of its activities: what an orchestrator needs to find its way."""
-    whole = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=_SUMMARY)
+    whole = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SUMMARY))
     return {
-        **whole,
+        **{_SUMMARY[name]: whole.get(_SUMMARY[name]) for name in _SUMMARY},
         "activities": [{"id": one.id, "name": one.name, "required": one.required} for one in workflow.activities],
     }
 
 
-_SUMMARY = {"id", "version", "title", "description", "rules", "variables", "modes", "initial_activity"}
+# What a summary shows, in this order, and the key it stands under; what a workflow does not have is null.
+_SUMMARY = {
+    "id": "id",
+    "version": "version",
+    "title": "title",
+    "description": "description",
+    "rules": "rules",
+    "variables": "variables",
+    "modes": "modes",
+    "initial_activity": "initialActivity",
+}
