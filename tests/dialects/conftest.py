@@ -84,23 +84,30 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(environ={"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"})
 
 
+@asynccontextmanager
+async def playing(settings: Settings, library: Path, **options: Any) -> AsyncIterator[Player]:
+    """The tools without any transport, over the workflows in one directory. Takes the options of `House`."""
+    async with House(settings, [str(library)], **options) as house:
+        table = SessionsDialect(house).tools()
+
+        async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+            outcome = await table.call(tool, arguments)
+            done = outcome if isinstance(outcome, Done) else outcome.waiting
+            assert done is not None
+            structured = None if done.structured is None else dict(done.structured)
+            return Reply(done.text, dict(done.meta), done.is_error, structured)
+
+        yield Player(call)
+
+
 @pytest.fixture
 def memory(settings: Settings, library: Path) -> Opens:
-    """The tools without any transport. Takes the options of `House` and changes of the settings."""
+    """`playing` over the score. Takes the options of `House` and other settings."""
 
     @asynccontextmanager
     async def open_player(*, house_settings: Settings | None = None, **options: Any) -> AsyncIterator[Player]:
-        async with House(house_settings or settings, [str(library)], **options) as house:
-            table = SessionsDialect(house).tools()
-
-            async def call(tool: str, arguments: dict[str, Any]) -> Reply:
-                outcome = await table.call(tool, arguments)
-                done = outcome if isinstance(outcome, Done) else outcome.waiting
-                assert done is not None
-                structured = None if done.structured is None else dict(done.structured)
-                return Reply(done.text, dict(done.meta), done.is_error, structured)
-
-            yield Player(call)
+        async with playing(house_settings or settings, library, **options) as player:
+            yield player
 
     return open_player
 
