@@ -44,7 +44,10 @@ from typing import Any, ClassVar, Protocol
 
 
 class FidelioError(Exception):
-    """Base of every error raised on purpose. `exit_code` is what the command line ends with."""
+    """Base of every error raised on purpose. `exit_code` is what the command line ends with.
+
+    `reason` is a stable word that is more precise than the class, where whoever raises it has one.
+    """
 
     code: ClassVar[str] = "fidelio"
     exit_code: ClassVar[int] = 1
@@ -53,6 +56,7 @@ class FidelioError(Exception):
         super().__init__(sentence)
         self.sentence = sentence
         self.remedy = remedy
+        self.reason = ""
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.remedy}".rstrip()
@@ -307,10 +311,9 @@ class UnreadableDefinition(DefinitionError):
 
 
 class WorkflowRefusal(FidelioError):
-    """The rules of the session forbid this step. `reason` says which rule, in a stable word."""
+    """The rules of the session forbid this step."""
 
     code = "workflow.refused"
-    reason = ""
 
 
 class PersonNeeded(WorkflowRefusal):

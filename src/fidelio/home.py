@@ -59,6 +59,15 @@ def find_home(
     return Home(_nearest(cwd or _absolute(".")) or _user_directory(environ))
 
 
+def sync_directory(directory: Path) -> None:
+    """The name of a new file is durable only when its directory is."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def user_home(environ: Mapping[str, str] | None = None) -> Home:
     """The user's own directory, whatever project is at hand."""
     return Home(_user_directory(os.environ if environ is None else environ))

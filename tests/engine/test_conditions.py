@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -47,8 +47,7 @@ def compare(operator: str, value: object = None) -> dict[str, Any]:
 def test_what_is_known_stays_so_when_more_becomes_known(
     condition: dict[str, Any], known: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    if "xists" in str(condition):
-        return
+    assume("xists" not in str(condition))
     before, after = truth(condition, known), truth(condition, {**more, **known})
 
     assert before is None or before is after

@@ -22,6 +22,6 @@ async def open_ledger(where: str | os.PathLike[str], *, clock: Clock = now_ms) -
         from fidelio.ledger.postgres import open_postgres  # noqa: PLC0415  # only who uses it pays for its driver
 
         return await open_postgres(where, clock=clock)
-    from fidelio.ledger.sqlite import open_sqlite  # noqa: PLC0415  # the same
+    from fidelio.ledger.sqlite import open_sqlite  # noqa: PLC0415  # only who uses it pays for its driver
 
     return await open_sqlite(where, clock=clock)

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import KeyRingProblem
+from fidelio.home import sync_directory
 from fidelio.ids import ALPHABET, new_id
 
 ENVIRONMENT = "FIDELIO_KEY"
@@ -213,7 +214,7 @@ def _create(path: Path, ring: Mapping[str, Any]) -> None:
         raise _unwritable(path, error) from error
     finally:
         draft.unlink()
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _replace(path: Path, ring: Mapping[str, Any]) -> None:
@@ -223,7 +224,7 @@ def _replace(path: Path, ring: Mapping[str, Any]) -> None:
     except OSError as error:
         draft.unlink()
         raise _unwritable(path, error) from error
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _write_draft(path: Path, ring: Mapping[str, Any]) -> Path:
@@ -246,14 +247,6 @@ def _unwritable(path: Path, error: OSError) -> KeyRingProblem:
         f"The key file {path} cannot be written: {error.strerror}.",
         remedy=f"Make the directory writable, choose another one with --home, or set {ENVIRONMENT}.",
     )
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -225,6 +225,4 @@ class Desk(msgspec.Struct, frozen=True):
 
     async def _note_refusal(self, tool: str, opened: Opened, error: FidelioError, began: int) -> None:
         """A refused call is one event, whoever else writes at the same time."""
-        await self.ledger.append(
-            opened.session.id, self.called(tool, opened, began, error=getattr(error, "reason", "") or error.code)
-        )
+        await self.ledger.append(opened.session.id, self.called(tool, opened, began, error=error.reason or error.code))

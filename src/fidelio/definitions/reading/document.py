@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from importlib import import_module
+from typing import Any, Literal, Protocol, cast
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.reading.places import MAX_BYTES, Lines, Path, Position, Positions, refuse
@@ -40,7 +41,7 @@ class Document:
     @cached_property
     def positions(self) -> Positions:
         """The line and column of every key and every list item, by its path."""
-        return _locate(self.format, self.text)
+        return _reader(self.format).locate(self.text)
 
     @cached_property
     def toon(self) -> str:
@@ -87,7 +88,7 @@ def read_bytes(raw: bytes, name: str) -> Document:
     if kind is None:
         known = ", ".join(_FORMATS)
         raise refuse(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
-    return Document(name, kind, raw, _parse(kind, decode(raw, name), name))
+    return Document(name, kind, raw, _reader(kind).parse(decode(raw, name), name))
 
 
 def decode(raw: bytes, name: str) -> str:
@@ -106,26 +107,13 @@ def decode(raw: bytes, name: str) -> str:
     return text
 
 
-# The decoders are imported here and not above: listing a library of one format must not pay for the others.
-def _parse(kind: Format, text: str, name: str) -> Any:
-    if kind == "toon":
-        from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  see above
-    elif kind == "yaml":
-        from fidelio.definitions.reading.yaml import parse  # noqa: PLC0415  see above
-    elif kind == "json":
-        from fidelio.definitions.reading.json import parse  # noqa: PLC0415  see above
-    else:
-        from fidelio.definitions.reading.markdown import parse  # noqa: PLC0415  see above
-    return parse(text, name)
+class _Reader(Protocol):
+    """What the module of each format offers."""
+
+    def parse(self, text: str, name: str) -> Any: ...
+    def locate(self, text: str) -> Positions: ...
 
 
-def _locate(kind: Format, text: str) -> Positions:
-    if kind == "toon":
-        from fidelio.definitions.reading.toon import locate  # noqa: PLC0415  see above
-    elif kind == "yaml":
-        from fidelio.definitions.reading.yaml import locate  # noqa: PLC0415  see above
-    elif kind == "json":
-        from fidelio.definitions.reading.json import locate  # noqa: PLC0415  see above
-    else:
-        from fidelio.definitions.reading.markdown import locate  # noqa: PLC0415  see above
-    return locate(text)
+def _reader(kind: Format) -> _Reader:
+    """By name, with its first file: listing a library of one format must not pay for the decoders of the others."""
+    return cast("_Reader", import_module(f"fidelio.definitions.reading.{kind}"))

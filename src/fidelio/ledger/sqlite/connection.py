@@ -17,6 +17,7 @@ from pathlib import Path
 import apsw
 
 from fidelio.errors import LedgerDamaged, LedgerUnavailable
+from fidelio.home import sync_directory
 from fidelio.ids import new_id
 from fidelio.ledger.sqlite.faults import named
 from fidelio.ledger.sqlite.schema import migrate, run, version
@@ -104,18 +105,9 @@ def _create(place: Place, path: Path) -> None:
             _ready(_connect(Place(str(draft), patience_ms=place.patience_ms), _WRITING), str(draft)).close()
         with suppress(FileExistsError):
             os.link(draft, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     finally:
         draft.unlink()
-
-
-def _sync_directory(directory: Path) -> None:
-    """The name of a new file is durable only when its directory is."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _connect(place: Place, flags: int) -> apsw.Connection:

@@ -50,12 +50,12 @@ class House:
 
     async def _open(self) -> WorkflowService:
         from fidelio.clock import now_ms  # noqa: PLC0415  # everything heavy waits for the first call
-        from fidelio.ledger import open_ledger  # noqa: PLC0415  # the same
-        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the same
-        from fidelio.workflows.desk import HouseRules  # noqa: PLC0415  # the same
-        from fidelio.workflows.search_path import open_library  # noqa: PLC0415  # the same
-        from fidelio.workflows.service import WorkflowService  # noqa: PLC0415  # the same
-        from fidelio.workflows.tokens import SessionTokens  # noqa: PLC0415  # the same
+        from fidelio.ledger import open_ledger  # noqa: PLC0415  # waits for the first call
+        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.desk import HouseRules  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.search_path import open_library  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.service import WorkflowService  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.tokens import SessionTokens  # noqa: PLC0415  # waits for the first call
 
         home = self.settings.home.ensure()
         library = open_library(home, self._directories, with_bundled=self._with_bundled)

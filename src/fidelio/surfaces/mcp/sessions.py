@@ -75,7 +75,7 @@ class SessionsDialect:
         return Done("\n".join([*lines, "", _bootstrap(service)]))
 
     async def list_workflows(self, _: Nothing) -> Done:
-        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # the same
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         entries = [entry for entry in service.library.list() if entry.id != "meta" and not entry.broken]
@@ -109,7 +109,7 @@ class SessionsDialect:
         return reply({"workflow": about, "session_token": outcome.token, **flags, **warning}, outcome)
 
     async def get_workflow_status(self, asked: WithToken) -> Done:
-        from fidelio.engine.checkpoints import last_checkpoint  # noqa: PLC0415  # the same
+        from fidelio.engine.checkpoints import last_checkpoint  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         outcome = await service.status(asked.session_token)
@@ -137,8 +137,8 @@ class SessionsDialect:
         return reply(body, outcome)
 
     async def get_workflow(self, asked: GetWorkflow) -> Done:
-        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # the same
-        from fidelio.workflows.reading import summary_of  # noqa: PLC0415  # the same
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.reading import summary_of  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         outcome = await service.reads.workflow(asked.session_token)
@@ -151,8 +151,8 @@ class SessionsDialect:
         return document(skill + text, outcome)
 
     async def next_activity(self, asked: NextActivity) -> Done:
-        from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # the same
-        from fidelio.workflows.moving import Move  # noqa: PLC0415  # the same
+        from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.moving import Move  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         steps, activities = given(asked.step_manifest), given(asked.activity_manifest)
@@ -173,7 +173,7 @@ class SessionsDialect:
         return reply({**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=ways)
 
     async def get_activity(self, asked: WithToken) -> Done:
-        from fidelio.engine.checkpoints import unattached  # noqa: PLC0415  # the same
+        from fidelio.engine.checkpoints import unattached  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         outcome = await service.reads.activity(asked.session_token)
@@ -202,7 +202,7 @@ class SessionsDialect:
         return reply(body, outcome)
 
     async def present_checkpoint(self, asked: PresentCheckpoint) -> Done:
-        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # the same
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         outcome = await service.checkpoints.present(_handle(asked))
@@ -216,7 +216,7 @@ class SessionsDialect:
         return document(to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
-        from fidelio.engine.resolving import Choice  # noqa: PLC0415  # the same
+        from fidelio.engine.resolving import Choice  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.workflows()
         choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
@@ -262,7 +262,7 @@ class SessionsDialect:
         return reply(body, outcome)
 
     def _ask(self, service: WorkflowService, needed: PersonNeeded) -> AskPerson:
-        from fidelio.inbox import Inbox  # noqa: PLC0415  # the same
+        from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
 
         inbox = Inbox(service.desk.ledger)
 
