@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,13 +60,14 @@ def _walk(context: click.Context) -> Iterator[click.Context]:
 def error_classes(base: type[FidelioError] = FidelioError) -> Iterator[type[FidelioError]]:
     yield base
     for derived in base.__subclasses__():
-        if derived.__module__ == errors.__name__:
+        if derived.__module__.startswith(errors.__name__):
             yield from error_classes(derived)
 
 
 def remedies() -> dict[str, str]:
     """The ways out that an error class always gives; the others are written where the error is raised."""
-    classes = (node for node in ast.parse(inspect.getsource(errors)).body if isinstance(node, ast.ClassDef))
+    sources = (inspect.getsource(sys.modules[error.__module__]) for error in error_classes())
+    classes = (node for text in dict.fromkeys(sources) for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
     return {node.name: text for node in classes for text in _remedies_in(node)}
 
 

@@ -34,6 +34,45 @@ class Home:
     def workflows(self) -> Path:
         return self.path / "workflows"
 
+    @property
+    def agents(self) -> Path:
+        """Blueprints that agents are started from."""
+        return self.path / "agents"
+
+    @property
+    def agents_lock(self) -> Path:
+        """Held by the one process that carries out the agents of this home."""
+        return self.path / "agents.lock"
+
+    @property
+    def runs(self) -> Path:
+        """What the processes of agents leave for whoever watches them, by session and run."""
+        return self.path / "runs"
+
+    @property
+    def agent_homes(self) -> Path:
+        """What agents themselves keep of their conversations, by session. Lasts as long as the session."""
+        return self.path / "agent-homes"
+
+    @property
+    def worktrees(self) -> Path:
+        return self.path / "worktrees"
+
+    @property
+    def worker_lock(self) -> Path:
+        """Held by the one process that waits to carry out agents when nobody else does."""
+        return self.path / "worker.lock"
+
+    @property
+    def worker_log(self) -> Path:
+        return self.path / "worker.log"
+
+    def lock_of(self, name: str) -> Path:
+        """A file that is held while somebody does what only one may do at a time."""
+        locks = self.path / "locks"
+        locks.mkdir(mode=0o700, exist_ok=True)
+        return locks / f"{name}.lock"
+
     def ensure(self) -> Home:
         """Creates the directory for this user only; the keys and the record of all sessions lie in it."""
         try:

@@ -18,6 +18,18 @@ POSTGRES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """How many agents work at once, in one project and in all, and how deep sessions may start sessions.
+
+    An agent is a program of several hundred megabytes; the numbers suit a developer's machine.
+    """
+
+    per_project: int = 4
+    total: int = 16
+    depth: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a service needs to know about where and how it runs."""
 
@@ -26,6 +38,11 @@ class Settings:
     server_name: str = "fidelio"
     server_version: str = __version__
     min_response_ms: int = 3000
+    # How long a call that waits for an agent stays open; most clients give up after a minute. 0: to the end.
+    sync_seconds: float = 50.0
+    agents: AgentLimits = AgentLimits()
+    # The kind of agent for blueprints that name none; None: the first that works on this machine.
+    executor: str | None = None
 
 
 def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
@@ -37,6 +54,9 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
         min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
+        sync_seconds=_milliseconds(environ, "FIDELIO_SYNC_SECONDS", default=50.0) / 1000,
+        agents=_agent_limits(environ),
+        executor=environ.get("FIDELIO_AGENTS_EXECUTOR") or None,
     )
 
 
@@ -63,3 +83,19 @@ def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> i
     if not 0 <= seconds <= 86_400:
         raise UsageProblem(f"{name} is {text!r}.", remedy="Give a number of seconds from 0 to 86400, such as 3 or 0.5.")
     return round(seconds * 1000)
+
+
+def _agent_limits(environ: Mapping[str, str]) -> AgentLimits:
+    usual = AgentLimits()
+    return AgentLimits(
+        per_project=_count(environ, "FIDELIO_AGENTS_PER_PROJECT", at_least=1, default=usual.per_project),
+        total=_count(environ, "FIDELIO_AGENTS_TOTAL", at_least=1, default=usual.total),
+        depth=_count(environ, "FIDELIO_AGENTS_DEPTH", at_least=0, default=usual.depth),
+    )
+
+
+def _count(environ: Mapping[str, str], name: str, *, at_least: int, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and at_least <= int(text) <= 10_000):
+        raise UsageProblem(f"{name} is {text!r}.", remedy=f"Give a whole number from {at_least} to 10000.")
+    return int(text)

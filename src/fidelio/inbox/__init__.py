@@ -22,8 +22,18 @@ from fidelio.ledger.model import Change, CloseRequest, Json, NewEvent, OpenReque
 # Fidelio sets this for the agents it starts; a process below one of them must not play the person.
 AGENT_MARKER = "FIDELIO_AGENT"
 WAIT_SECONDS = 30.0
-# How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user.
-_ASSURANCE = {"relayed": "relayed", "elicited": "elicited", "cli": "local", "page": "local", "timer": "timer"}
+LONGEST_TEXT = 20_000
+# How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. What
+# comes over the programming interface was sent by a program; whether a person stood behind it, nobody knows.
+_ASSURANCE = {
+    "relayed": "relayed",
+    "elicited": "elicited",
+    "cli": "local",
+    "page": "local",
+    "api": "relayed",
+    "timer": "timer",
+}
+_NO_OPTION: Json = {"id": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +56,21 @@ class Inbox:
     ) -> Page[Request]:
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
-    async def answer(self, request: str, option: str, *, by: str, channel: str) -> Answered:
-        """Gives the one answer. The same answer again is fine, a different one is refused."""
+    async def answer(self, request: str, option: str = "", *, text: str = "", by: str, channel: str) -> Answered:
+        """Gives the one answer: an option, with or without a comment, or a text where the request has no options.
+
+        The same answer again is fine, a different one is refused.
+        """
         found = await self._ledger.request(request)
-        chosen = _option(found, option)
+        chosen = _option(found, option) if found.options else _NO_OPTION
         if found.state != "open":
-            return _repeated(found, option)
+            return _repeated(found, option, text)
+        _check_text(found, option, text)
         try:
-            await self._ledger.commit(self._closing(found, chosen, by, channel))
+            await self._ledger.commit(self._closing(found, chosen, text, by, channel))
         except RequestClosed:
             # Somebody answered between our look and our write: their answer decides.
-            return _repeated(await self._ledger.request(request), option)
+            return _repeated(await self._ledger.request(request), option, text)
         return Answered(await self._ledger.request(request), repeated=False)
 
     async def closed(self, request: str) -> Request:
@@ -90,19 +104,20 @@ class Inbox:
             if (cursor := page.next) is None:
                 return
 
-    def _closing(self, request: Request, option: Json, by: str, channel: str) -> Change:
+    def _closing(self, request: Request, option: Json, text: str, by: str, channel: str) -> Change:
         assurance = assurance_of(channel)
+        answer = {"option": option["id"], **({"text": text} if text else {})}
         body = {
             "request": request.id,
             "key": request.key,
-            "option": option["id"],
+            **answer,
             "effect": option.get("effect") or {},
             "by": by,
             "channel": channel,
             "assurance": assurance,
             "after_ms": max(0, self._clock() - request.opened_at),
         }
-        close = CloseRequest(id=request.id, answer={"option": option["id"]}, by=by, channel=channel, assurance=assurance)
+        close = CloseRequest(id=request.id, answer=answer, by=by, channel=channel, assurance=assurance)
         event = NewEvent(type="request.answered", body=body, actor=by)
         return Change(session=request.session, events=(event,), requests=(close,))
 
@@ -154,6 +169,17 @@ def _carries_marker(process: int) -> bool:
     return any(entry.startswith(f"{AGENT_MARKER}=".encode()) for entry in environ.split(b"\0"))
 
 
+def _check_text(request: Request, option: str, text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise UsageProblem(f"The text has {len(text)} characters.", remedy=f"Use up to {LONGEST_TEXT}.")
+    if request.options:
+        return
+    if option:
+        raise UsageProblem(f"Request {request.id} has no options.", remedy="Answer it with a text.")
+    if not text.strip():
+        raise UsageProblem(f"Request {request.id} asks for a text, and this one is empty.", remedy="Write what to say.")
+
+
 def _option(request: Request, option: str) -> dict[str, Any]:
     chosen = next((known for known in request.options if known["id"] == option), None)
     if chosen is None:
@@ -162,7 +188,13 @@ def _option(request: Request, option: str) -> dict[str, Any]:
     return chosen
 
 
-def _repeated(request: Request, option: str) -> Answered:
-    if request.state == "answered" and request.answer.get("option") == option:
+def _repeated(request: Request, option: str, text: str) -> Answered:
+    given = request.answer
+    if request.state == "answered" and given.get("option") == option and _is_same(option, text, given.get("text", "")):
         return Answered(request, repeated=True)
     raise RequestClosed(request.id, request.state)
+
+
+def _is_same(option: str, text: str, given: str) -> bool:
+    """The comment on an option need not be repeated with it; a text that is the answer must."""
+    return text == given or (option != "" and text == "")

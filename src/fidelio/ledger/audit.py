@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from fidelio.errors import ChainBroken
 from fidelio.ledger.chain import Verdict, Walker
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.erasing import DELETED
 from fidelio.ledger.model import Session
 
 PAGE = 1000
@@ -33,9 +34,16 @@ async def verify_all(ledger: Ledger) -> AsyncIterator[Verdict | ChainBroken]:
 
 
 async def every_session(ledger: Ledger) -> AsyncIterator[Session]:
+    """Deleted ones too: what they said is gone, but their chains must still hold."""
+    for status in (None, DELETED):
+        async for session in _listed(ledger, status):
+            yield session
+
+
+async def _listed(ledger: Ledger, status: str | None) -> AsyncIterator[Session]:
     cursor: str | None = None
     while True:
-        page = await ledger.sessions(cursor=cursor, limit=PAGE)
+        page = await ledger.sessions(status=status, cursor=cursor, limit=PAGE)
         for session in page.items:
             yield session
         cursor = page.next

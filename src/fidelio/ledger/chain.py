@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as quoted
+
+import msgspec
 
 from fidelio.errors import ChainBroken
 from fidelio.ledger.model import Event
@@ -41,8 +42,7 @@ def event_hash(previous: bytes, session: str, seq: int, id_: str, type_: str, ac
     return hashlib.sha256(text.encode()).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """A chain that holds: how long it is, where it ends, and how many bodies were redacted on the way."""
 
     session: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from fidelio.ledger.model import Json
 
 MAX_TEXT = 1 << 20
 MAX_DEPTH = 64
-_INT_BOUNDS = (-(1 << 63), (1 << 64) - 1)
+_INTEGERS = range(-(1 << 63), 1 << 64)
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _objects = msgspec.json.Decoder(dict[str, Any])
@@ -49,36 +49,34 @@ def decode_list(raw: str) -> tuple[dict[str, Any], ...]:
 
 
 def _check(value: object, what: str, depth: int) -> None:
-    kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return
-    if kind is dict:
-        _check_object(cast("dict[object, object]", value), what, depth)
-    elif kind is list or kind is tuple:
-        _check_items(cast("Sequence[object]", value), what, depth)
+    # One call per list or object and none for what is in it: this runs for everything that is ever written.
+    if type(value) is dict:
+        _check_keys(value, what)
+        items: Iterable[object] = value.values()
+    elif type(value) is list or type(value) is tuple:
+        items = value
     else:
-        _check_number(value, what)
+        _check_scalar(value, what)
+        return
+    if depth >= MAX_DEPTH:
+        raise BadRecord(f"The {what} is nested deeper than {MAX_DEPTH} levels.")
+    for item in items:
+        kind = type(item)
+        if not (kind is str or kind is bool or item is None or (kind is int and item in _INTEGERS)):
+            _check(item, what, depth + 1)
 
 
-def _check_object(value: dict[object, object], what: str, depth: int) -> None:
+def _check_keys(value: dict[object, object], what: str) -> None:
     for key in value:
         if type(key) is not str:
             raise BadRecord(f"The {what} has the key {key!r}; JSON keys are text.")
-    _check_items(value.values(), what, depth)
 
 
-def _check_items(values: Iterable[object], what: str, depth: int) -> None:
-    if depth >= MAX_DEPTH:
-        raise BadRecord(f"The {what} is nested deeper than {MAX_DEPTH} levels.")
-    for value in values:
-        if type(value) is not str:
-            _check(value, what, depth + 1)
-
-
-def _check_number(value: object, what: str) -> None:
-    if type(value) is int and _INT_BOUNDS[0] <= value <= _INT_BOUNDS[1]:
+def _check_scalar(value: object, what: str) -> None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
         return
-    if type(value) is float and math.isfinite(value):
+    if (kind is int and value in _INTEGERS) or (type(value) is float and math.isfinite(value)):
         return
     raise BadRecord(
         f"The {what} holds {value!r:.80}, which JSON cannot give back unchanged.",

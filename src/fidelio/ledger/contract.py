@@ -47,6 +47,14 @@ class Ledger(ABC):
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Committed:
         """Erases bodies, salts, search rows and blobs nobody else refers to; appends `event.redacted`. The chain holds."""
 
+    @abstractmethod
+    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str) -> None:
+        """Deletes whole sessions, a thousand in one transaction: what they said and were asked, wrote and still had to do.
+
+        Each ends with `session.deleted` and the status "deleted"; its chain holds, its id stays taken, its name is free, and
+        nothing can be written to it again. One that was deleted before stays as it is; raises `SessionNotFound`.
+        """
+
     # Reading
 
     @abstractmethod
@@ -65,10 +73,11 @@ class Ledger(ABC):
         status: str | None = None,
         namespace: str | None = None,
         parent: str | None = None,
+        name: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Session]:
-        """Newest first. The cost of a page does not grow with the number of sessions."""
+        """Newest first; deleted ones only where `status` asks for them. The cost of a page does not grow with their number."""
 
     @abstractmethod
     async def events(

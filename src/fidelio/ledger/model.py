@@ -226,7 +226,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job as an operator sees it."""
+    """A job as an operator sees it. The lease is that of whoever works on it: whose it is, until when, and its number."""
 
     id: str
     kind: str
@@ -238,6 +238,7 @@ class Job(msgspec.Struct, frozen=True):
     error: str
     lease_owner: str
     lease_expires: int
+    lease_fence: int
 
 
 class Committed(msgspec.Struct, frozen=True):

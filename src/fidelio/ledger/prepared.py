@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 from fidelio.ids import new_id
 from fidelio.ledger.checks import check_change
@@ -19,11 +20,12 @@ from fidelio.ledger.model import Change, CloseRequest, NewJob, OpenRequest, PutD
 from fidelio.ledger.sealing import Draft, draft
 
 JOB_PREFIX = "j_"
+FEW_PARTS = 64
+SMALL_SIZE = 256 * 1024
 _NOTHING = (None,) * 6
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(msgspec.Struct, frozen=True):
     """A request to open or to close, with its JSON as text: `first` is the options or the answer, `detail` only for opening."""
 
     request: OpenRequest | CloseRequest
@@ -31,8 +33,7 @@ class PreparedRequest:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedJob:
+class PreparedJob(msgspec.Struct, frozen=True):
     """A job with its id and the text of its payload."""
 
     job: NewJob
@@ -40,8 +41,7 @@ class PreparedJob:
     payload: str
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDocument:
+class PreparedDocument(msgspec.Struct, frozen=True):
     """A document with the digest of its text, None where the version deletes it."""
 
     document: PutDocument
@@ -63,6 +63,13 @@ class Prepared(NamedTuple):
     jobs: tuple[PreparedJob, ...] = ()
     blobs: Mapping[str, bytes] = MappingProxyType({})
     appends_only: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        """Whether carrying it out takes a moment and no more."""
+        parts = len(self.drafts) + len(self.requests) + len(self.documents) + len(self.jobs)
+        size = sum([len(draft.raw) for draft in self.drafts]) + sum(map(len, self.blobs.values()))
+        return parts <= FEW_PARTS and size <= SMALL_SIZE
 
 
 def prepare(change: Change, *, now: int) -> Prepared:

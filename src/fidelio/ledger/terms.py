@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.model import FieldMatch
@@ -24,13 +25,11 @@ MOST_FIELDS = 8
 
 # Scripts written without spaces: every character is a word, and a search for several of them becomes a phrase.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]{{1,{LONGEST_WORD}}}")
 _GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
 _QUERY = re.compile(r'"([^"]*)"(\*?)|([^\s"]+)')
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """One thing that must be there: words in a row, the last of which may be only a beginning."""
 
     words: tuple[str, ...]
@@ -51,7 +50,7 @@ def words(text: str) -> list[str]:
         found = text.lower().translate(_GAPS).split()
         if not found or len(max(found, key=len)) <= LONGEST_WORD:
             return found
-    return _WORD.findall(_folded(text))
+    return _word().findall(_folded(text))
 
 
 def parse(text: str) -> tuple[Term, ...]:
@@ -150,6 +149,12 @@ def excerpt(text: str, terms: Sequence[Term]) -> str:
     start = max(0, (found.start() if found else 0) - EXCERPT // 3)
     cut = " ".join(text[start : start + EXCERPT].split())
     return f"{'…' if start else ''}{cut}{'…' if start + EXCERPT < len(text) else ''}"
+
+
+@lru_cache(maxsize=1)
+def _word() -> re.Pattern[str]:
+    # Compiled with the first text that needs it: that takes longer than everything else about opening a ledger.
+    return re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]{{1,{LONGEST_WORD}}}")
 
 
 @lru_cache(maxsize=64)

@@ -17,9 +17,10 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import KeyRingProblem
@@ -32,8 +33,7 @@ KID_LENGTH = 6
 _KID = re.compile(rf"[{ALPHABET}]{{{KID_LENGTH}}}")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One secret and the public name that tokens carry."""
 
     kid: str

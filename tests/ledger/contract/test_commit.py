@@ -172,3 +172,13 @@ async def test_bad_names_and_numbers_are_refused(ledger: Ledger, change: Change)
         await ledger.commit(Change(session="s_other", events=(NewEvent(type="note"),)), change)
 
     assert (await ledger.session("s_other")).last_seq == 1
+
+
+@proves("ledger.positions")
+async def test_a_commit_over_very_many_sessions_numbers_its_events_one_by_one(ledger: Ledger) -> None:
+    sessions = [f"s_{number}" for number in range(1_500)]
+    await ledger.commit(*[Change(session=session, create=NewSession(kind="agent")) for session in sessions])
+
+    done = await ledger.commit(*[Change(session=session, events=(NewEvent(type="note"),)) for session in sessions])
+
+    assert [event.position for each in done for event in each.events] == list(range(1, 1_501))

@@ -132,14 +132,16 @@ async def test_a_full_last_page_has_no_successor(ledger: Ledger) -> None:
 @proves("ledger.session-pages")
 async def test_sessions_are_filtered_by_every_combination(ledger: Ledger) -> None:
     await start(ledger, "s_a", kind="agent", namespace="/p")
-    await start(ledger, "s_b", kind="agent", namespace="/q", parent="s_a")
-    await start(ledger, "s_c", kind="runtime", namespace="/p", parent="s_a")
+    await start(ledger, "s_b", kind="agent", namespace="/q", parent="s_a", name="aria")
+    await start(ledger, "s_c", kind="runtime", namespace="/p", parent="s_a", name="aria")
     await ledger.commit(Change(session="s_c", status="done"))
 
     assert await ids(ledger, kind="agent") == ["s_b", "s_a"]
     assert await ids(ledger, status="active") == ["s_b", "s_a"]
     assert await ids(ledger, namespace="/p") == ["s_c", "s_a"]
     assert await ids(ledger, parent="s_a") == ["s_c", "s_b"]
+    assert await ids(ledger, name="aria") == ["s_c", "s_b"]
+    assert await ids(ledger, name="aria", kind="agent") == ["s_b"]
     assert await ids(ledger, kind="agent", namespace="/p") == ["s_a"]
     assert await ids(ledger, status="done", namespace="/p", kind="runtime", parent="s_a") == ["s_c"]
     assert await ids(ledger, status="done", kind="agent") == []

@@ -59,7 +59,7 @@ async def test_the_files_are_the_owners_alone(tmp_path: Path) -> None:
 async def test_a_write_is_synced_in_full(path: Path) -> None:
     async with await open_sqlite(path) as ledger:
         await say(ledger, "s_a", {})
-        connection = ledger._writer._connection
+        connection = ledger._writer._committer.connection
         assert connection.execute("PRAGMA journal_mode").get == "wal"
         assert connection.execute("PRAGMA synchronous").get == 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import Kept
@@ -25,8 +25,7 @@ from fidelio.definitions.writing import to_toon
 from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """One activity before it is read: where it stands, or why it cannot be found."""
 
     key: str
@@ -37,8 +36,7 @@ class Piece:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+class Assembled(NamedTuple):
     """The workflow and, for each activity, the piece it was made from."""
 
     place: Place

@@ -5,8 +5,7 @@ A list is the first thing anybody asks for, so it must not wait for a validation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.places import Place
@@ -16,8 +15,7 @@ from fidelio.errors import UnreadableDefinition
 _NEEDED = ("id", "version", "title")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the list. With findings, the workflow cannot be loaded; what could be read of it is shown all the same."""
 
     id: str

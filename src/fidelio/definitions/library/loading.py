@@ -6,8 +6,7 @@ is asked for, and not for a list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import Kept
@@ -22,8 +21,7 @@ Model = TypeVar("Model", bound=Definition)
 Text = TypeVar("Text", Resource, Template)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded(Generic[Model]):
+class Loaded(NamedTuple, Generic[Model]):
     """A definition, the workflow that owns it, and the text it was read from."""
 
     definition: Model

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fidelio.clock import now_ms
 
@@ -35,14 +34,30 @@ def settled(found: Signature) -> bool:
     return now_ms() - max(found[0], found[1]) // 1_000_000 > TICK_MS
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
+def _unchanged(touched: dict[str, Signature | None]) -> bool:
+    # Written out: this is done for every file of a workflow with every call, and calling anything costs as much as looking.
+    stat = os.stat
+    for path, known in touched.items():
+        if known is None:
+            if os.access(path, os.F_OK):
+                return False
+            continue
+        try:
+            found = stat(path)
+        except OSError:
+            return False
+        if (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev) != known:
+            return False
+    return True
+
+
+class _Remembered(NamedTuple):
     value: Any
     touched: dict[str, Signature | None]
     settled: bool
 
     def holds(self) -> bool:
-        return self.settled and all(signature_of(path) == known for path, known in self.touched.items())
+        return self.settled and _unchanged(self.touched)
 
 
 class Memo:

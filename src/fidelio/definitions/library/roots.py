@@ -7,7 +7,7 @@ that already has one. So the same walk that finds the workflows also finds these
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fidelio.definitions.findings import Finding, error, warning
 from fidelio.definitions.library.files import Files, join
@@ -18,8 +18,7 @@ MANIFESTS = ("workflow.toon", "workflow.yaml", "workflow.yml", "workflow.json")
 _SUFFIXES = (".toon", ".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A workflow in a root. `id` is None when nobody can ask for it; `directory` is empty for a single file."""
 
     id: str | None

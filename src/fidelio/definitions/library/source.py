@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fidelio.definitions.library.files import Kept
 from fidelio.definitions.reading.document import Document, Format
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Where a definition comes from. `owner` is the workflow whose directory holds the file."""
 
     owner: str

@@ -15,6 +15,7 @@ from typing import Self
 from msgspec import structs
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
+from fidelio.ledger.erasing import DELETED, was_deleted
 from fidelio.ledger.model import Change, Committed, Event, NewSession, Session
 from fidelio.ledger.postgres import blobs, documents, index, lanes, requests
 from fidelio.ledger.postgres.database import Link
@@ -86,6 +87,7 @@ class Transaction:
         for job in prepared.jobs:
             if job.job.session not in self.sessions:
                 raise session_not_found(job.job.session)
+            _alive(self.sessions[job.job.session])
             await lanes.enqueue(self.link, job)
         if change.settle and change.lease:
             await lanes.settle(self.link, change.lease, change.settle)
@@ -95,7 +97,7 @@ class Transaction:
         if change.create is None:
             if known is None:
                 raise session_not_found(change.session)
-            return known
+            return _alive(known)
         if known is not None:
             raise _taken(change.session)
         self.sessions[change.session] = await self._create(change.session, change.create, now)
@@ -189,6 +191,12 @@ async def require_session(link: Link, session: str) -> None:
 
 def session_not_found(session: str) -> SessionNotFound:
     return SessionNotFound(f"There is no session {session!r:.80}.", remedy="List them with `fidelio sessions`.")
+
+
+def _alive(session: Session) -> Session:
+    if session.status == DELETED:
+        raise was_deleted(session.id)
+    return session
 
 
 def _taken(session: str) -> SessionExists:

@@ -35,8 +35,13 @@ async def drop_unused(link: Link, digests: Iterable[str]) -> None:
     wanted = sorted(set(digests))
     if wanted:
         # The lock first, the question after it: what was referred to while we waited for the lock is seen.
-        await link.fetch(_SEIZE, wanted)
+        await seize(link, wanted)
         await link.execute(_DROP, wanted)
+
+
+async def seize(link: Link, digests: Iterable[str]) -> None:
+    """Until the transaction ends nobody can begin to refer to these."""
+    await link.fetch(_SEIZE, list(digests))
 
 
 async def one(link: Link, digest: str) -> bytes | None:

@@ -75,7 +75,7 @@ SELECT min(soonest) FROM (
 """
 _JOBS = """
 SELECT j.id, j.kind, j.session, j.payload, j.due, j.attempts, j.state, j.error,
-    coalesce(l.owner, '') AS lease_owner, coalesce(l.expires, 0) AS lease_expires
+    coalesce(l.owner, '') AS lease_owner, coalesce(l.expires, 0) AS lease_expires, coalesce(l.fence, 0) AS lease_fence
 FROM jobs AS j LEFT JOIN leases AS l ON l.job = j.id AND l.session = j.session
 WHERE j.state = $1 AND ($2::text IS NULL OR j.session = $2) ORDER BY j.due, j.number LIMIT $3
 """

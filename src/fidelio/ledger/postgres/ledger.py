@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Self
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.erasing import batches, last_change
 from fidelio.ledger.model import (
     Change,
     Committed,
@@ -29,7 +31,7 @@ from fidelio.ledger.model import (
     SessionKind,
     Settlement,
 )
-from fidelio.ledger.postgres import blobs, documents, lanes, reading, redaction, requests
+from fidelio.ledger.postgres import blobs, documents, erasing, lanes, reading, redaction, requests
 from fidelio.ledger.postgres import search as finding
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Database, Link, open_database
@@ -80,6 +82,11 @@ class PostgresLedger(Ledger):
 
         return await self._database.write(work)
 
+    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str) -> None:
+        for batch in batches(sessions, actor=actor, reason=reason):
+            work = self._prepared(*[last_change(session, actor=actor, reason=reason) for session in batch])
+            await self._database.write(partial(erasing.erase, last_changes=work, actor=actor, now=self._clock()))
+
     def _prepared(self, *changes: Change) -> list[tuple[Prepared, Words]]:
         now = self._clock()
         return [(prepared, Words.of(prepared)) for prepared in [prepare(change, now=now) for change in changes]]
@@ -101,10 +108,11 @@ class PostgresLedger(Ledger):
         status: str | None = None,
         namespace: str | None = None,
         parent: str | None = None,
+        name: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Session]:
-        filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent}
+        filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
         async with self._database.link() as link:
             return await reading.sessions(link, filters, cursor=cursor, limit=limit)
 

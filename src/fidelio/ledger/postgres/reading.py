@@ -11,6 +11,8 @@ from fidelio.ledger.postgres.apply import require_session, session_not_found
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import EVENT, SESSION, to_event, to_session
 
+# Word for word the condition of the indexes that leave deleted sessions out.
+NOT_DELETED = "status <> 'deleted'"
 # Reads every row and every large value of it, so that a page the server cannot read is found.
 _READ_ALL = (
     "SELECT sum(length(record)) FROM sessions",
@@ -43,11 +45,11 @@ async def sessions(link: Link, filters: dict[str, str | None], *, cursor: str | 
     """`filters` maps column names, which are ours and never a caller's, to wanted values."""
     wanted = {f"{column} =": value for column, value in filters.items()} | {"number <": from_number(cursor, "sessions")}
     given = {test: value for test, value in wanted.items() if value is not None}
-    tests = " AND ".join(f"{test} ${place}" for place, test in enumerate(given, 2))
+    tests = [f"{test} ${place}" for place, test in enumerate(given, 2)]
+    where = " AND ".join(tests if filters.get("status") else [*tests, NOT_DELETED])
     size = page_size(limit)
-    where = f"WHERE {tests}" if tests else ""
     rows = await link.fetch(
-        f"SELECT number, {SESSION} FROM sessions {where} ORDER BY number DESC LIMIT $1", size + 1, *given.values()
+        f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *given.values()
     )
     following = to_cursor("sessions", rows[size - 1]["number"]) if len(rows) > size else None
     return Page(tuple([to_session(row) for row in rows[:size]]), following)

@@ -170,7 +170,21 @@ CREATE UNIQUE INDEX search_by_position ON search (position) WHERE position IS NO
 CREATE UNIQUE INDEX search_by_path ON search (space, path) WHERE path IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_SESSIONS + _EVENTS + _REQUESTS + _DOCUMENTS + _JOBS + _SEARCH,)
+# Deleted sessions stay, and a page of the others must not cost more for it: the lists that do not ask for a status have
+# indexes without them. And what a session wrote is found by the session.
+_ERASING = """
+DROP INDEX sessions_by_kind;
+DROP INDEX sessions_by_namespace;
+DROP INDEX sessions_by_namespace_kind;
+CREATE INDEX sessions_there ON sessions (number) WHERE status <> 'deleted';
+CREATE INDEX sessions_by_kind ON sessions (kind, number) WHERE status <> 'deleted';
+CREATE INDEX sessions_by_name_alone ON sessions (name, number) WHERE name IS NOT NULL;
+CREATE INDEX sessions_by_namespace ON sessions (namespace, number) WHERE status <> 'deleted';
+CREATE INDEX sessions_by_namespace_kind ON sessions (namespace, kind, number) WHERE status <> 'deleted';
+CREATE INDEX document_versions_by_session ON document_versions (session);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_SESSIONS + _EVENTS + _REQUESTS + _DOCUMENTS + _JOBS + _SEARCH, _ERASING)
 VERSION = len(MIGRATIONS)
 
 # Read from the catalogue as from any table: the functions that look names up may remember how it was before a migration.

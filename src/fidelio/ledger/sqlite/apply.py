@@ -5,13 +5,14 @@ from __future__ import annotations
 import apsw
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
+from fidelio.ledger.erasing import DELETED, was_deleted
 from fidelio.ledger.model import Change, Committed, Event, NewSession, Session
 from fidelio.ledger.prepared import Prepared
 from fidelio.ledger.projection import advanced, born, touches
 from fidelio.ledger.sealing import Draft
 from fidelio.ledger.sqlite import documents, lanes, requests
 from fidelio.ledger.sqlite.rows import SESSION, SessionRow, statement, to_row, to_session
-from fidelio.ledger.sqlite.transaction import Transaction
+from fidelio.ledger.sqlite.transaction import Moved, Transaction
 
 _INSERT_SESSION = statement("INSERT INTO sessions (", SESSION, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 
@@ -26,7 +27,8 @@ def apply(transaction: Transaction, prepared: Prepared) -> Committed:
         raise SequenceConflict(row.id, change.expect, row.last_seq)
     if prepared.appends_only:
         return _append(transaction, row, prepared)
-    documents.put_blobs(transaction.connection, prepared.blobs)
+    if prepared.blobs:
+        documents.put_blobs(transaction.connection, prepared.blobs)
     events = transaction.append(row, prepared.drafts)
     session = _update(transaction, row, prepared, events)
     _refer_to_blobs(transaction, prepared.drafts, events)
@@ -59,6 +61,8 @@ def _subject(transaction: Transaction, change: Change, now: int) -> SessionRow:
     if change.create is None:
         if row is None:
             raise session_not_found(change.session)
+        if row.status == DELETED:
+            raise was_deleted(row.id)
         return row
     if row is not None:
         raise SessionExists(f"There is a session {change.session} already.", remedy="Choose another id.")
@@ -91,17 +95,15 @@ def _require_free(connection: apsw.Connection, namespace: str, name: str) -> Non
 
 
 def _update(transaction: Transaction, row: SessionRow, prepared: Prepared, events: tuple[Event, ...]) -> Session:
-    before = to_session(row)
     if not touches(prepared.change):
-        return before
+        return to_session(row)
+    # A record that is replaced need not be read.
+    before = to_session(row, None if prepared.record is None else {})
     after = advanced(before, prepared.change, events, now=prepared.now)
-    transaction.move(to_row(after, row.record if prepared.record is None else prepared.record))
+    record, how = (row.record, Moved.END) if prepared.record is None else (prepared.record, Moved.RECORD)
     if (before.status, before.reason) != (after.status, after.reason):
-        transaction.connection.execute(
-            "UPDATE sessions SET status = ?, reason = ? WHERE id = ?", (after.status, after.reason, after.id)
-        )
-    if prepared.record is not None:
-        transaction.connection.execute("UPDATE sessions SET record = ? WHERE id = ?", (prepared.record, after.id))
+        how = Moved.STATUS
+    transaction.move(to_row(after, record), how)
     return after
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from fidelio.errors import LedgerDamaged, LedgerUnavailable
 from fidelio.home import sync_directory
@@ -36,17 +35,32 @@ PRAGMA temp_store = MEMORY;
 PRAGMA mmap_size = 0;
 PRAGMA cache_size = -16000;
 PRAGMA journal_size_limit = 16777216;
-PRAGMA wal_autocheckpoint = 4000;
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Which file, through which virtual file system, and how long to wait for others."""
 
     path: str
     vfs: str | None = None
     patience_ms: int = PATIENCE_MS
+
+
+class Patience:
+    """Waits for whoever holds the file, up to a bound; `hurried`, not at all."""
+
+    def __init__(self, bound_ms: int) -> None:
+        self.hurried = False
+        self._bound_ms = bound_ms
+        self._began = 0.0
+
+    def __call__(self, attempt: int) -> bool:
+        now = time.monotonic()
+        self._began = now if attempt == 0 else self._began
+        if self.hurried or (now - self._began) * 1000 >= self._bound_ms:
+            return False
+        time.sleep(random.uniform(*PAUSES_S))  # noqa: S311  # fairness, not secrecy
+        return True
 
 
 def open_writer(place: Place) -> apsw.Connection:
@@ -112,14 +126,14 @@ def _create(place: Place, path: Path) -> None:
 
 def _connect(place: Place, flags: int) -> apsw.Connection:
     connection = apsw.Connection(place.path, flags=flags, vfs=place.vfs)
-    connection.set_busy_handler(_patient(place.patience_ms))
+    connection.set_busy_handler(Patience(place.patience_ms))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     return connection
 
 
 def _use_wal(connection: apsw.Connection) -> None:
     # Switching a new file to WAL needs it alone for a moment, and SQLite does not ask the busy handler then.
-    wait = _patient(PATIENCE_MS)
+    wait = Patience(PATIENCE_MS)
     for attempt in range(1_000_000):
         try:
             connection.execute("PRAGMA journal_mode = WAL").get  # noqa: B018  # reading the row is what runs the statement
@@ -128,18 +142,3 @@ def _use_wal(connection: apsw.Connection) -> None:
                 raise
         else:
             return
-
-
-def _patient(patience_ms: int) -> Callable[[int], bool]:
-    began = 0.0
-
-    def wait(attempt: int) -> bool:
-        nonlocal began
-        now = time.monotonic()
-        began = now if attempt == 0 else began
-        if (now - began) * 1000 >= patience_ms:
-            return False
-        time.sleep(random.uniform(*PAUSES_S))  # noqa: S311  # fairness, not secrecy
-        return True
-
-    return wait

@@ -10,13 +10,13 @@ step in one statement, while the interpreter serves the callers. The others are 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import apsw
 
 from fidelio.ledger.codec import decode
-from fidelio.ledger.sqlite.rows import fetch, statement
+from fidelio.ledger.sqlite.rows import Row, fetch, statement
 from fidelio.ledger.terms import texts, words
 
 Source = Literal["event", "document"]
@@ -48,6 +48,20 @@ _DELETE_PLAIN = statement(
     _DELETE, "SELECT 'delete', e.position,", _WORDS, ",", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND", _PLAIN
 )
 _DELETE_OTHER = statement(_DELETE, "VALUES ('delete', ?, ?, ?)")
+
+# Taking an event's words out of their places costs about as much as writing anew this many events of the index.
+REWRITES_PER_EVENT = 200
+_KNOWN = "(SELECT value FROM json_each(?)) AND e.position <= ? AND e.body IS NOT NULL"
+_OF_SESSIONS = statement("e.session IN", _KNOWN)
+_OF_REST = statement("e.session NOT IN", _KNOWN)
+# In the order of the events: FTS writes out what it has gathered whenever a smaller number comes.
+_AS_PLAIN = statement("AND", _PLAIN, "ORDER BY e.position")
+_AS_OTHER = statement("AND NOT (", _PLAIN, ") ORDER BY e.position")
+_HOW_MANY = statement("SELECT count(*) FROM events AS e WHERE", _OF_SESSIONS)
+_DELETE_SESSIONS = statement(_DELETE, "SELECT 'delete', e.position,", _WORDS, ",", _TAGS, _EVENTS, _OF_SESSIONS, _AS_PLAIN)
+_INSERT_REST = statement(_INSERT, "SELECT e.position,", _WORDS, ",", _TAGS, _EVENTS, _OF_REST, _AS_PLAIN)
+_OTHERS_OF_SESSIONS = statement("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_SESSIONS, _AS_OTHER)
+_OTHERS_OF_REST = statement("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_REST, _AS_OTHER)
 
 _DOCUMENT = """
 SELECT v.key, v.path, v.session, s.kind, s.parent, b.content, v.space
@@ -132,11 +146,48 @@ def forget_event(connection: apsw.Connection, position: int) -> None:
         _run_for_events(connection, position - 1, position, _DELETE_PLAIN, _DELETE_OTHER)
 
 
+def forget_sessions(connection: apsw.Connection, sessions: str) -> None:
+    """Takes all words of these sessions (a JSON list of ids) out of the index and out of the bytes it lies in.
+
+    A few are taken from their places. More than that are struck off, and then the index is written anew without them: a
+    thousand sessions would else hold the write lock for a quarter of a minute. Where most of it goes, only the rest is kept.
+    """
+    known = reached(connection, "event")
+    erased = connection.execute(_HOW_MANY, (sessions, known)).get
+    if erased * REWRITES_PER_EVENT <= known:
+        _forget_sessions(connection, sessions, known)
+    elif erased * 2 < known:
+        _strike_off(connection, sessions, known)
+    else:
+        _keep_rest(connection, sessions, known)
+
+
+def _strike_off(connection: apsw.Connection, sessions: str, known: int) -> None:
+    connection.execute("INSERT INTO event_words (event_words, rank) VALUES ('secure-delete', 0)")
+    _forget_sessions(connection, sessions, known)
+    connection.execute("INSERT INTO event_words (event_words, rank) VALUES ('secure-delete', 1)")
+    connection.execute("INSERT INTO event_words (event_words) VALUES ('optimize')")
+
+
+def _keep_rest(connection: apsw.Connection, sessions: str, known: int) -> None:
+    connection.execute("INSERT INTO event_words (event_words) VALUES ('delete-all')")
+    connection.execute(_INSERT_REST, (sessions, known))
+    connection.executemany(_INSERT_OTHER, _folded(fetch(connection, _OTHERS_OF_REST, (sessions, known))))
+
+
+def _forget_sessions(connection: apsw.Connection, sessions: str, known: int) -> None:
+    connection.execute(_DELETE_SESSIONS, (sessions, known))
+    others = fetch(connection, _OTHERS_OF_SESSIONS, (sessions, known))
+    connection.executemany(_DELETE_OTHER, _folded(others))
+
+
 def _run_for_events(connection: apsw.Connection, after: int, until: int, for_plain: str, for_others: str) -> None:
     connection.execute(for_plain, (after, until))
-    others = fetch(connection, _OTHERS, (after, until))
-    folded = ((position, indexed(texts(decode(body))), tags) for position, body, tags in others)
-    connection.executemany(for_others, folded)
+    connection.executemany(for_others, _folded(fetch(connection, _OTHERS, (after, until))))
+
+
+def _folded(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
+    return ((position, indexed(texts(decode(body))), tags) for position, body, tags in rows)
 
 
 def _newest(connection: apsw.Connection) -> int:
@@ -156,6 +207,13 @@ def _advance_documents(connection: apsw.Connection, most: int) -> int:
     if rows:
         _reach(connection, "document", rows[-1][0])
     return len(rows)
+
+
+def forget_version(connection: apsw.Connection, key: int, space: str, path: str) -> None:
+    """Takes one version of a document out of the index, if it is the one that is found; its text must still be there."""
+    if connection.execute("SELECT indexed FROM documents WHERE space = ? AND path = ?", (space, path)).get == key:
+        _forget_document(connection, space, path)
+        connection.execute("UPDATE documents SET indexed = NULL WHERE space = ? AND path = ?", (space, path))
 
 
 def _forget_document(connection: apsw.Connection, space: str, path: str) -> None:

@@ -18,6 +18,7 @@ from msgspec import structs
 from fidelio.errors import BadRecord, SessionNotFound, StaleLease
 from fidelio.ledger.codec import decode
 from fidelio.ledger.cursors import page_size
+from fidelio.ledger.erasing import DELETED, was_deleted
 from fidelio.ledger.model import Dead, Done, Job, Lease, Retry, Settlement
 from fidelio.ledger.prepared import PreparedJob
 from fidelio.ledger.sqlite.rows import fetch, statement, to_job
@@ -51,17 +52,20 @@ UPDATE jobs SET due = ?1, error = ?2, waiting = NOT EXISTS (
 """
 _JOBS = """
 SELECT j.id, j.kind, j.session, j.payload, j.due, j.attempts, j.state, j.error,
-    coalesce(l.owner, ''), coalesce(l.expires, 0)
+    coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.fence, 0)
 FROM jobs AS j LEFT JOIN leases AS l ON l.job = j.id AND l.session = j.session
 """
 
 
 def enqueue(connection: apsw.Connection, prepared: PreparedJob) -> None:
     job = prepared.job
-    if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (job.session,)).get is None:
+    status = connection.execute("SELECT status FROM sessions WHERE id = ?", (job.session,)).get
+    if status is None:
         raise SessionNotFound(
             f"The job {job.kind} is for session {job.session}, which is not there.", remedy="Create it first."
         )
+    if status == DELETED:
+        raise was_deleted(job.session)
     if connection.execute("SELECT 1 FROM jobs WHERE id = ?", (prepared.id,)).get is not None:
         raise BadRecord(f"The job id {prepared.id} is taken.", remedy="Choose another id, or leave it out.")
     connection.execute(_ENQUEUE, (prepared.id, job.session, job.kind, prepared.payload, job.key, job.due))

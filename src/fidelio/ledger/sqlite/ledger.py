@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import apsw
@@ -12,6 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.erasing import batches, last_change
 from fidelio.ledger.model import (
     Change,
     Committed,
@@ -30,7 +32,7 @@ from fidelio.ledger.model import (
     Settlement,
 )
 from fidelio.ledger.prepared import prepare
-from fidelio.ledger.sqlite import documents, index, lanes, reading, redaction, requests, search
+from fidelio.ledger.sqlite import documents, erasing, index, lanes, reading, redaction, requests, search
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.connection import Place
 from fidelio.ledger.sqlite.readers import Readers
@@ -58,7 +60,11 @@ class SqliteLedger(Ledger):
         now = self._clock()
         prepared = [prepare(change, now=now) for change in changes]
         touched = tuple([change.session for change in changes if change.events])
-        return await self._writer.carry_out(lambda transaction: tuple([apply(transaction, each) for each in prepared]), touched)
+        return await self._writer.carry_out(
+            lambda transaction: tuple([apply(transaction, each) for each in prepared]),
+            touched,
+            brief=all(each.is_small for each in prepared),
+        )
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Committed:
         check_redaction(seqs, actor, reason)
@@ -72,6 +78,14 @@ class SqliteLedger(Ledger):
             return done
 
         return await self._writer.carry_out(work, (session,), afterwards=redaction.shrink)
+
+    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str) -> None:
+        now = self._clock()
+        for batch in batches(sessions, actor=actor, reason=reason):
+            prepared = [prepare(last_change(session, actor=actor, reason=reason), now=now) for session in batch]
+            await self._writer.carry_out(
+                partial(erasing.erase, last_changes=prepared, actor=actor, now=now), tuple(batch), afterwards=redaction.shrink
+            )
 
     # Reading
 
@@ -88,10 +102,11 @@ class SqliteLedger(Ledger):
         status: str | None = None,
         namespace: str | None = None,
         parent: str | None = None,
+        name: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Session]:
-        filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent}
+        filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
         return self._read(lambda connection: reading.sessions(connection, filters, cursor=cursor, limit=limit))
 
     async def events(
@@ -170,15 +185,17 @@ class SqliteLedger(Ledger):
         if due is None or due > now:
             return None
         return await self._writer.carry_out(
-            lambda transaction: lanes.claim(transaction.connection, owner, kinds, now=now, expires=now + lease_ms)
+            lambda transaction: lanes.claim(transaction.connection, owner, kinds, now=now, expires=now + lease_ms), brief=True
         )
 
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
         expires = self._clock() + lease_ms
-        return await self._writer.carry_out(lambda transaction: lanes.prolong(transaction.connection, lease, expires))
+        return await self._writer.carry_out(
+            lambda transaction: lanes.prolong(transaction.connection, lease, expires), brief=True
+        )
 
     async def settle(self, lease: Lease, how: Settlement) -> None:
-        await self._writer.carry_out(lambda transaction: lanes.settle(transaction.connection, lease, how))
+        await self._writer.carry_out(lambda transaction: lanes.settle(transaction.connection, lease, how), brief=True)
 
     async def next_due(self, kinds: Sequence[str]) -> int | None:
         return self._read(lambda connection: lanes.next_due(connection, kinds))

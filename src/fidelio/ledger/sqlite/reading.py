@@ -14,6 +14,8 @@ from fidelio.ledger.sqlite.apply import require_session, session_not_found
 from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, statement, to_event, to_session
 
 _BY_ID = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
+# Word for word the condition of the indexes that leave deleted sessions out.
+NOT_DELETED = "status <> 'deleted'"
 _BY_NAME = statement("SELECT", SESSION, "FROM sessions WHERE namespace = ? AND name = ?")
 
 
@@ -35,9 +37,9 @@ def sessions(connection: apsw.Connection, filters: dict[str, str | None], *, cur
     """`filters` maps column names, which are ours and never a caller's, to wanted values."""
     wanted = {f"{column} = ?": value for column, value in filters.items()} | {"key < ?": from_number(cursor, "sessions")}
     given: dict[str, Any] = {test: value for test, value in wanted.items() if value is not None}
-    where = "WHERE " + " AND ".join(given) if given else ""
+    tests = list(given) if filters.get("status") else [*given, NOT_DELETED]
     size = page_size(limit)
-    text = statement("SELECT key,", SESSION, "FROM sessions", where, "ORDER BY key DESC LIMIT ?")
+    text = statement("SELECT key,", SESSION, "FROM sessions WHERE", " AND ".join(tests), "ORDER BY key DESC LIMIT ?")
     rows = fetch(connection, text, (*given.values(), size + 1))
     following = to_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
     return Page(tuple(to_session(row[1:]) for row in rows[:size]), following)

@@ -47,9 +47,10 @@ class SessionRow(NamedTuple):
     updated_at: int
 
 
-def to_session(row: Row) -> Session:
-    id_, kind, namespace, name, parent, status, reason, record, *rest = row
-    return Session(id_, kind, namespace, name, parent, status, reason, decode(record), *rest)
+def to_session(row: Row, record: dict[str, Any] | None = None) -> Session:
+    """`record` takes the place of the one in the row."""
+    id_, kind, namespace, name, parent, status, reason, raw, *rest = row
+    return Session(id_, kind, namespace, name, parent, status, reason, decode(raw) if record is None else record, *rest)
 
 
 def to_row(session: Session, record: str) -> SessionRow:

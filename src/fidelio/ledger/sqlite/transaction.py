@@ -7,6 +7,7 @@ the interpreter away from the writer, and while it waits to get it back, it hold
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import apsw
 
@@ -14,7 +15,7 @@ from fidelio.ledger.model import Event
 from fidelio.ledger.sealing import Draft, seal
 from fidelio.ledger.sqlite.rows import EVENT, SESSION, SessionRow, statement
 
-_CHUNKS = (32, 8, 1)
+_CHUNKS = (32, 8, 2, 1)
 _SELECT_SESSION = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
 _EVENT_ROW = f"({', '.join('?' * 11)})"
 _INSERT_EVENTS = {n: statement("INSERT INTO events (", EVENT, ") VALUES", ", ".join([_EVENT_ROW] * n)) for n in _CHUNKS}
@@ -28,6 +29,21 @@ _MOVE_ENDS = {
     for n in _CHUNKS
 }
 
+
+class Moved(IntEnum):
+    """How much of a session's row is new, each with all that comes before it. What is not new is not written."""
+
+    END = 0
+    RECORD = 1
+    STATUS = 2
+
+
+_MOVE = {
+    Moved.RECORD: "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5 WHERE id = ?1",
+    Moved.STATUS: (
+        "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5, status = ?6, reason = ?7 WHERE id = ?1"
+    ),
+}
 
 MOST_KNOWN = 1024
 LARGEST_KNOWN = 16_384
@@ -44,6 +60,7 @@ class KnownSessions:
         self._connection = connection
         self._rows: dict[str, SessionRow] = {}
         self._version = 0
+        self._position: int | None = None
 
     def begin(self) -> None:
         version = self._connection.execute("PRAGMA data_version").get
@@ -60,14 +77,23 @@ class KnownSessions:
 
     def put(self, row: SessionRow) -> None:
         if len(self._rows) >= MOST_KNOWN:
-            self.forget()
+            # Only the rows: events that are not written yet have taken their positions.
+            self._rows.clear()
         if len(row.record) <= LARGEST_KNOWN:
             self._rows[row.id] = row
         else:
             self._rows.pop(row.id, None)
 
+    def next_position(self) -> int:
+        """The place of one more event, behind all that there are."""
+        if self._position is None:
+            self._position = self._connection.execute("SELECT max(position) FROM events").get or 0
+        self._position += 1
+        return self._position
+
     def forget(self) -> None:
         self._rows.clear()
+        self._position = None
 
 
 class Transaction:
@@ -76,9 +102,8 @@ class Transaction:
     def __init__(self, connection: apsw.Connection, known: KnownSessions) -> None:
         self._connection = connection
         self._known = known
-        self._position: int | None = None
         self._events: list[Event] = []
-        self._moved: dict[str, SessionRow] = {}
+        self._moved: dict[str, tuple[SessionRow, Moved]] = {}
         self.writes = 0
         known.begin()
 
@@ -90,21 +115,24 @@ class Transaction:
         return self._connection
 
     def session(self, id_: str) -> SessionRow | None:
-        return self._moved.get(id_) or self._known.get(id_)
+        moved = self._moved.get(id_)
+        return moved[0] if moved else self._known.get(id_)
 
     def append(self, session: SessionRow, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         head, events = session.head, []
         for seq, draft in enumerate(drafts, session.last_seq + 1):
-            event = seal(draft, session=session.id, seq=seq, previous=head, position=self._next_position())
+            event = seal(draft, session=session.id, seq=seq, previous=head, position=self._known.next_position())
             events.append(event)
             head = event.hash
         self._events += events
         self.writes += len(events)
         return tuple(events)
 
-    def move(self, row: SessionRow) -> None:
-        """The session's row as it is from now on; its status, reason and record are written by the caller."""
-        self._moved[row.id] = row
+    def move(self, row: SessionRow, how: Moved = Moved.END) -> None:
+        """The session's row as it is from now on."""
+        before = self._moved.get(row.id)
+        self._moved[row.id] = row, max(before[1], how) if before else how
+        self.writes += 1
 
     def flush(self) -> None:
         if self._events:
@@ -112,21 +140,18 @@ class Transaction:
             self._write(_INSERT_EVENTS, [_event_row(event) for event in events])
         if self._moved:
             moved, self._moved = self._moved, {}
-            self._write(_MOVE_ENDS, [(row.id, row.last_seq, row.head, row.updated_at) for row in moved.values()])
-            for row in moved.values():
+            self._write(_MOVE_ENDS, [_end_of(row) for row, how in moved.values() if how is Moved.END])
+            for row, how in moved.values():
+                if how is Moved.RECORD:
+                    self._connection.execute(_MOVE[how], (*_end_of(row), row.record))
+                elif how is Moved.STATUS:
+                    self._connection.execute(_MOVE[how], (*_end_of(row), row.record, row.status, row.reason))
                 self._known.put(row)
 
     def forget(self) -> None:
         """After a rollback nothing that was read or kept here holds any more."""
-        self._position = None
         self._events, self._moved = [], {}
         self._known.forget()
-
-    def _next_position(self) -> int:
-        if self._position is None:
-            self._position = self._connection.execute("SELECT max(position) FROM events").get or 0
-        self._position += 1
-        return self._position
 
     def _write(self, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:
         done = 0
@@ -134,6 +159,10 @@ class Transaction:
             while len(rows) - done >= size:
                 self._connection.execute(text, [value for row in rows[done : done + size] for value in row])
                 done += size
+
+
+def _end_of(row: SessionRow) -> tuple[object, ...]:
+    return (row.id, row.last_seq, row.head, row.updated_at)
 
 
 def _event_row(event: Event) -> tuple[object, ...]:

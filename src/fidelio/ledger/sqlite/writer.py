@@ -1,67 +1,65 @@
-"""The one thread that writes: it takes whatever has queued up, carries it out in one transaction, syncs once, tells everybody.
+"""Who commits, and when: the writer's thread for everybody at once, or a lone caller by itself.
 
-Many sessions that append at once share one sync of the disk. A conflict rolls back the caller that has it and nobody else.
-Nothing is acknowledged before COMMIT has returned.
+The thread takes whatever has queued up, carries it out in one transaction, syncs once and tells everybody. So many sessions
+that append at once share one sync of the disk, and nobody's event loop waits for it. Nothing is acknowledged before COMMIT has
+returned.
+
+A caller that is alone gains nothing from that. Waking a thread and being woken by it costs more than the commit itself, so the
+commit is made where the caller is, on the thread of its event loop. That loop stands still for the length of one commit, a
+fraction of a millisecond, which is why it is done only
+
+- once in a turn of the loop: whoever comes second waits for the turn to end, and all who do so are a group for the thread. From
+  then on nobody goes ahead until a turn has brought only one,
+- while nobody waits for the thread, whom that would overtake, and the thread is not at work on the connection itself,
+- for work that is brief, and for as long as no other process holds the file: the loop never waits for a lock,
+- while the disk is quick: every commit, whoever makes it, shows at what pace. Carrying the write-ahead file over into the
+  database and keeping the index are always left to the thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 
-from fidelio.errors import LedgerClosed, LedgerError
-from fidelio.ledger.sqlite.connection import Place, open_writer
-from fidelio.ledger.sqlite.faults import translate
-from fidelio.ledger.sqlite.index import Indexer
+from fidelio.errors import LedgerClosed
+from fidelio.ledger.sqlite.committing import Committer, Ticket, Work
+from fidelio.ledger.sqlite.connection import Place
 from fidelio.ledger.sqlite.signals import Signals
-from fidelio.ledger.sqlite.transaction import KnownSessions, Transaction
 
 T = TypeVar("T")
-Work = Callable[[Transaction], T]
 
 LARGEST_GROUP = 512
 POLL_S = 0.075
+# Nobody notices a loop that stands still for this long, and whoever comes meanwhile finds company: a group for the thread.
+QUICK_S = 0.02
 
 
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """One caller's place in the queue. `touched` are the sessions its work appends to, `afterwards` follows the commit."""
-
-    work: Work[Any]
-    touched: tuple[str, ...]
-    future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
-    afterwards: Callable[[apsw.Connection], None] | None = None
-    result: Any = None
-    error: LedgerError | None = None
-
-
-@dataclass(slots=True)
-class Nudge:
+class Nudge(msgspec.Struct):
     """Queued to make the writer look up: somebody waits, the index lags, or the ledger closes."""
 
     last: bool = False
     index: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
 
 
 class Writer:
-    """Owns the writing connection. Everything public may be called from any thread; the rest runs on its own."""
+    """The queue, its thread, and the short cut past both. Everything public may be called from any thread."""
 
     def __init__(self, place: Place) -> None:
-        self._place = place
         self._queue: queue.SimpleQueue[list[Ticket] | Nudge] = queue.SimpleQueue()
         self._batches: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
         self._group: list[Ticket] = []
+        # How many tickets the thread has been given and has not finished.
+        self._handed_over = 0
+        self._sleeps_until_woken = False
+        self._went_ahead = False
         self._crowded = False
         self._closed = False
         self._ending = False
@@ -69,9 +67,7 @@ class Writer:
         self._polled_at = 0.0
         self._lock = threading.Lock()
         self.signals = Signals(lambda: self._queue.put(Nudge()))
-        self._connection = open_writer(place)
-        self._indexer = Indexer(self._connection)
-        self._known = KnownSessions(self._connection)
+        self._committer = Committer(place)
         self._thread = threading.Thread(target=self._run, name="fidelio-ledger", daemon=True)
         self._thread.start()
 
@@ -80,13 +76,14 @@ class Writer:
         work: Work[T],
         touched: tuple[str, ...] = (),
         *,
+        brief: bool = False,
         afterwards: Callable[[apsw.Connection], None] | None = None,
     ) -> T:
         """Runs `work` in a transaction and returns its result once that is durable. It may be run again after a rollback."""
         loop = asyncio.get_running_loop()
-        ticket = Ticket(work, touched, loop.create_future(), loop, afterwards)
-        self._put(ticket)
-        result: T = await ticket.future
+        ticket = Ticket(work, touched, loop.create_future(), loop, brief, afterwards)
+        at_once = self._goes_ahead(ticket) and self._commit_here(ticket)
+        result: T = _outcome(ticket) if at_once else await ticket.future
         return result
 
     def index_soon(self) -> None:
@@ -104,25 +101,36 @@ class Writer:
             first, self._closed = not self._closed, True
             if first:
                 for batch in self._batches.values():
-                    self._queue.put(batch)
+                    self._hand_over(batch)
                 self._batches.clear()
-                # Queued under the lock, nothing can come behind it, where nobody would ever answer.
+                # Queued under the lock, nothing new can come behind it, where nobody would ever answer.
                 self._queue.put(Nudge(last=True))
         self._thread.join()
 
-    def _put(self, ticket: Ticket) -> None:
+    # In the thread of the caller
+
+    def _goes_ahead(self, ticket: Ticket) -> bool:
+        """Whether it is the ticket's turn now; if not, it has been queued."""
         with self._lock:
             self._require_open()
-            if not self._crowded:
-                self._queue.put([ticket])
-                return
-            batch = self._batches.get(ticket.loop)
-            if batch is None:
-                # Whoever else runs in this turn of the loop comes along: one wake-up of the writer, and no quarrel between the
-                # two threads about the interpreter while the others still prepare their commits.
-                batch = self._batches[ticket.loop] = []
-                ticket.loop.call_soon(self._send, ticket.loop)
-            batch.append(ticket)
+            if self._went_ahead or self._crowded or self._batches or not self._may_commit_here([ticket]):
+                self._put(ticket)
+                return False
+            self._went_ahead = True
+        ticket.loop.call_soon(self._next_turn)
+        return True
+
+    def _next_turn(self) -> None:
+        self._went_ahead = False
+
+    def _put(self, ticket: Ticket) -> None:
+        batch = self._batches.get(ticket.loop)
+        if batch is None:
+            # Whoever else runs in this turn of the loop comes along: one wake-up of the writer, and no quarrel between the two
+            # threads about the interpreter while the others still prepare their commits.
+            batch = self._batches[ticket.loop] = []
+            ticket.loop.call_soon(self._send, ticket.loop)
+        batch.append(ticket)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -130,16 +138,64 @@ class Writer:
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            batch = self._batches.pop(loop, None)
-            if batch:
-                self._queue.put(batch)
+            batch = [ticket for ticket in self._batches.pop(loop, ()) if not ticket.future.cancelled()]
+            if not batch:
+                return
+            self._crowded = len(batch) > 1
+            if not self._may_commit_here(batch):
+                self._hand_over(batch)
+                return
+        try:
+            if self._commit_here(batch[0]):
+                _resolve(batch)
+        except BaseException as bug:
+            # Nobody stands between this and the event loop; the caller must not wait for ever.
+            batch[0].future.set_exception(bug)
+            raise
+
+    def _hand_over(self, tickets: list[Ticket]) -> None:
+        self._handed_over += len(tickets)
+        self._queue.put(tickets)
+
+    def _may_commit_here(self, batch: Sequence[Ticket]) -> bool:
+        """Whether a single brief piece of work has the connection to itself; if so, it is its turn now."""
+        return (
+            len(batch) == 1
+            and batch[0].brief
+            and not self._handed_over
+            and self._committer.pace <= QUICK_S
+            and self._committer.turn.acquire(blocking=False)
+        )
+
+    def _commit_here(self, ticket: Ticket) -> bool:
+        """False when the thread has to do it."""
+        try:
+            committed = self._committer.commit_unless_busy(ticket)
+            if not committed:
+                # Before the turn ends, or the thread could end first and nobody would be left to answer.
+                with self._lock:
+                    self._hand_over([ticket])
+        finally:
+            self._committer.turn.release()
+        if committed:
+            self._tell([ticket])
+            self._wake_thread()
+        return committed
+
+    def _wake_thread(self) -> None:
+        """Only when it would sleep on although there is something to do: a wake-up for every commit is what we avoid."""
+        if self._sleeps_until_woken or self._committer.checkpoint_due:
+            self._sleeps_until_woken = False
+            self._queue.put(Nudge())
+
+    # In the writer's own thread
 
     def _run(self) -> None:
         try:
             self._seen_version = self._data_version()
             while not self._ending:
                 self._collect()
-                if self._group:
+                if self._group or self._ending:
                     self._commit_group()
                 self._look_around()
         finally:
@@ -147,8 +203,12 @@ class Writer:
 
     def _collect(self) -> None:
         """Fills the group with what has queued up; waits for the first, but no longer than until something else is due."""
+        # Said before it is known: what a caller leaves to be indexed between the two must not find everybody asleep.
+        self._sleeps_until_woken = True
+        pause = self._pause()
+        self._sleeps_until_woken = pause is None
         try:
-            self._admit(self._queue.get(timeout=self._pause()))
+            self._admit(self._queue.get(timeout=pause))
             while len(self._group) < LARGEST_GROUP:
                 self._admit(self._queue.get_nowait())
         except queue.Empty:
@@ -156,128 +216,82 @@ class Writer:
 
     def _admit(self, item: list[Ticket] | Nudge) -> None:
         if isinstance(item, list):
-            self._group += [ticket for ticket in item if not ticket.future.cancelled()]
+            self._group += item
             return
         self._ending = self._ending or item.last
         if item.index:
-            self._indexer.wanted()
+            self._committer.indexer.wanted()
 
     def _pause(self) -> float | None:
         pauses = [POLL_S] if self.signals else []
-        due = self._indexer.due_in()
+        due = self._committer.indexer.due_in()
         if due is not None:
             pauses.append(due)
         return min(pauses, default=None)
 
     def _commit_group(self) -> None:
-        try:
-            if not self._all_together():
-                self._one_by_one()
-            self._connection.execute("COMMIT")
-        except apsw.Error as error:
-            self._fail_group(translate(error, self._place.path))
-        self._follow_up()
-        self._acknowledge()
-
-    def _all_together(self) -> bool:
-        """The usual case: nobody is refused, or only before having written anything, and no savepoint is needed."""
-        transaction = self._begin()
-        for ticket in self._group:
-            before = transaction.writes
-            try:
-                ticket.result = ticket.work(transaction)
-            except LedgerError as refusal:
-                ticket.error = refusal
-                if transaction.writes != before:
-                    transaction.forget()
-                    self._connection.execute("ROLLBACK")
-                    return False
-        transaction.flush()
-        return True
-
-    def _one_by_one(self) -> None:
-        """Somebody was refused halfway: everybody again, each in a savepoint that only its own refusal rolls back."""
-        transaction = self._begin()
-        for ticket in self._group:
-            self._connection.execute("SAVEPOINT caller")
-            ticket.error = None
-            try:
-                ticket.result = ticket.work(transaction)
-                transaction.flush()
-            except LedgerError as refusal:
-                ticket.error = refusal
-                transaction.forget()
-                self._connection.execute("ROLLBACK TO caller")
-            self._connection.execute("RELEASE caller")
-
-    def _begin(self) -> Transaction:
-        self._indexer.insist_on_sync()
-        self._connection.execute("BEGIN IMMEDIATE")
-        return Transaction(self._connection, self._known)
-
-    def _fail_group(self, error: LedgerError) -> None:
-        self._known.forget()
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        for ticket in self._group:
-            # Also those that were refused: what they were refused for may have been somebody else's part of this group.
-            ticket.error = error
-
-    def _follow_up(self) -> None:
-        for ticket in self._group:
-            if ticket.afterwards and ticket.error is None:
-                with contextlib.suppress(apsw.Error):  # the work itself is durable; tidying up is repeated by the next one
-                    ticket.afterwards(self._connection)
-
-    def _acknowledge(self) -> None:
-        group, self._group = self._group, []
-        self._crowded = len(group) > 1
-        appended = {session for ticket in group if ticket.error is None for session in ticket.touched}
+        with self._committer.turn:
+            if self._ending:
+                # What a caller has tried by itself meanwhile, and then left to us.
+                self._group += _drained(self._queue)
+            group = [ticket for ticket in self._group if not ticket.future.cancelled()]
+            if group:
+                self._committer.commit(group)
+        with self._lock:
+            self._handed_over -= len(self._group)
+            self._group = []
         deliver(group)
-        if appended:
-            self.signals.tell(appended)
-            self._indexer.wanted()
+        self._tell(group)
+
+    def _tell(self, group: Sequence[Ticket]) -> None:
+        if self.signals:
+            self.signals.tell({session for ticket in group if ticket.error is None for session in ticket.touched})
 
     def _look_around(self) -> None:
         now = time.monotonic()
         if self.signals and now - self._polled_at >= POLL_S:
             self._polled_at = now
             self._look_for_others()
-        if self._indexer.due_in() == 0 or self._ending:
-            self._index_some()
+        if self._committer.checkpoint_due:
+            with self._committer.turn:
+                self._committer.checkpoint()
+        if self._committer.indexer.due_in() == 0 or self._ending:
+            with self._committer.turn:
+                self._committer.use_pause()
 
     def _look_for_others(self) -> None:
         version = self._data_version()
         if version != self._seen_version:
             self._seen_version = version
             self.signals.tell(None)
-            self._indexer.wanted()
+            self._committer.indexer.wanted()
 
     def _data_version(self) -> int:
         try:
-            return int(self._connection.execute("PRAGMA data_version").get)
+            with self._committer.turn:
+                return self._committer.data_version()
         except apsw.Error:
             # Whoever waits is bounded by a time limit of their own; the next look may succeed again.
             return self._seen_version
-
-    def _index_some(self) -> None:
-        try:
-            self._indexer.step()
-        except apsw.Error:
-            # The index is a projection: it catches up later, at the latest when the ledger is opened again.
-            self._indexer.give_up()
 
     def _end(self) -> None:
         with self._lock:
             self._closed = True
             waiting = [ticket for batch in self._batches.values() for ticket in batch]
             self._batches.clear()
-        left = [*self._group, *_drained(self._queue), *waiting]
+        with self._committer.turn:
+            left = [*self._group, *_drained(self._queue), *waiting]
+            self._committer.connection.close()
         for ticket in left:
             ticket.error = LedgerClosed("The ledger was closed before this was written.", remedy="Open it again and repeat.")
         deliver(left)
         self.signals.close()
-        self._connection.close()
+
+
+def _outcome(ticket: Ticket) -> Any:
+    if ticket.error is not None:
+        raise ticket.error
+    return ticket.result
 
 
 def _drained(items: queue.SimpleQueue[list[Ticket] | Nudge]) -> list[Ticket]:

@@ -1,0 +1,159 @@
+"""Everything Fidelio raises on purpose, in one tree.
+
+Each error has a stable `code`, a sentence that says what is wrong, and a `remedy` that says what to do about it. Surfaces show
+both; programs match on `code` or on the class. The sentence may improve, the code does not change.
+
+    FidelioError
+    ├── UsageProblem              the call itself is wrong: an argument, an option, a name
+    ├── HomeProblem               the home directory cannot be found, created or written
+    ├── TokenError
+    │   ├── BadToken              forged, truncated, oversized or not canonical; says nothing about which
+    │   ├── ExpiredToken          genuine, but past its expiry
+    │   └── KeyRingProblem        the key file is missing, unreadable, damaged or open to others
+    ├── LedgerError
+    │   ├── SessionNotFound       no session has this id or name
+    │   ├── SessionExists         the id or the name is taken
+    │   ├── SequenceConflict      somebody else appended first; carries the real sequence number
+    │   ├── RequestNotFound       nothing with this id waits for anybody
+    │   ├── RequestExists         the same thing was asked before in this session; carries that request
+    │   ├── RequestClosed         answered, dismissed or expired already; carries the request
+    │   ├── DocumentConflict      the document has moved on since it was read
+    │   ├── StaleLease            the work was taken over by somebody else; nothing was written
+    │   ├── BadRecord             a value the ledger does not take: not JSON, too large, a bad name
+    │   ├── BadQuery              a search text that cannot be searched for
+    │   ├── LedgerBusy            another process held the database for too long
+    │   ├── LedgerFull            the disk is full; nothing was acknowledged
+    │   ├── LedgerDamaged         the file is not what was written: truncated, overwritten, bit-rotten
+    │   ├── LedgerUnavailable     the database cannot be opened or reached
+    │   ├── SchemaMismatch        the database was written by a newer Fidelio, or is not ours
+    │   └── LedgerClosed          used after close
+    ├── ChainBroken               the record is not what was acknowledged; names the first event that differs
+    ├── DefinitionError
+    │   ├── BadId                 an id with separators, dot segments or other unsafe characters
+    │   ├── WorkflowNotFound      no root has it; names near ones
+    │   ├── PartNotFound          the workflow is there, the activity, skill, resource or template is not
+    │   └── UnreadableDefinition  a file that cannot be read whole; carries the findings with file and line
+    ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
+    │   ├── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
+    │   └── MoveRefused           the move is not one of those that are possible now; carries which are
+    └── AgentError
+        ├── AgentSessionNotFound  no agent session has this name here; names near ones or the candidates
+        ├── AgentSessionExists    the name is taken in this project
+        ├── AgentBusy             the session is at work; says how to reach it
+        ├── BlueprintNotFound     no blueprint of this name, or it is switched off
+        ├── BrokenBlueprint       its files cannot be read whole; says which and why
+        ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
+        ├── ExecutorUnavailable   this kind of agent does not work on this machine; says why
+        ├── ExecutorFailure       the agent could not do its work; carries a reason and what it had said
+        │   ├── ConversationLost  the agent does not know the conversation that was to go on
+        │   └── LimitReached      the run was ended at a limit; names it
+        └── ConductorFailure      a worker did not finish its activity; says what is missing and how to go on
+"""
+
+from __future__ import annotations
+
+from fidelio.errors.agents import (
+    AgentBusy,
+    AgentError,
+    AgentSessionExists,
+    AgentSessionNotFound,
+    BadAgentInput,
+    BlueprintNotFound,
+    BrokenBlueprint,
+    ConductorFailure,
+    ConversationLost,
+    ExecutorFailure,
+    ExecutorUnavailable,
+    LimitReached,
+)
+from fidelio.errors.base import (
+    FidelioError,
+    HomeProblem,
+    UsageProblem,
+)
+from fidelio.errors.ledger import (
+    BadQuery,
+    BadRecord,
+    ChainBroken,
+    DocumentConflict,
+    LedgerBusy,
+    LedgerClosed,
+    LedgerDamaged,
+    LedgerError,
+    LedgerFull,
+    LedgerUnavailable,
+    RequestClosed,
+    RequestExists,
+    RequestNotFound,
+    SchemaMismatch,
+    SequenceConflict,
+    SessionExists,
+    SessionNotFound,
+    StaleLease,
+)
+from fidelio.errors.tokens import (
+    BadToken,
+    ExpiredToken,
+    KeyRingProblem,
+    TokenError,
+)
+from fidelio.errors.workflows import (
+    BadId,
+    DefinitionError,
+    Located,
+    MoveRefused,
+    PartNotFound,
+    PersonNeeded,
+    UnreadableDefinition,
+    WorkflowNotFound,
+    WorkflowRefusal,
+)
+
+__all__ = [
+    "AgentBusy",
+    "AgentError",
+    "AgentSessionExists",
+    "AgentSessionNotFound",
+    "BadAgentInput",
+    "BadId",
+    "BadQuery",
+    "BadRecord",
+    "BadToken",
+    "BlueprintNotFound",
+    "BrokenBlueprint",
+    "ChainBroken",
+    "ConductorFailure",
+    "ConversationLost",
+    "DefinitionError",
+    "DocumentConflict",
+    "ExecutorFailure",
+    "ExecutorUnavailable",
+    "ExpiredToken",
+    "FidelioError",
+    "HomeProblem",
+    "KeyRingProblem",
+    "LedgerBusy",
+    "LedgerClosed",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerFull",
+    "LedgerUnavailable",
+    "LimitReached",
+    "Located",
+    "MoveRefused",
+    "PartNotFound",
+    "PersonNeeded",
+    "RequestClosed",
+    "RequestExists",
+    "RequestNotFound",
+    "SchemaMismatch",
+    "SequenceConflict",
+    "SessionExists",
+    "SessionNotFound",
+    "StaleLease",
+    "TokenError",
+    "UnreadableDefinition",
+    "UsageProblem",
+    "WorkflowNotFound",
+    "WorkflowRefusal",
+]

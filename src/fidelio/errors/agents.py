@@ -1,0 +1,90 @@
+"""What can be wrong with agent sessions, their blueprints and their executors. `fidelio.errors` draws the whole tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fidelio.errors.base import FidelioError
+
+
+class AgentError(FidelioError):
+    """Base of what can be wrong with agent sessions, their blueprints and their executors."""
+
+    code = "agent"
+
+
+class AgentSessionNotFound(AgentError):
+    """No agent session has this name here."""
+
+    code = "agent.session-not-found"
+    exit_code = 4
+
+
+class AgentSessionExists(AgentError):
+    """The name is taken in this project."""
+
+    code = "agent.session-exists"
+
+
+class AgentBusy(AgentError):
+    """The session is at work, and has one run at a time."""
+
+    code = "agent.busy"
+
+
+class BlueprintNotFound(AgentError):
+    """No blueprint of this name can be used."""
+
+    code = "agent.blueprint-not-found"
+    exit_code = 4
+
+
+class BrokenBlueprint(AgentError):
+    """The files of a blueprint cannot be read whole. Nothing of it is used."""
+
+    code = "agent.blueprint-broken"
+
+
+class BadAgentInput(AgentError):
+    """The input does not fit the schema of the blueprint. `schema` is what it has to fit."""
+
+    code = "agent.bad-input"
+    exit_code = 2
+
+    def __init__(self, sentence: str, *, remedy: str = "", schema: Any = None) -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.schema = schema
+
+
+class ExecutorUnavailable(AgentError):
+    """This kind of agent does not work on this machine."""
+
+    code = "agent.executor-unavailable"
+
+
+class ExecutorFailure(AgentError):
+    """The agent could not do its work. `reason` is a stable word, `partial` what it had said until then."""
+
+    code = "agent.failed"
+
+    def __init__(self, sentence: str, *, remedy: str = "", reason: str = "failed", partial: str = "") -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.reason, self.partial = reason, partial
+
+
+class ConversationLost(ExecutorFailure):
+    """The agent does not know the conversation that was to go on: nothing of this turn has run."""
+
+    code = "agent.conversation-lost"
+
+
+class LimitReached(ExecutorFailure):
+    """The run was ended at one of its limits."""
+
+    code = "agent.limit-reached"
+
+
+class ConductorFailure(AgentError):
+    """A workflow that agents carry out cannot go on: a worker did not finish its activity."""
+
+    code = "agent.workflow-failed"

@@ -1,0 +1,37 @@
+"""The root of the tree, and what any part of the program may raise. `fidelio.errors` draws the whole tree."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FidelioError(Exception):
+    """Base of every error raised on purpose. `exit_code` is what the command line ends with.
+
+    `reason` is a stable word that is more precise than the class, where whoever raises it has one.
+    """
+
+    code: ClassVar[str] = "fidelio"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, sentence: str, *, remedy: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.remedy = remedy
+        self.reason = ""
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {self.remedy}".rstrip()
+
+
+class UsageProblem(FidelioError):
+    """The call is wrong before anything was tried."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class HomeProblem(FidelioError):
+    """The home directory cannot be used."""
+
+    code = "home"

@@ -1,0 +1,159 @@
+"""What the ledger refuses or suffers. `fidelio.errors` draws the whole tree."""
+
+from __future__ import annotations
+
+from fidelio.errors.base import FidelioError
+
+
+class LedgerError(FidelioError):
+    """Base of what the ledger refuses or suffers."""
+
+    code = "ledger"
+
+
+class SessionNotFound(LedgerError):
+    """No session has this id or name."""
+
+    code = "ledger.session-not-found"
+    exit_code = 4
+
+
+class SessionExists(LedgerError):
+    """The session id, or the name in its namespace, is taken."""
+
+    code = "ledger.session-exists"
+
+
+class SequenceConflict(LedgerError):
+    """The session has moved on since the caller read it. Read again, decide again, append again."""
+
+    code = "ledger.sequence-conflict"
+
+    def __init__(self, session: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"Session {session} is at event {actual}, not at {expected}.",
+            remedy="Read the session again and repeat the decision.",
+        )
+        self.session, self.expected, self.actual = session, expected, actual
+
+
+class RequestNotFound(LedgerError):
+    """Nothing with this id waits for anybody."""
+
+    code = "ledger.request-not-found"
+    exit_code = 4
+
+
+class RequestExists(LedgerError):
+    """A session asks for one thing once. `request` and `state` are those of the request that is there already."""
+
+    code = "ledger.request-exists"
+
+    def __init__(self, request: str, state: str) -> None:
+        super().__init__(f"This was asked before as request {request}, which is {state}.", remedy="Use that request.")
+        self.request, self.state = request, state
+
+
+class RequestClosed(LedgerError):
+    """The request is no longer open. `state` says why."""
+
+    code = "ledger.request-closed"
+
+    def __init__(self, request: str, state: str) -> None:
+        super().__init__(f"Request {request} is {state} already.", remedy="See what was answered with `fidelio inbox --all`.")
+        self.request, self.state = request, state
+
+
+class DocumentConflict(LedgerError):
+    """The document has a newer version than the caller expected."""
+
+    code = "ledger.document-conflict"
+
+    def __init__(self, path: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"Document {path} is at version {actual}, not at {expected}.",
+            remedy="Read it again and write on top of the newer version.",
+        )
+        self.path, self.expected, self.actual = path, expected, actual
+
+
+class StaleLease(LedgerError):
+    """The lease ran out and the work belongs to somebody else. Nothing was written."""
+
+    code = "ledger.stale-lease"
+
+    def __init__(self, job: str, fence: int) -> None:
+        super().__init__(
+            f"Job {job} is no longer held under fencing number {fence}; nothing was written.",
+            remedy="Drop the work: whoever holds the lease now carries on.",
+        )
+        self.job, self.fence = job, fence
+
+
+class BadRecord(LedgerError):
+    """A value that cannot be kept: not JSON, too large, or with a bad name."""
+
+    code = "ledger.bad-record"
+    exit_code = 2
+
+
+class BadQuery(LedgerError):
+    """A search text with nothing in it that could be found."""
+
+    code = "ledger.bad-query"
+    exit_code = 2
+
+
+class LedgerBusy(LedgerError):
+    """Another process held the database for longer than we wait. Nothing was written."""
+
+    code = "ledger.busy"
+    exit_code = 5
+
+
+class LedgerFull(LedgerError):
+    """The disk is full. Nothing of this call was kept; everything acknowledged before it is safe."""
+
+    code = "ledger.full"
+    exit_code = 5
+
+
+class LedgerDamaged(LedgerError):
+    """The file is not what was written."""
+
+    code = "ledger.damaged"
+    exit_code = 5
+
+
+class LedgerUnavailable(LedgerError):
+    """The database cannot be opened or reached."""
+
+    code = "ledger.unavailable"
+    exit_code = 5
+
+
+class SchemaMismatch(LedgerError):
+    """The database has a schema that this version does not know."""
+
+    code = "ledger.schema"
+    exit_code = 5
+
+
+class LedgerClosed(LedgerError):
+    """The ledger was closed while or before it was used."""
+
+    code = "ledger.closed"
+
+
+class ChainBroken(FidelioError):
+    """The record differs from what was acknowledged. `seq` is the first event that does not hold."""
+
+    code = "chain.broken"
+    exit_code = 3
+
+    def __init__(self, session: str, seq: int, reason: str) -> None:
+        super().__init__(
+            f"Session {session} does not verify: event {seq} {reason}.",
+            remedy="Everything before that event holds. Compare the file with a backup or an exported head.",
+        )
+        self.session, self.seq, self.reason = session, seq, reason
