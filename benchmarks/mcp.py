@@ -176,7 +176,7 @@ def our_app() -> Any:
         return Done("x" * given.size)
 
     table = ToolTable([Tool("echo", "Echo", "Replies with a text.", asked, echo, read_only=True)])
-    return create_app({"/mcp": table}, Identity("ours", "1", ""), RequestStates(lambda: FixedKeys(b"k" * 32)))
+    return create_app({"/mcp": table}, Identity("ours", "1"), RequestStates(lambda: FixedKeys(b"k" * 32)))
 
 
 def bare_app() -> Any:

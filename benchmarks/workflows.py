@@ -141,30 +141,43 @@ class Call(NamedTuple):
     cost: float
 
 
-def walk(client: Client, workflow: str) -> list[Call]:
-    """One session to its end with everything an agent calls on the way."""
-    calls = list[Call]()
+class Recording:
+    """Calls tools and keeps what each call cost."""
 
-    def call(tool: str, **arguments: Any) -> str:
-        before = client.cpu_seconds()
-        result = client.tool(tool, **arguments)
-        cost = client.cpu_seconds() - before
-        calls.append(Call(arguments, len(json.dumps(result)), cost))
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.calls: list[Call] = []
+
+    def __call__(self, tool: str, **arguments: Any) -> str:
+        """The token that the reply returns."""
+        before = self._client.cpu_seconds()
+        result = self._client.tool(tool, **arguments)
+        cost = self._client.cpu_seconds() - before
+        self.calls.append(Call(arguments, len(json.dumps(result)), cost))
+        return self.token_of(result)
+
+    def token_of(self, result: dict[str, Any]) -> str:
         return str(result["_meta"]["session_token"])
 
+
+MANIFEST = [{"step_id": f"step-{n}", "output": "done"} for n in range(STEPS)]
+
+
+def walk(client: Client, workflow: str) -> list[Call]:
+    """One session to its end with everything an agent calls on the way."""
+    call = Recording(client)
     token = call("start_session", workflow_id=workflow)
     token = call("get_workflow", session_token=token)
-    manifest = [{"step_id": f"step-{n}", "output": "done"} for n in range(STEPS)]
     for number in range(ACTIVITIES):
-        more = {"step_manifest": manifest} if number else {}
+        more = {"step_manifest": MANIFEST} if number else {}
         token = call("next_activity", session_token=token, activity_id=f"activity-{number:02}", **more)
         token = call("get_activity", session_token=token)
         if number % 4 == 0:
             handle = call("yield_checkpoint", session_token=token, checkpoint_id="ask")
             handle = call("respond_checkpoint", checkpoint_handle=handle, option_id="yes")
             token = call("resume_checkpoint", session_token=handle)
-    call("next_activity", session_token=token, activity_id="__terminal__", step_manifest=manifest)
-    return calls
+    call("next_activity", session_token=token, activity_id="__terminal__", step_manifest=MANIFEST)
+    return call.calls
 
 
 async def cpu_of_walks(client: Client, workflow: str) -> float:

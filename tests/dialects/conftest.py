@@ -20,9 +20,9 @@ from mcp.types import CallToolResult, TextContent
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.app import create_app
 from fidelio.surfaces.http.serving import serve_http
+from fidelio.surfaces.mcp.dialects import DEFAULT, path_of, tools_of
 from fidelio.surfaces.mcp.entry import identity_of, states_of
 from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.sessions import SessionsDialect
 from fidelio.surfaces.mcp.tools import Done
 from tests.dialects.score import write_score
 
@@ -84,11 +84,17 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(environ={"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"})
 
 
+@pytest.fixture
+def dialect() -> str:
+    """Which tools the player calls; the suite of another dialect has its own."""
+    return DEFAULT
+
+
 @asynccontextmanager
-async def playing(settings: Settings, library: Path, **options: Any) -> AsyncIterator[Player]:
+async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, **options: Any) -> AsyncIterator[Player]:
     """The tools without any transport, over the workflows in one directory. Takes the options of `House`."""
     async with House(settings, [str(library)], **options) as house:
-        table = SessionsDialect(house).tools()
+        table = tools_of(dialect, house)
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
             outcome = await table.call(tool, arguments)
@@ -101,23 +107,23 @@ async def playing(settings: Settings, library: Path, **options: Any) -> AsyncIte
 
 
 @pytest.fixture
-def memory(settings: Settings, library: Path) -> Opens:
+def memory(settings: Settings, library: Path, dialect: str) -> Opens:
     """`playing` over the score. Takes the options of `House` and other settings."""
 
     @asynccontextmanager
     async def open_player(*, house_settings: Settings | None = None, **options: Any) -> AsyncIterator[Player]:
-        async with playing(house_settings or settings, library, **options) as player:
+        async with playing(house_settings or settings, library, dialect=dialect, **options) as player:
             yield player
 
     return open_player
 
 
 @pytest.fixture
-def stdio(settings: Settings, library: Path) -> Opens:
+def stdio(settings: Settings, library: Path, dialect: str) -> Opens:
     @asynccontextmanager
     async def open_player() -> AsyncIterator[Player]:
         environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
-        arguments = ["-m", "fidelio", "mcp", "--workflows", str(library)]
+        arguments = ["-m", "fidelio", "mcp", "--workflows", str(library), "--dialect", dialect]
         server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
         async with Client(stdio_client(server)) as client:
             yield Player(_through(client))
@@ -126,15 +132,15 @@ def stdio(settings: Settings, library: Path) -> Opens:
 
 
 @pytest.fixture
-def http(settings: Settings, library: Path) -> Opens:
+def http(settings: Settings, library: Path, dialect: str) -> Opens:
     @asynccontextmanager
     async def open_player() -> AsyncIterator[Player]:
         async with House(settings, [str(library)]) as house:
-            app = create_app({"/mcp": SessionsDialect(house).tools()}, identity_of(settings), states_of(settings))
+            app = create_app({path_of(dialect): tools_of(dialect, house)}, identity_of(settings), states_of(settings))
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
             try:
-                async with asyncio.timeout(30), Client(f"{await address}/mcp") as client:
+                async with asyncio.timeout(30), Client(f"{await address}{path_of(dialect)}") as client:
                     yield Player(_through(client))
             finally:
                 serving.cancel()

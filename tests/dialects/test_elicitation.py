@@ -16,18 +16,19 @@ from mcp_types import ElicitRequestParams, ElicitResult
 
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
+from fidelio.surfaces.mcp.dialects import DEFAULT
 from tests.support import proves
 
 both_eras = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 
 
-def client(settings: Settings, library: Path, era: Any, answer: ElicitResult) -> Client:
+def client(settings: Settings, library: Path, era: Any, answer: ElicitResult, *, dialect: str = DEFAULT) -> Client:
     async def person(context: Any, params: ElicitRequestParams) -> ElicitResult:
         assert "May we begin?" in params.message
         return answer
 
     environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
-    arguments = ["-m", "fidelio", "mcp", "--workflows", str(library)]
+    arguments = ["-m", "fidelio", "mcp", "--workflows", str(library), "--dialect", dialect]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
     return Client(stdio_client(server), mode=era, elicitation_callback=person)
 

@@ -83,7 +83,8 @@ def test_a_list_nobody_has_reported_is_given_with_the_first_pass() -> None:
     assert missing.code == "LOOP_ITEMS_REQUIRED"
 
     first = made(definition, at("one"), advance("l", "p", "q"))
-    assert (situation(definition, first).position.total, situation(definition, first).position.item) == (2, "p")
+    (place,) = situation(definition, first).position.loops
+    assert (place.id, place.iteration, place.total, place.item) == ("l", 1, 2, "p")
     assert known(definition, first)["task"] == "p"
     second = made(definition, first, done("x"), advance("l"), done("x"))
     assert known(definition, second)["task"] == "q"

@@ -13,7 +13,8 @@ from fidelio.engine.checkpoints import asking, current_checkpoint
 from fidelio.engine.knowledge import known, running_loop
 from fidelio.engine.leaving import departure
 from fidelio.engine.loops import collection
-from fidelio.engine.moves import Action, Move, situation
+from fidelio.engine.manifests import LONGEST_OUTPUT
+from fidelio.engine.moves import Action, Move, Situation, situation
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, VARIABLES_SET, YIELDED, Draft, foreseen
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
 from fidelio.engine.state import Record
@@ -27,12 +28,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A move that somebody asks for. `items` is what a loop over a list goes over, when the record does not know it."""
+    """A move that somebody asks for. `items` is what a loop over a list goes over, when the record does not know it.
+
+    `output` is what came of a step, in the agent's words.
+
+    A question that is answered before anybody has put it on record is put there with its answer: as `request`, and as if it had
+    been there since `reached`.
+    """
 
     action: Action
     target: str
     option: str = ""
     items: Sequence[Any] | None = None
+    output: str = ""
+    request: str = ""
+    reached: int | None = None
+
+    @property
+    def answers(self) -> bool:
+        return self.action in ("respond_to_checkpoint", "dismiss_checkpoint", "take_default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +58,32 @@ class Actor:
     assurance: str = "relayed"
 
 
-def accept(workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor) -> list[Draft] | Refusal:
-    """The events of the move if it is one that `situation` offers."""
-    offered = situation(workflow, record)
+def accept(
+    workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor, *, found: Situation | None = None
+) -> list[Draft] | Refusal:
+    """The events of the move if it is one that `situation` offers; `found` is what that is, where it is known already."""
+    offered = found or situation(workflow, record, now=how.now)
     move = next((move for move in offered.offered if (move.action, move.target) == (act.action, act.target)), None)
     if move is None:
-        return _refused(workflow, record, act, offered.blocked)
+        return _refused(workflow, record, act, offered.blocked, how)
     match act.action:
         case "complete_step":
-            return _completed(workflow, record, move)
+            return _completed(workflow, record, move, act.output)
         case "advance_loop":
             return _advanced(workflow, record, move, act.items)
         case "transition":
             return departure(workflow, record, act.target, again=act.target == record.activity)
-        case "respond_to_checkpoint" | "dismiss_checkpoint":
+        case _:
             return _answered(workflow, record, act, how, actor)
 
 
-def _completed(workflow: Workflow, record: Record, move: Move) -> list[Draft]:
+def _completed(workflow: Workflow, record: Record, move: Move, output: str) -> list[Draft]:
     task = move.task
     if task is None or task.step is None:
         return []
     body = {"activity": record.activity, "step": task.id, "at": task.at, "loop": task.loop}
+    if output:
+        body["output"] = output[:LONGEST_OUTPUT]
     running = record.here.running
     if task.loop and running is not None:
         body["iteration"] = running.iteration
@@ -109,18 +127,25 @@ def _answered(workflow: Workflow, record: Record, act: Act, how: Circumstances, 
     asked = asking(workflow, record, act.target)
     before: list[Draft] = []
     if record.waiting_for(asked) is None:
-        before = [Draft(YIELDED, {"checkpoint": act.target, "request": asked.key, "iteration": asked.iteration})]
-        # It was reached by the move before this one, so nobody has recorded since when it is there.
-        record, how = foreseen(record, before, how.now), replace(how, min_response_ms=0)
-    choice = Choice(condition_not_met=True) if act.action == "dismiss_checkpoint" else Choice(act.option)
-    found = resolve(workflow, record, choice, how, asked=asked)
+        request = act.request or asked.key
+        before = [Draft(YIELDED, {"checkpoint": act.target, "request": request, "iteration": asked.iteration})]
+        if act.reached is None:
+            how = replace(how, min_response_ms=0)
+        record = foreseen(record, before, how.now if act.reached is None else act.reached)
+    found = resolve(workflow, record, _choice(act), how, asked=asked)
     if isinstance(found, Resolution):
         body = found.body(by=actor.by, channel=actor.channel, assurance=actor.assurance)
         return [*before, Draft(ANSWERED, body)]
     return found
 
 
-def _refused(workflow: Workflow, record: Record, act: Act, blocked: Sequence[Move]) -> Refusal:
+def _choice(act: Act) -> Choice:
+    if act.action == "dismiss_checkpoint":
+        return Choice(condition_not_met=True)
+    return Choice(auto_advance=True) if act.action == "take_default" else Choice(act.option)
+
+
+def _refused(workflow: Workflow, record: Record, act: Act, blocked: Sequence[Move], how: Circumstances) -> Refusal:
     known_reason = next((move.reason for move in blocked if (move.action, move.target) == (act.action, act.target)), "")
     if record.status == "completed":
         return Refusal("WORKFLOW_COMPLETED", "The workflow is complete.")
@@ -133,7 +158,7 @@ def _refused(workflow: Workflow, record: Record, act: Act, blocked: Sequence[Mov
         return _no_step(activity, record, act.target, known_reason)
     if act.action == "advance_loop":
         return _no_loop(activity, act.target, known_reason)
-    return _no_answer(workflow, record, act.target)
+    return _no_answer(workflow, record, act, how)
 
 
 def _no_transition(workflow: Workflow, record: Record, target: str, reason: str) -> Refusal:
@@ -161,10 +186,15 @@ def _no_loop(activity: Activity, loop: str, reason: str) -> Refusal:
     return Refusal("LOOP_NOT_NEXT", f"Loop '{loop}' has no pass to go into. {reason}".rstrip())
 
 
-def _no_answer(workflow: Workflow, record: Record, checkpoint: str) -> Refusal:
-    if current_checkpoint(workflow, record, checkpoint) is None:
-        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(checkpoint, record.activity))
-    if (answer := record.answer_to(checkpoint)) is not None:
+def _no_answer(workflow: Workflow, record: Record, act: Act, how: Circumstances) -> Refusal:
+    if current_checkpoint(workflow, record, act.target) is None:
+        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(act.target, record.activity))
+    if act.action != "respond_to_checkpoint" and record.pending_as(act.target) is not None:
+        # It waits, so what speaks against this way of answering is what speaks against it everywhere.
+        found = resolve(workflow, record, _choice(act), how, asked=asking(workflow, record, act.target))
+        if isinstance(found, Refusal):
+            return found
+    if (answer := record.answer_to(act.target)) is not None:
         said = answer.option or "condition_not_met"
-        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.answered_otherwise(checkpoint, said))
-    return Refusal("CHECKPOINT_NOT_REACHED", f"Checkpoint '{checkpoint}' is not to be answered now.")
+        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.answered_otherwise(act.target, said))
+    return Refusal("CHECKPOINT_NOT_REACHED", f"Checkpoint '{act.target}' is not to be answered now.")

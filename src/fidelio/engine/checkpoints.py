@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.engine.conditions import Truth, holds
 from fidelio.engine.knowledge import known, running_loop
-from fidelio.engine.state import Asked, Record
+from fidelio.engine.state import Asked, OpenCheckpoint, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Workflow
@@ -44,9 +44,9 @@ def loop_of(activity: Activity, checkpoint_id: str) -> str:
 
 
 def asking(workflow: Workflow, record: Record, checkpoint_id: str) -> Asked:
-    """The asking that yielding this checkpoint now would mean."""
-    if record.open is not None and record.open.checkpoint == checkpoint_id:
-        return record.open.asked
+    """The asking that putting this checkpoint to somebody now would mean."""
+    if (waiting := record.pending_as(checkpoint_id)) is not None:
+        return waiting.asked
     return Asked(checkpoint_id, record.activity, record.visit, _iteration(workflow, record, checkpoint_id))
 
 
@@ -55,11 +55,21 @@ def condition_holds(workflow: Workflow, record: Record, checkpoint: Checkpoint) 
 
 
 def to_arm(workflow: Workflow, record: Record) -> Iterator[tuple[Checkpoint, Truth]]:
-    """What entering the current activity asks where all its questions come at the door, with the truth of their conditions."""
+    """What entering the current activity asks where all its questions come at the door, with the truth of their conditions.
+
+    What waits already or was answered in this visit is not asked again.
+    """
     activity = workflow.activity(record.activity)
     for checkpoint in activity.checkpoints if activity is not None else ():
-        if checkpoint.required and record.answer_to(checkpoint.id) is None:
+        if checkpoint.required and not _dealt_with(workflow, record, checkpoint.id):
             yield checkpoint, condition_holds(workflow, record, checkpoint)
+
+
+def pending(workflow: Workflow, record: Record) -> Iterator[tuple[OpenCheckpoint, Truth]]:
+    """Every question that waits, with the truth of its condition; None also where the definition has lost it."""
+    for waiting in record.pending:
+        checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
+        yield waiting, condition_holds(workflow, record, checkpoint) if checkpoint is not None else None
 
 
 def effect_of(effect: Effect | None) -> dict[str, Any]:
@@ -84,6 +94,14 @@ def last_checkpoint(record: Record) -> dict[str, Any] | None:
     ids = {"activity_id": last.activity, "checkpoint_id": last.checkpoint}
     state = "dismissed" if last.mode == "condition_not_met" else "answered"
     return {**ids, "state": state, "option_id": last.option or None, "timestamp": last.answered_at}
+
+
+def _dealt_with(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
+    if record.pending_as(checkpoint_id) is not None:
+        return True
+    if record.here.running is None:
+        return record.answer_to(checkpoint_id) is not None
+    return record.answer_for(asking(workflow, record, checkpoint_id)) is not None
 
 
 def _iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> int:

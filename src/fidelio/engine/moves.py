@@ -7,21 +7,22 @@ sooner or later; the optional ones may be made before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fidelio.engine.checkpoints import find_checkpoint
+from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.conditions import holds
 from fidelio.engine.knowledge import running_loop, told
 from fidelio.engine.loops import passes
 from fidelio.engine.progress import Task, question_before, questions, tasks
+from fidelio.engine.resolving import demands_person
 from fidelio.engine.state import Record
 from fidelio.engine.transitions import Way, exists, open_ways, ways
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
 
-Action = Literal["complete_step", "respond_to_checkpoint", "dismiss_checkpoint", "advance_loop", "transition"]
+Action = Literal["complete_step", "respond_to_checkpoint", "dismiss_checkpoint", "take_default", "advance_loop", "transition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +37,29 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopPosition:
+    """Which pass of a loop is running; `total` where it is known how many there will be."""
+
+    id: str
+    name: str
+    iteration: int
+    total: int | None = None
+    item: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
-    """Where the session stands. Numbers are counted from 1; `step` is the one that comes next."""
+    """Where the session stands. Numbers are counted from 1; `step` is the one that comes next.
+
+    `loops` are the running loops, the innermost last: an activity that a loop goes through is inside that loop.
+    """
 
     workflow: str
     activity: str = ""
     step: str = ""
     step_number: int = 0
-    loop: str = ""
-    iteration: int = 0
-    total: int | None = None
-    item: Any = None
+    step_name: str = field(default="", compare=False)
+    loops: tuple[LoopPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,60 +77,71 @@ class Situation:
         return (*self.required, *self.optional)
 
 
-def situation(workflow: Workflow, record: Record) -> Situation:
-    """What is possible now."""
-    position = _position(workflow, record)
+def situation(workflow: Workflow, record: Record, *, now: int = 0) -> Situation:
+    """What is possible now. `now` matters only to a question whose default is taken when its time has run out."""
+    ahead = tasks(workflow, record)
+    position = _position(workflow, record, ahead)
     if record.status == "completed":
         return Situation(position)
     if not record.activity:
-        return Situation(position, tuple(_transitions(open_ways(workflow, record))))
+        return Situation(position, tuple(_transitions(open_ways(workflow, record))), blocked=tuple(_closed(workflow, record)))
     if record.waiting is not None:
-        return _held(workflow, record, position)
+        return _held(workflow, record, position, ahead, now)
     if record.forced and exists(workflow, record.forced):
         return _led_away(workflow, record, position)
-    first = next((question for question in questions(workflow, record) if question.required), None)
+    asks = questions(workflow, record)
+    first = next((question for question in asks if question.required), None)
     if first is not None:
-        return _asked(workflow, record, position, first)
-    return _at_work(workflow, record, position)
+        return _asked(workflow, record, position, ahead, first)
+    return _at_work(workflow, record, position, ahead, asks)
 
 
-def _held(workflow: Workflow, record: Record, position: Position) -> Situation:
+def _held(workflow: Workflow, record: Record, position: Position, ahead: Sequence[Task], now: int) -> Situation:
     """A question is open: nothing else goes on until it is answered."""
-    activity = workflow.activity(record.activity)
     waiting = record.waiting
-    checkpoint = find_checkpoint(activity, waiting.checkpoint) if activity is not None and waiting is not None else None
-    if checkpoint is None:
+    checkpoint = current_checkpoint(workflow, record, waiting.checkpoint) if waiting is not None else None
+    if waiting is None:
         return Situation(position)
-    return _asked(workflow, record, position, checkpoint)
+    if checkpoint is None:
+        why = f"The definition no longer has it. A person can still answer it: fidelio answer {waiting.request} OPTION."
+        return Situation(position, blocked=(Move("respond_to_checkpoint", waiting.checkpoint, reason=why),))
+    found = _asked(workflow, record, position, ahead, checkpoint)
+    if checkpoint.blocking or checkpoint.default_option is None or checkpoint.auto_advance_ms is None:
+        return found
+    if now - waiting.yielded_at >= checkpoint.auto_advance_ms and not demands_person(workflow, checkpoint):
+        return replace(found, optional=(*found.optional, Move("take_default", checkpoint.id, (checkpoint.default_option,))))
+    early = Move("take_default", checkpoint.id, reason=f"Its {checkpoint.auto_advance_ms} ms have to run out first.")
+    return replace(found, blocked=(*found.blocked, early))
 
 
-def _asked(workflow: Workflow, record: Record, position: Position, checkpoint: Checkpoint) -> Situation:
+def _asked(workflow: Workflow, record: Record, position: Position, ahead: Sequence[Task], checkpoint: Checkpoint) -> Situation:
     dismissal = _dismissal(workflow, record, checkpoint)
     why = f"Checkpoint '{checkpoint.id}' is to be answered first."
-    blocked = [*_work(tasks(workflow, record), why), *_transitions(open_ways(workflow, record), why)]
+    blocked = [*_work(ahead, why), *_transitions(open_ways(workflow, record), why)]
     return Situation(position, (_response(checkpoint),), tuple(dismissal), tuple(blocked), checkpoint.id)
 
 
 def _led_away(workflow: Workflow, record: Record, position: Position) -> Situation:
     """An answer leads elsewhere: what is left here is left."""
-    required = tuple(_transitions(open_ways(workflow, record)))
     if record.children:
         return Situation(position, blocked=tuple(_transitions(open_ways(workflow, record), _suspended(record))))
+    required = tuple(_transitions(open_ways(workflow, record)))
     return Situation(position, required, blocked=tuple(_closed(workflow, record)))
 
 
-def _at_work(workflow: Workflow, record: Record, position: Position) -> Situation:
-    ahead = tasks(workflow, record)
+def _at_work(
+    workflow: Workflow, record: Record, position: Position, ahead: Sequence[Task], asks: Sequence[Checkpoint]
+) -> Situation:
     must = ahead[-1] if ahead and ahead[-1].must else None
     may = ahead[:-1] if must else ahead
     optional = [move for task in may for move in _moves_for(workflow, record, task)]
-    optional += [_response(one) for one in questions(workflow, record)]
+    optional += [_response(one) for one in asks]
     blocked = [move for task in ahead for move in _before_its_question(workflow, record, task)]
     if must is not None:
         first, *others = _moves_for(workflow, record, must)
         blocked += _transitions(open_ways(workflow, record), f"'{must.id}' is to be done first.")
-        asks = question_before(workflow, record, must)
-        return Situation(position, (first,), (*optional, *others), tuple(blocked), asks.id if asks else "")
+        before = question_before(workflow, record, must)
+        return Situation(position, (first,), (*optional, *others), tuple(blocked), before.id if before else "")
     if record.children:
         blocked += _transitions(open_ways(workflow, record), _suspended(record))
         return Situation(position, (), tuple(optional), tuple(blocked))
@@ -177,12 +201,16 @@ def _suspended(record: Record) -> str:
     return f"Session {record.suspended_by} has to end first."
 
 
-def _position(workflow: Workflow, record: Record) -> Position:
-    ahead = next((task for task in tasks(workflow, record) if task.kind == "step"), None)
-    running, loop = record.here.running, running_loop(workflow, record.here)
-    step, number = (ahead.id, ahead.at) if ahead is not None else ("", 0)
-    if running is None or loop is None:
-        return Position(record.workflow, record.activity, step, number)
-    return Position(
-        record.workflow, record.activity, step, number, loop.id, running.iteration, passes(loop, running), running.item
-    )
+def _position(workflow: Workflow, record: Record, ahead: Sequence[Task]) -> Position:
+    following = next((task for task in ahead if task.kind == "step"), None)
+    loops = tuple(_loops(workflow, record))
+    if following is None or following.step is None:
+        return Position(record.workflow, record.activity, loops=loops)
+    return Position(record.workflow, record.activity, following.id, following.at, following.step.name, loops)
+
+
+def _loops(workflow: Workflow, record: Record) -> Iterator[LoopPosition]:
+    for place in (*record.outer, record.here):
+        loop, running = running_loop(workflow, place), place.running
+        if loop is not None and running is not None:
+            yield LoopPosition(loop.id, loop.name, running.iteration, passes(loop, running), running.item)

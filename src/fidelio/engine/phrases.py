@@ -152,6 +152,20 @@ def answered_otherwise(checkpoint: str, answer: str) -> str:
     return f"Checkpoint '{checkpoint}' has been answered already, with '{answer}'. An answer is given once."
 
 
+def unresolved(action: str, activity: str, checkpoints: Iterable[str]) -> str:
+    waiting = list(checkpoints)
+    many = "unresolved checkpoint" if len(waiting) == 1 else "unresolved checkpoints"
+    return f"Cannot {action}: {len(waiting)} {many} in activity '{activity}': {names(waiting)}."
+
+
+def not_pending(checkpoint: str, waiting: Iterable[str]) -> str:
+    return f"Checkpoint '{checkpoint[:LONGEST_NAME]}' is not pending. Pending checkpoints: {names(waiting)}."
+
+
+def workflow_mismatch(workflow: str, asked: str) -> str:
+    return f"Workflow mismatch: the session token is for '{workflow}' but '{asked[:LONGEST_NAME]}' was requested."
+
+
 def undeclared_variables(variables: Iterable[str]) -> str:
     return f"Variables not declared by the workflow: {names(variables)}"
 

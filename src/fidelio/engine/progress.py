@@ -8,8 +8,9 @@ prepares is there.) What must be done stops the list; what may be left out is pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from fidelio.engine.checkpoints import asking, condition_holds, find_checkpoint, unattached
 from fidelio.engine.conditions import holds
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """Something that can come next. `at` is where its list of steps stands afterwards, `loops_over` which loops are behind."""
 
     kind: Literal["step", "loop", "activity"]
@@ -44,6 +44,14 @@ def tasks(workflow: Workflow, record: Record) -> list[Task]:
         if task.must:
             break
     return found
+
+
+def finishes_steps(workflow: Workflow, before: Record, after: Record) -> bool:
+    """Whether a move has finished the steps of the activity it leads to, or has entered one without any to do."""
+    entered = after.visit > before.visits
+    if not entered and after.visit != before.visit:
+        return False
+    return not _steps_left(workflow, after) and (entered or _steps_left(workflow, before))
 
 
 def questions(workflow: Workflow, record: Record) -> list[Checkpoint]:
@@ -68,6 +76,13 @@ def is_pending(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> bo
     if answer is not None and answer.asked == asked:
         return False
     return condition_holds(workflow, record, checkpoint) is not False
+
+
+def _steps_left(workflow: Workflow, record: Record) -> bool:
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        return False
+    return any(task.must for task in _steps(activity.steps, record.here.at, known(workflow, record)))
 
 
 def _in_order(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Task]:

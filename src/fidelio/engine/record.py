@@ -23,6 +23,7 @@ __all__ = [
     "COMPLETED",
     "ENTERED",
     "LOOP_ADVANCED",
+    "RESTORED",
     "RESUMED",
     "SKILL_LOADED",
     "STARTED",
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 STARTED = "session.started"
+RESTORED = "session.restored"
 ENTERED = "activity.entered"
 STEP_COMPLETED = "step.completed"
 LOOP_ADVANCED = "loop.advanced"
@@ -137,6 +139,11 @@ def _started(record: Record, event: Fact) -> Record:
     return _set(begun, body.get("variables", {}), body.get("variables_by", "start"))
 
 
+def _restored(_: Record, event: Fact) -> Record:
+    """The session began in another ledger; this is how far it had come there."""
+    return replace(from_json(event.body["record"]), since=1)
+
+
 def _entered(record: Record, event: Fact) -> Record:
     body = event.body
     if body["activity"] == record.activity and not body.get("again"):
@@ -199,11 +206,11 @@ def _loop_advanced(record: Record, event: Fact) -> Record:
 
 
 def _armed(record: Record, event: Fact) -> Record:
-    armed = tuple(
-        OpenCheckpoint(one["checkpoint"], record.activity, record.visit, one["request"], event.time)
+    armed = (
+        OpenCheckpoint(one["checkpoint"], record.activity, record.visit, one["request"], event.time, one.get("iteration", 0))
         for one in event.body["checkpoints"]
     )
-    return _held(replace(record, armed=armed))
+    return _held(replace(record, armed=(*record.armed, *armed)))
 
 
 def _yielded(record: Record, event: Fact) -> Record:
@@ -216,7 +223,7 @@ def _yielded(record: Record, event: Fact) -> Record:
 
 def _answered(record: Record, event: Fact) -> Record:
     request = event.body["request"]
-    waiting = next((one for one in (record.open, *record.armed) if one is not None and one.request == request), None)
+    waiting = next((one for one in record.pending if one.request == request), None)
     if waiting is None:
         return record
     answer = _answer(waiting, event)
@@ -324,6 +331,7 @@ def _union(known: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
 
 _STEPS: Mapping[str, Callable[[Record, Fact], Record]] = {
     STARTED: _started,
+    RESTORED: _restored,
     ENTERED: _entered,
     STEP_COMPLETED: _step_completed,
     LOOP_ADVANCED: _loop_advanced,

@@ -100,7 +100,8 @@ def resolve(
     activity = workflow.activity(waiting.activity)
     checkpoint = find_checkpoint(activity, waiting.checkpoint) if activity is not None else None
     if checkpoint is None:
-        return Refusal("checkpoint.not-found", phrases.checkpoint_not_found(waiting.checkpoint, waiting.activity))
+        remedy = f"Its definition has changed. It can be answered as it was asked: fidelio answer {waiting.request} OPTION."
+        return Refusal("checkpoint.not-found", phrases.checkpoint_not_found(waiting.checkpoint, waiting.activity), remedy)
     return _weigh(_Question(workflow, record, checkpoint, waiting), choice, mode, how)
 
 

@@ -85,13 +85,18 @@ class Robot:
             record = fold(record, written)
             events += written
             now += _MINUTE
-            choices: list[Act | Report] = [*possible_acts(situation(workflow, record)), *_reports(workflow, record)]
-            if not choices or len(events) > bound:
+            choice = self.choose(workflow, record) if len(events) <= bound else None
+            if choice is None:
                 return Walk(record, tuple(events), frozenset(self._times), _problem(record, len(events)))
-            drafts = _carried_out(workflow, record, self._choose(record.activity, choices), now)
+            drafts = _carried_out(workflow, record, choice, now)
         return Walk(record, tuple(events), frozenset(self._times), drafts.sentence)
 
-    def _choose(self, activity: str, choices: Sequence[Act | Report]) -> Act | Report:
+    def choose(self, workflow: Workflow, record: Record) -> Act | Report | None:
+        """What it does next; None when there is nothing to do."""
+        activity = record.activity
+        choices: list[Act | Report] = [*possible_acts(situation(workflow, record)), *_reports(workflow, record)]
+        if not choices:
+            return None
         fresh = [choice for choice in choices if self._times[activity, choice] < _PATIENCE]
         least = min(self._times[activity, choice] for choice in choices)
         chosen = self._pick(fresh or [choice for choice in choices if self._times[activity, choice] == least])

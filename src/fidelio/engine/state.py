@@ -179,6 +179,11 @@ class Record(_Part, frozen=True):
         return self.open or (self.armed[0] if self.armed else None)
 
     @property
+    def pending(self) -> tuple[OpenCheckpoint, ...]:
+        """Every question that waits, in the order in which they hold the session."""
+        return (self.open, *self.armed) if self.open is not None else self.armed
+
+    @property
     def suspended_by(self) -> str:
         """The child that has to end before this session moves on."""
         return self.children[0].session if self.children else ""
@@ -194,4 +199,8 @@ class Record(_Part, frozen=True):
 
     def waiting_for(self, asked: Asked) -> OpenCheckpoint | None:
         """This asking, while it waits for its answer."""
-        return next((one for one in (self.open, *self.armed) if one is not None and one.asked == asked), None)
+        return next((one for one in self.pending if one.asked == asked), None)
+
+    def pending_as(self, checkpoint: str) -> OpenCheckpoint | None:
+        """The question of this checkpoint, while it waits."""
+        return next((one for one in self.pending if one.checkpoint == checkpoint), None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.engine import phrases
 from fidelio.engine.condition_text import text_of
 from fidelio.engine.conditions import Truth, every, holds, negated
 from fidelio.engine.knowledge import known, left_out, running_loop, with_defaults
@@ -33,6 +34,7 @@ __all__ = [
     "open_ways",
     "outgoing",
     "ways",
+    "why_no_way",
     "with_defaults",
 ]
 
@@ -144,6 +146,17 @@ def ways(workflow: Workflow, record: Record, *, told: bool = False) -> list[Way]
     if record.forced and exists(workflow, record.forced):
         return [_forced(record, activity), *(replace(way, open=False) for way in onward)]
     return [*onward, *_answers(workflow, record, activity), *_beside_loops(workflow, record, activity)]
+
+
+def why_no_way(workflow: Workflow, source: str, target: str) -> str:
+    """Why nothing in the definition leads from one activity to the other; empty when something does."""
+    if workflow.activity(source) is None:
+        return phrases.activity_not_found(source)
+    if not exists(workflow, target):
+        return phrases.activity_not_found(target)
+    standing = Record(workflow=workflow.id, here=Place(source, 1), visits=1)
+    leads = any(way.to == target for way in ways(workflow, standing))
+    return "" if leads else phrases.no_valid_transition(target, source)
 
 
 def open_ways(workflow: Workflow, record: Record) -> list[Way]:

@@ -9,6 +9,7 @@ import msgspec
 
 from fidelio.engine.conditions import MISSING, look_up
 from fidelio.engine.knowledge import known
+from fidelio.engine.progress import finishes_steps
 from fidelio.engine.record import CHILD_FINISHED, CHILD_STARTED, Draft
 from fidelio.engine.state import Child, Record
 
@@ -31,6 +32,25 @@ def trigger_for(workflow: Workflow, record: Record, child_workflow: str) -> Trig
         if trigger.workflow == child_workflow:
             return Triggered(child_workflow, step, trigger.pass_context)
     return None
+
+
+def fired(workflow: Workflow, before: Record, after: Record, step: str = "") -> list[Triggered]:
+    """What a move starts: the triggers of the step that it completes, and those of the activity whose steps it finishes.
+
+    An activity says only that it starts a workflow, not when. Where the server leads, that is when its own steps are done: what
+    they prepare is there, and what the child brings back can still decide where the activity leads.
+    """
+    activity = workflow.activity(after.activity)
+    if activity is None:
+        return []
+    found = [
+        Triggered(trigger.workflow, name, trigger.pass_context)
+        for name, trigger in _triggers(activity)
+        if name and name == step
+    ]
+    if activity.triggers and finishes_steps(workflow, before, after):
+        found += [Triggered(trigger.workflow, "", trigger.pass_context) for trigger in activity.triggers]
+    return found
 
 
 def handed_down(workflow: Workflow, record: Record, triggered: Triggered) -> dict[str, Any]:

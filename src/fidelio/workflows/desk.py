@@ -19,7 +19,7 @@ from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotF
 from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
-from fidelio.workflows.tokens import About, Claims, SessionTokens
+from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
 
 T = TypeVar("T")
 # Under constant contention somebody always wins; this many losses in a row mean that something else is wrong.
@@ -56,11 +56,14 @@ class Decision(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """What the same transaction records in another session, such as the parent."""
+    """What the same transaction records in another session, such as the parent; `create` where that begins with it."""
 
     session: str
     events: tuple[NewEvent, ...]
     before: Record
+    create: NewSession | None = None
+    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    blobs: tuple[bytes, ...] = ()
 
 
 class Outcome(msgspec.Struct, Generic[T], frozen=True):
@@ -88,6 +91,7 @@ class HouseRules(msgspec.Struct, frozen=True):
     min_response_ms: int = 3000
     adoption: bool = True
     handles: bool = True
+    moves: bool = True
 
 
 class Desk(msgspec.Struct, frozen=True):
@@ -111,10 +115,20 @@ class Desk(msgspec.Struct, frozen=True):
 
     async def open_claims(self, claims: Claims, *, agent: str | None = None) -> Opened:
         """`agent` is who calls, where that is not who the token was made for."""
-        session = await self.ledger.session(claims.sid)
+        session = await self._session(claims)
         if session.kind != "workflow":
             raise SessionNotFound(f"Session {claims.sid} is not a workflow session.", remedy="Use a token of start_session.")
         return Opened(session, await self.caught_up(session), claims, agent or claims.aid)
+
+    async def _session(self, claims: Claims) -> Session:
+        try:
+            return await self.ledger.session(claims.sid)
+        except SessionNotFound:
+            if not isinstance(claims, StateClaims):
+                raise
+        from fidelio.workflows.restoring import restore  # noqa: PLC0415  # few sessions come from another server
+
+        return await restore(self, claims)
 
     async def caught_up(self, session: Session) -> Record:
         """The stored record with the events of other rooms folded in, such as an answer from the command line."""
@@ -124,15 +138,15 @@ class Desk(msgspec.Struct, frozen=True):
         return fold(record, await self.ledger.events(session.id, after=record.seq))
 
     async def perform(
-        self, tool: str, token: str, decide: Callable[[Opened], Awaitable[Decision[T]]], *, agent: str | None = None
+        self, tool: str, token: str | Claims, decide: Callable[[Opened], Awaitable[Decision[T]]], *, agent: str | None = None
     ) -> Outcome[T]:
-        """Carries out one call; for `agent` see `open_claims`.
+        """Carries out one call; for `agent` see `open_claims`. Claims take the place of a token that was opened before.
 
         The first try is made on the record that the last call of this process has left. That is safe because nothing is
         written unless the session still stands there, and because a refusal is decided again on what is really there.
         """
         began = self.clock()
-        claims = self.claims(token)
+        claims = self.claims(token) if isinstance(token, str) else token
         for _ in range(ATTEMPTS):
             known = self.recent.pop(claims.sid, None)
             opened = Opened(*known, claims, agent or claims.aid) if known else await self.open_claims(claims, agent=agent)
@@ -177,9 +191,12 @@ class Desk(msgspec.Struct, frozen=True):
         return Change(
             session=beside.session,
             expect=beside.before.seq,
+            create=beside.create,
             events=events,
             status=after.status,
             record=as_json(after),
+            requests=beside.requests,
+            blobs=beside.blobs,
         )
 
     def _foresee(self, events: Sequence[NewEvent], before: Record) -> tuple[tuple[NewEvent, ...], Record]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Workflow
@@ -20,7 +21,8 @@ from fidelio.engine.verdicts import refusal, warnings
 from fidelio.errors import SessionNotFound, WorkflowRefusal
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
-from fidelio.workflows.gate import refuse_while_waiting, refused
+from fidelio.workflows.gate import refuse_while_pending, refuse_while_waiting, refused
+from fidelio.workflows.questions import arm
 from fidelio.workflows.tokens import Claims, bounded
 
 
@@ -51,27 +53,57 @@ class Moving:
 
     async def move(self, token: str, move: Move) -> Outcome[Moved]:
         async def decide(opened: Opened) -> Decision[Moved]:
-            _refuse_unmovable(opened, move.to)
-            version = self._desk.library.version(opened.record.workflow)
-            ends = ends_workflow(version.workflow, move.to)
-            activity = None if ends else self._activity(version.workflow, move.to)
-            told = _reported(move.variables, opened.agent)
-            informed = foreseen(opened.record, told, self._desk.clock())
-            said = _weigh(version, opened.record, informed, move)
-            steps = None if move.steps is None else for_event(move.steps)
-            drafts = departure(version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said)
-            moved = Moved(version.workflow, activity, opened.record.activity, opened.record.since)
-            beside = await self._returning(opened, informed) if ends else ()
-            events = written([*told, *drafts], opened.agent)
-            return Decision(moved, events=events, warnings=said, beside=beside, closes=True)
+            how = "The orchestrator resolves it with respond_checkpoint first."
+            refuse_while_waiting(opened.record, f"enter '{move.to}'", remedy=how)
+            return await self._decided(opened, move)
 
         return await self._desk.perform("next_activity", token, decide)
+
+    async def enter(self, token: str, move: Move) -> Outcome[Moved]:
+        """The same where an activity asks all its questions at the door, and holds the session until they are answered.
+
+        Entering the current activity while something waits is no move: it shows the activity again and asks what this visit has
+        not asked yet.
+        """
+
+        async def decide(opened: Opened) -> Decision[Moved]:
+            record = opened.record
+            if move.to != record.activity:
+                refuse_while_pending(record, f"enter '{move.to}'")
+            decision = await self._decided(opened, move, again=False if record.pending else None)
+            if decision.result.activity is None:
+                return decision
+            after = foreseen(record, (Draft(one.type, dict(one.body)) for one in decision.events), self._desk.clock())
+            armed = arm(decision.result.workflow, after, person=self._desk.rules.answered_by_person)
+            events = (*decision.events, *written(armed.drafts, opened.agent))
+            return replace(decision, events=events, requests=armed.requests)
+
+        return await self._desk.perform("next_activity", token, decide)
+
+    async def _decided(self, opened: Opened, move: Move, *, again: bool | None = None) -> Decision[Moved]:
+        if not self._desk.rules.moves:
+            raise _not_yours()
+        _refuse_unmovable(opened)
+        version = self._desk.library.version(opened.record.workflow)
+        ends = ends_workflow(version.workflow, move.to)
+        activity = None if ends else self._activity(version.workflow, move.to)
+        told = _reported(move.variables, opened.agent)
+        informed = foreseen(opened.record, told, self._desk.clock())
+        said = _weigh(version, opened.record, informed, move)
+        steps = None if move.steps is None else for_event(move.steps)
+        drafts = departure(
+            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, again=again
+        )
+        moved = Moved(version.workflow, activity, opened.record.activity, opened.record.since)
+        beside = await self.returning(opened, foreseen(informed, drafts, self._desk.clock())) if ends else ()
+        events = written([*told, *drafts], opened.agent)
+        return Decision(moved, events=events, warnings=said, beside=beside, closes=True)
 
     def _activity(self, workflow: Workflow, name: str) -> Activity:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
         return workflow.activity(name) or self._desk.library.activity(workflow.id, name)
 
-    async def _returning(self, opened: Opened, record: Record) -> tuple[Beside, ...]:
+    async def returning(self, opened: Opened, record: Record) -> tuple[Beside, ...]:
         """The end of a child that its parent waits for gives the parent its outcome and the variables back."""
         if record.parent is None:
             return ()
@@ -111,16 +143,22 @@ def _weigh(version: Version, record: Record, informed: Record, move: Move) -> tu
     return tuple(warnings(problems))
 
 
-def _refuse_unmovable(opened: Opened, target: str) -> None:
+def _not_yours() -> WorkflowRefusal:
+    return WorkflowRefusal(
+        "You do one activity of this workflow; whoever gave it to you moves the session.",
+        remedy="End your turn with the manifest of what you did.",
+    )
+
+
+def _refuse_unmovable(opened: Opened) -> None:
     record = opened.record
-    refuse_while_waiting(record, f"enter '{target}'", remedy="The orchestrator resolves it with respond_checkpoint first.")
     if record.status == "completed":
         raise WorkflowRefusal("This session is completed.", remedy="Start a new one with start_session.")
     claimed = opened.claims.act
     if claimed is not None and claimed != bounded(record.activity):
         raise WorkflowRefusal(
             f"This token is stale: it stands at '{claimed or 'the start'}', the session at '{record.activity or 'the start'}'.",
-            remedy="Somebody else moved the session. Read get_workflow_status and go on with the token it returns.",
+            remedy="Somebody else moved the session. Continue it with start_session and this token; it returns a current one.",
         )
     if record.suspended_by:
         raise WorkflowRefusal(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from fidelio.definitions.library import Version
-from fidelio.definitions.models import Activity, Resource, Step, Workflow
+from fidelio.definitions.library.loading import Loaded
+from fidelio.definitions.library.places import META
+from fidelio.definitions.models import Activity, Resource, Skill, Step, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.claims import check_drift
 from fidelio.engine.record import SKILL_LOADED, Record
 from fidelio.engine.verdicts import warnings
-from fidelio.errors import PartNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, PartNotFound, WorkflowRefusal
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
-from fidelio.workflows.gate import refuse_while_waiting
+from fidelio.workflows.gate import Gate, refuse_while_waiting
 
 
 class WorkflowText(msgspec.Struct, frozen=True):
@@ -34,11 +37,23 @@ class ActivityText(msgspec.Struct, frozen=True):
     source: str
 
 
-class SkillText(msgspec.Struct, frozen=True):
-    """A skill to read."""
+class SkillFound(msgspec.Struct, frozen=True):
+    """A skill to read, under the name that asked for it; `loaded` is None when no file has it."""
 
     id: str
-    text: str
+    loaded: Loaded[Skill] | None
+
+    @property
+    def text(self) -> str:
+        return self.loaded.source.toon if self.loaded is not None else ""
+
+
+class ResourceNamed(msgspec.Struct, frozen=True):
+    """A resource that a skill points to: what get_resource takes, and what it would return."""
+
+    index: str
+    id: str | None
+    version: str | None
 
 
 class ResourceText(msgspec.Struct, frozen=True):
@@ -56,11 +71,12 @@ class Reading:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    async def workflow(self, token: str) -> Outcome[WorkflowText]:
+    async def workflow(self, token: str, *, gate: Gate = refuse_while_waiting) -> Outcome[WorkflowText]:
         async def decide(opened: Opened) -> Decision[WorkflowText]:
-            version = self._readable(opened.record, "read the workflow")
+            gate(opened.record, "read the workflow")
+            version = self._version(opened.record)
             workflow, primary = version.workflow, version.workflow.skills.primary
-            text = self._skill_or_nothing(primary, workflow.id) if primary else ""
+            text = self._found(primary, workflow.id).text if primary else ""
             source = self._desk.library.toon("workflow", workflow=workflow.id)
             return Decision(WorkflowText(workflow, text, source), warnings=_drift(version, opened.record))
 
@@ -68,47 +84,65 @@ class Reading:
 
     async def activity(self, token: str) -> Outcome[ActivityText]:
         async def decide(opened: Opened) -> Decision[ActivityText]:
-            version = self._readable(opened.record, "read the activity")
+            refuse_while_waiting(opened.record, "read the activity")
+            version = self._version(opened.record)
             activity = self._current(version.workflow, opened.record)
             text = version.source(activity.id).toon
             return Decision(ActivityText(version.workflow, activity, text), warnings=_drift(version, opened.record))
 
         return await self._desk.perform("get_activity", token, decide)
 
-    async def workflow_skill(self, token: str) -> Outcome[SkillText | None]:
-        """The workflow's primary skill, None when it has none."""
+    async def workflow_skills(
+        self, token: str, *, supporting: bool, gate: Gate = refuse_while_waiting
+    ) -> Outcome[tuple[SkillFound, ...]]:
+        """The skills of the workflow as a whole: the primary one, if there is one, and the supporting ones if wanted."""
 
-        async def decide(opened: Opened) -> Decision[SkillText | None]:
-            version = self._readable(opened.record, "read the skills")
-            primary = version.workflow.skills.primary
-            found = SkillText(primary, self._skill_or_nothing(primary, version.workflow.id)) if primary else None
+        async def decide(opened: Opened) -> Decision[tuple[SkillFound, ...]]:
+            gate(opened.record, "read the skills")
+            version = self._version(opened.record)
+            skills = version.workflow.skills
+            names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
+            found = tuple(self._found(name, version.workflow.id) for name in names if name)
             return Decision(found, warnings=_drift(version, opened.record))
 
         return await self._desk.perform("get_skills", token, decide)
 
-    async def skill(self, token: str, step_id: str | None) -> Outcome[SkillText]:
-        async def decide(opened: Opened) -> Decision[SkillText]:
-            version = self._readable(opened.record, "read a skill")
+    async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> Outcome[SkillFound]:
+        async def decide(opened: Opened) -> Decision[SkillFound]:
+            gate(opened.record, "read a skill")
+            version = self._version(opened.record)
             reference, owner = self._wanted_skill(version.workflow, opened.record, step_id)
             skill = self._desk.library.skill(reference, workflow=version.workflow.id, owner=owner)
             body = {"skill": reference, "owner": skill.owner}
             event = NewEvent(type=SKILL_LOADED, body=body, actor=opened.agent)
-            text = SkillText(reference, skill.source.toon)
-            return Decision(text, events=(event,), warnings=_drift(version, opened.record))
+            return Decision(SkillFound(reference, skill), events=(event,), warnings=_drift(version, opened.record))
 
         return await self._desk.perform("get_skill", token, decide)
 
-    async def resource(self, token: str, reference: str) -> Outcome[ResourceText]:
+    async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> Outcome[ResourceText]:
         async def decide(opened: Opened) -> Decision[ResourceText]:
-            version = self._readable(opened.record, "read a resource")
+            gate(opened.record, "read a resource")
+            version = self._version(opened.record)
             found = self._resource(reference, opened.record)
             text = ResourceText(reference, found.id, found.version, found.content.strip())
             return Decision(text, warnings=_drift(version, opened.record))
 
         return await self._desk.perform("get_resource", token, decide)
 
-    def _readable(self, record: Record, action: str) -> Version:
-        refuse_while_waiting(record, action)
+    def resources_of(self, skill: Loaded[Skill], workflow: str) -> list[ResourceNamed]:
+        """What the skill points to, as far as it is there. A number is spelt out where it alone would mean another file."""
+        named = list[ResourceNamed]()
+        for reference in skill.definition.resources:
+            try:
+                found = self._desk.library.resource(reference, workflow=workflow, last_skill_owner=skill.owner)
+            except DefinitionError:
+                continue
+            elsewhere = "/" not in reference and found.owner not in (workflow, META)
+            index = f"{found.owner}/{reference}" if elsewhere else reference
+            named.append(ResourceNamed(index, found.definition.id, found.definition.version))
+        return named
+
+    def _version(self, record: Record) -> Version:
         return self._desk.library.version(record.workflow)
 
     def _current(self, workflow: Workflow, record: Record) -> Activity:
@@ -124,12 +158,12 @@ class Reading:
             return library.resource(reference, workflow=record.workflow, last_skill_owner=owner).definition
         return library.template(reference, workflow=record.workflow, owner=owner).definition
 
-    def _skill_or_nothing(self, reference: str, workflow: str) -> str:
-        """A primary skill that is missing does not keep the rest of the answer back; lint reports it."""
+    def _found(self, reference: str, workflow: str) -> SkillFound:
+        """A skill of the workflow that is missing does not keep the rest of the answer back; lint reports it."""
         try:
-            return self._desk.library.skill(reference, workflow=workflow).source.toon
+            return SkillFound(reference, self._desk.library.skill(reference, workflow=workflow))
         except PartNotFound:
-            return ""
+            return SkillFound(reference, None)
 
     def _wanted_skill(self, workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
         if not record.activity:
@@ -164,23 +198,18 @@ def _step(activity: Activity, step_id: str) -> Step:
     raise PartNotFound(f"Step '{step_id}' not found in activity '{activity.id}'.", remedy=f"Its steps are: {known}.")
 
 
-def summary_of(workflow: Workflow) -> dict[str, Any]:
-    """The workflow without the bodies of its activities: what an orchestrator needs to find its way."""
-    whole = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SUMMARY))
+def summary_of(workflow: Workflow, shown: Mapping[str, str]) -> dict[str, Any]:
+    """The workflow without the bodies of its activities: what an orchestrator needs to find its way.
+
+    `shown` are the fields in their order and the keys they stand under; what a workflow does not have is null.
+    """
+    whole = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(shown))
     return {
-        **{_SUMMARY[name]: whole.get(_SUMMARY[name]) for name in _SUMMARY},
+        **{key: whole.get(key) for key in shown.values()},
         "activities": [{"id": one.id, "name": one.name, "required": one.required} for one in workflow.activities],
     }
 
 
-# What a summary shows, in this order, and the key it stands under; what a workflow does not have is null.
-_SUMMARY = {
-    "id": "id",
-    "version": "version",
-    "title": "title",
-    "description": "description",
-    "rules": "rules",
-    "variables": "variables",
-    "modes": "modes",
-    "initial_activity": "initialActivity",
-}
+_HEAD = {name: name for name in ("id", "version", "title", "description", "rules", "variables")}
+SUMMARY = {**_HEAD, "modes": "modes", "initial_activity": "initialActivity"}
+SUMMARY_WITH_ROLES = {**_HEAD, "execution_model": "executionModel", "initial_activity": "initialActivity"}

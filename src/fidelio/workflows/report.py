@@ -6,14 +6,26 @@ same next year, whatever has become of the files.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import json
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.record import ANSWERED, CALLED, CHILD_FINISHED, COMPLETED, ENTERED, STARTED, VARIABLES_SET, YIELDED
+from fidelio.engine.record import (
+    ANSWERED,
+    ARMED,
+    CALLED,
+    CHILD_FINISHED,
+    COMPLETED,
+    ENTERED,
+    RESTORED,
+    STARTED,
+    STEP_COMPLETED,
+    VARIABLES_SET,
+    YIELDED,
+)
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event
 
@@ -72,6 +84,7 @@ class Report:
     definition: str = ""
     fidelity: str = "advise"
     unverified: bool = False
+    restored: bool = False
     parent: str = ""
     started_at: int = 0
     ended_at: int | None = None
@@ -118,7 +131,10 @@ async def _all(ledger: Ledger, session: str) -> AsyncIterator[Event]:
 
 
 def _started(report: Report, event: Event, definition: Workflow | None) -> None:
-    body = event.body
+    _start(report, event, definition, event.body)
+
+
+def _start(report: Report, event: Event, definition: Workflow | None, body: Mapping[str, Any]) -> None:
     report.workflow, report.version = body["workflow"], body["version"]
     report.title = definition.title if definition else body["workflow"]
     report.definition, report.fidelity = body["definition"], body.get("fidelity", "advise")
@@ -128,6 +144,15 @@ def _started(report: Report, event: Event, definition: Workflow | None) -> None:
     report.variables |= body.get("variables", {})
     if claimed := body.get("activity"):
         report.visits.append(_visit(claimed, event, definition))
+
+
+def _restored(report: Report, event: Event, definition: Workflow | None) -> None:
+    """What happened before is in the ledger that the session comes from; here it goes on from where it stood."""
+    record = event.body["record"]
+    parent, here = record.get("parent"), record.get("here", {})
+    facts = {key: record[key] for key in ("fidelity", "unverified", "variables") if key in record}
+    _start(report, event, definition, {**event.body, **facts, "parent": parent, "activity": here.get("activity")})
+    report.restored = True
 
 
 def _entered(report: Report, event: Event, definition: Workflow | None) -> None:
@@ -159,17 +184,34 @@ def _leave(report: Report, event: Event) -> None:
     visit.differences += event.body.get("warnings", [])
     if "manifest" in event.body:
         visit.manifest_given = True
-        visit.done += event.body["manifest"]
+        said = {entry["step_id"] for entry in event.body["manifest"]}
+        visit.done = [*(entry for entry in visit.done if entry["step_id"] not in said), *event.body["manifest"]]
+
+
+def _step_completed(report: Report, event: Event, _: Workflow | None) -> None:
+    """Where the server leads, every step is reported by itself; that is the same as a manifest at the end."""
+    if report.visits:
+        report.visits[-1].manifest_given = True
+        report.visits[-1].done.append({"step_id": event.body["step"], "output": event.body.get("output", "")})
 
 
 def _yielded(report: Report, event: Event, definition: Workflow | None) -> None:
+    _asked(report, event, definition, event.body)
+
+
+def _armed(report: Report, event: Event, definition: Workflow | None) -> None:
+    for one in event.body["checkpoints"]:
+        _asked(report, event, definition, one)
+
+
+def _asked(report: Report, event: Event, definition: Workflow | None, one: Mapping[str, Any]) -> None:
     if not report.visits:
         return
     visit = report.visits[-1]
     activity = definition.activity(visit.activity) if definition else None
-    found = next((one for one in activity.checkpoints if one.id == event.body["checkpoint"]), None) if activity else None
-    question = found.message if found else event.body["checkpoint"]
-    visit.answers.append(AnswerGiven(event.body["checkpoint"], question, event.body["request"], event.time))
+    found = next((known for known in activity.checkpoints if known.id == one["checkpoint"]), None) if activity else None
+    question = found.message if found else one["checkpoint"]
+    visit.answers.append(AnswerGiven(one["checkpoint"], question, one["request"], event.time))
 
 
 def _answered(report: Report, event: Event, _: Workflow | None) -> None:
@@ -201,8 +243,11 @@ def _steps(activity: Activity | None) -> list[str]:
 
 _STEPS = {
     STARTED: _started,
+    RESTORED: _restored,
+    STEP_COMPLETED: _step_completed,
     ENTERED: _entered,
     COMPLETED: _completed,
+    ARMED: _armed,
     YIELDED: _yielded,
     ANSWERED: _answered,
     VARIABLES_SET: _set,

@@ -6,6 +6,9 @@ move, what agents read, what people are asked, and what can be traced.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from fidelio.clock import Clock, now_ms
 from fidelio.definitions.library import Library
 from fidelio.ledger import Ledger
@@ -16,6 +19,9 @@ from fidelio.workflows.reading import Reading
 from fidelio.workflows.starting import Starting
 from fidelio.workflows.tokens import SessionTokens
 from fidelio.workflows.tracing import Tracing
+
+if TYPE_CHECKING:
+    from fidelio.workflows.navigating import Navigating
 
 NO_RULES = HouseRules()
 
@@ -39,6 +45,12 @@ class WorkflowService:
         self.reads = Reading(self.desk)
         self.checkpoints = Asking(self.desk)
         self.traces = Tracing(self.desk)
+
+    @cached_property
+    def navigation(self) -> Navigating:
+        from fidelio.workflows.navigating import Navigating  # noqa: PLC0415  # only one dialect leads, the others start without it
+
+        return Navigating(self.desk)
 
     async def status(self, token: str) -> Outcome[None]:
         """Where the session stands. Never held by the gate."""

@@ -8,11 +8,12 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
+from fidelio.engine import phrases
 from fidelio.engine.claims import check_drift
 from fidelio.engine.record import STARTED, Fidelity, Parent, Record, from_json
 from fidelio.engine.triggers import child_started, handed_down, trigger_for
 from fidelio.engine.verdicts import warnings
-from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound
+from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound, WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.prepared import digest_of
@@ -20,16 +21,26 @@ from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Out
 from fidelio.workflows.tokens import Claims
 
 META = "meta"
+ORCHESTRATOR = "orchestrator"
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What start_session was asked for."""
+    """What start_session was asked for.
+
+    `agent` is None for whoever the token was made for. `exact`: a session is continued only with a genuine token, and only
+    when it is of the workflow that is named.
+    """
 
     workflow_id: str = ""
-    agent: str = "orchestrator"
+    agent: str | None = ORCHESTRATOR
     session_token: str = ""
     parent_token: str = ""
     fidelity: Fidelity | None = None
+    exact: bool = False
+
+    @property
+    def author(self) -> str:
+        return self.agent or ORCHESTRATOR
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -40,6 +51,14 @@ class Started(msgspec.Struct, frozen=True):
     adopted: bool = False
     recovered: bool = False
     warning: str = ""
+
+
+class Birth(msgspec.Struct, frozen=True):
+    """The first event of a session, the definition that it goes by, and the row that it fills."""
+
+    event: NewEvent
+    snapshot: bytes
+    create: NewSession
 
 
 class _Origin(msgspec.Struct, frozen=True):
@@ -64,14 +83,18 @@ class Starting:
             claims = self._desk.claims(asked.session_token)
             return await self._inherit(asked, claims)
         except (BadToken, SessionNotFound) as problem:
+            if asked.exact:
+                raise
             return await self._without_proof(asked, problem)
 
     async def _inherit(self, asked: Asked, claims: Claims) -> Outcome[Started]:
         """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
 
         async def decide(opened: Opened) -> Decision[Started]:
+            if asked.exact:
+                _refuse_other_workflow(asked, opened.record)
             version = self._desk.library.version(opened.record.workflow)
-            mismatches = _mismatches(asked, claims, opened.record)
+            mismatches = [] if asked.exact else _mismatches(asked, claims, opened.record)
             drift = check_drift(opened.record, version.workflow.version, version.hash)
             started = Started(version.workflow, inherited=True, warning=" ".join(mismatches))
             return Decision(started, warnings=(*mismatches, *warnings(drift)))
@@ -119,7 +142,7 @@ class Starting:
         for _ in range(ATTEMPTS):
             workflow = self._desk.library.workflow(asked.workflow_id or META)
             parent = await self._desk.open(asked.parent_token) if asked.parent_token else None
-            opened = Opened(_unborn(origin.session), Record(), Claims(sid=origin.session), asked.agent)
+            opened = Opened(unborn(origin.session), Record(), Claims(sid=origin.session), asked.author)
             said = (flags["warning"],) if flags.get("warning") else ()
             decision = self._birth(asked, origin, workflow, parent)
             decision = replace(decision, result=Started(workflow, **flags), warnings=said)
@@ -131,24 +154,31 @@ class Starting:
         raise SequenceConflict(origin.session, 0, 0)
 
     def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
+        more, beside = _claimed(origin, workflow), tuple[Beside, ...]()
+        if parent is not None:
+            link = _link(parent, workflow.id, origin.session, self._desk.library.workflow(parent.record.workflow))
+            more |= {"variables": link.variables, "variables_by": "parent"}
+            beside = (Beside(parent.session.id, link.events, parent.record),)
+        born = self.birth(workflow, asked.author, fidelity=asked.fidelity, parent=parent, **more)
+        return Decision(None, events=(born.event,), blobs=(born.snapshot,), create=born.create, beside=beside)
+
+    def birth(
+        self, workflow: Workflow, agent: str, *, fidelity: Fidelity | None = None, parent: Opened | None = None, **more: Any
+    ) -> Birth:
+        """How a session of this workflow begins; `more` is what its first event says besides."""
         snapshot = self._snapshot(workflow)
         body: dict[str, Any] = {
             "workflow": workflow.id,
             "version": workflow.version,
             "definition": self._desk.library.content_hash(workflow.id),
             "snapshot": digest_of(snapshot),
-            "agent": asked.agent,
-            "fidelity": self._fidelity(asked, workflow),
-            **_claimed(origin, workflow),
+            "agent": agent,
+            "fidelity": self._fidelity(fidelity, workflow),
+            **({"parent": msgspec.to_builtins(_as_parent(parent))} if parent is not None else {}),
+            **more,
         }
-        beside: tuple[Beside, ...] = ()
-        if parent is not None:
-            link = _link(parent, workflow.id, origin.session, self._desk.library.workflow(parent.record.workflow))
-            body |= {"parent": msgspec.to_builtins(_as_parent(parent)), "variables": link.variables, "variables_by": "parent"}
-            beside = (Beside(parent.session.id, link.events, parent.record),)
-        event = NewEvent(type=STARTED, body=body, actor=asked.agent, blobs=(body["snapshot"],))
-        create = NewSession(kind="workflow", parent=parent.session.id if parent is not None else None)
-        return Decision(None, events=(event,), blobs=(snapshot,), create=create, beside=beside)
+        event = NewEvent(type=STARTED, body=body, actor=agent, blobs=(body["snapshot"],))
+        return Birth(event, snapshot, NewSession(kind="workflow", parent=parent.session.id if parent is not None else None))
 
     def _snapshot(self, workflow: Workflow) -> bytes:
         """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
@@ -156,9 +186,9 @@ class Starting:
             self._newest = workflow, msgspec.json.encode(self._desk.library.snapshot(workflow.id))
         return self._newest[1]
 
-    def _fidelity(self, asked: Asked, workflow: Workflow) -> Fidelity:
+    def _fidelity(self, asked: Fidelity | None, workflow: Workflow) -> Fidelity:
         """The strictest of what the server, the workflow and the caller want."""
-        wanted = (self._desk.rules.fidelity, workflow.fidelity, asked.fidelity)
+        wanted = (self._desk.rules.fidelity, workflow.fidelity, asked)
         return "enforce" if "enforce" in wanted else "advise"
 
 
@@ -189,6 +219,14 @@ def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
     return {**place, "unverified": True, "claims_to_continue": origin.claims_to_continue}
 
 
+def _refuse_other_workflow(asked: Asked, record: Record) -> None:
+    if asked.workflow_id != record.workflow:
+        raise WorkflowRefusal(
+            phrases.workflow_mismatch(record.workflow, asked.workflow_id),
+            remedy="Name the workflow of the session, or leave session_token out to start a fresh one.",
+        )
+
+
 def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
     found = []
     if claims.aid and claims.aid != asked.agent:
@@ -198,5 +236,6 @@ def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
     return found
 
 
-def _unborn(session: str) -> Session:
+def unborn(session: str) -> Session:
+    """A session that nothing has been written of yet."""
     return Session(session, "workflow", "", None, None, "active", "", {}, 0, b"", 0, 0)

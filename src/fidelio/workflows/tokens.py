@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +19,14 @@ from fidelio.engine.record import Record
 from fidelio.errors import BadToken
 from fidelio.ids import is_short_handle
 from fidelio.tokens.keyring import KeyRing
+from fidelio.tokens.packed import MOST_BYTES, PackedSeal, is_packed
 from fidelio.tokens.seal import Seal, read_unverified
 
 # What a definition or a caller chose is carried as its digest when it is longer: that bounds the token whatever they say.
 LONGEST_TEXT = 48
+# A list of questions that would make the token longer than this is carried as its digest, too.
+LONGEST_TOKEN = 700
+MOST_REMEMBERED = 64
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +47,22 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     pwf: str | None = None
     pact: str | None = None
     pv: str | None = None
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A session as a state token carries it, so that a server whose ledger does not know it can go on with it."""
+
+    session: str
+    record: Record
+
+
+class StateClaims(Claims, frozen=True, kw_only=True):
+    """What a state token says: the same, and the records of the session and of the parents that wait for it, these first."""
+
+    carried: msgspec.Raw
+
+    def kept(self) -> tuple[Kept, ...]:
+        return msgspec.json.decode(self.carried, type=tuple[Kept, ...])
 
 
 class About(msgspec.Struct, frozen=True):
@@ -68,11 +89,13 @@ class SessionTokens:
     def __init__(self, keys: KeyRing, clock: Clock) -> None:
         self._sessions = Seal(keys, "session")
         self._traces = Seal(keys, "trace")
+        self._states = PackedSeal(keys, "state")
         self._clock = clock
+        self._made: dict[str, Claims] = {}
 
     def make(self, session: str, record: Record, *, agent: str, about: About | None = None) -> str:
         """`about` is the question that the token is to stand for, where that is not the one that waits."""
-        claims = {
+        claims: dict[str, Any] = {
             "sid": session,
             "wf": bounded(record.workflow),
             "act": bounded(record.activity),
@@ -90,12 +113,45 @@ class SessionTokens:
         if (parent := record.parent) is not None:
             place = {"pwf": bounded(parent.workflow), "pact": bounded(parent.activity), "pv": bounded(parent.version)}
             claims |= {"psid": parent.session, **place}
-        return self._sessions.seal(claims)
+        token = self._with_pending(claims, record) if record.armed else self._sessions.seal(claims)
+        self._remember(token, Claims(**claims))
+        return token
+
+    def _remember(self, token: str, claims: Claims) -> None:
+        if len(self._made) >= MOST_REMEMBERED:
+            del self._made[next(iter(self._made))]
+        self._made[token] = claims
+
+    def _with_pending(self, claims: dict[str, Any], record: Record) -> str:
+        """`pcp` are the questions that wait since the activity was entered, `pcpt` is when that was."""
+        names = [one.checkpoint for one in record.pending]
+        since = record.armed[0].yielded_at // 1000
+        token = self._sessions.seal({**claims, "pcp": names, "pcpt": since})
+        if len(token) <= LONGEST_TOKEN:
+            return token
+        return self._sessions.seal({**claims, "pcp": [digest(" ".join(names))], "pcpt": since})
+
+    def make_state(self, carried: Sequence[Kept], *, agent: str) -> str:
+        """A token that opens the last of these sessions, and holds all of them for a server that knows none."""
+        session, record = carried[-1].session, carried[-1].record
+        place = {"wf": bounded(record.workflow), "act": bounded(record.activity), "seq": record.seq}
+        claims = {"sid": session, **place, "ts": self._clock() // 1000, "aid": bounded(agent), "carried": carried}
+        if (waiting := record.waiting) is not None:
+            claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
+        content = msgspec.json.encode(claims)
+        # What is too large to carry still opens the session where the ledger knows it.
+        return self._states.seal(content if len(content) <= MOST_BYTES else msgspec.json.encode({**claims, "carried": ()}))
 
     def open(self, token: str) -> Claims:
         """What a genuine token or a short handle says; raises `BadToken`."""
+        # The token of a call is nearly always the one that the call before it returned.
+        known = self._made.get(token)
+        if known is not None:
+            return known
         if is_short_handle(token):
             return Claims(sid=token)
+        if is_packed(token):
+            return msgspec.json.decode(self._states.open(token), type=StateClaims)
         return _claims(self._sessions.open(token, now=self._clock()))
 
     def claimed(self, token: str) -> Claims | None:
@@ -119,7 +175,11 @@ class SessionTokens:
 
 
 def bounded(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:32]
+    return text if len(text) <= LONGEST_TEXT else digest(text)
+
+
+def digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _of_another_server(token: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ledger.model import Event
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
-from fidelio.workflows.gate import refuse_while_waiting
+from fidelio.workflows.gate import Gate, refuse_while_waiting
 from fidelio.workflows.moving import Moved
 from fidelio.workflows.tokens import Claims, Segment
 
@@ -42,9 +42,9 @@ class Tracing:
         )
         return self._desk.tokens.make_trace(segment)
 
-    async def trace(self, token: str, tokens: Sequence[str]) -> Outcome[Trace]:
+    async def trace(self, token: str, tokens: Sequence[str], *, gate: Gate = refuse_while_waiting) -> Outcome[Trace]:
         async def decide(opened: Opened) -> Decision[Trace]:
-            refuse_while_waiting(opened.record, "read the trace")
+            gate(opened.record, "read the trace")
             found = await self._resolved(opened, tokens) if tokens else await self._whole(opened)
             return Decision(found)
 

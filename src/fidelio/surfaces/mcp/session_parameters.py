@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+if TYPE_CHECKING:
+    from fidelio.workflows.moving import Move
 
 # Together with the length of an entry this keeps a manifest below what any honest one needs, and far below ten megabytes.
 MOST_ENTRIES = 500
@@ -14,6 +17,9 @@ Variables = Annotated[
     dict[str, Any],
     Meta(description="Variables of the workflow that you found out meanwhile, by name. They are recorded with your agent_id."),
 ]
+
+
+AgentId = Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")]
 
 
 class Nothing(msgspec.Struct):
@@ -32,9 +38,7 @@ class StartSession(msgspec.Struct):
     session_token: Annotated[
         str, Meta(description="Continues this session instead; the workflow is the token's. For workers and for resuming.")
     ] = ""
-    agent_id: Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")] = (
-        "orchestrator"
-    )
+    agent_id: AgentId = "orchestrator"
     fidelity: Annotated[
         Literal["advise", "enforce"] | msgspec.UnsetType,
         Meta(description="enforce refuses what advise only warns of. The strictest of server, workflow and session counts."),
@@ -124,20 +128,23 @@ class PresentCheckpoint(msgspec.Struct):
     session_token: OrToken = ""
 
 
+OptionId = Annotated[
+    str | msgspec.UnsetType, Meta(description="The option that the user chose. Exactly one of the three ways.")
+]
+AutoAdvance = Annotated[
+    bool, Meta(description="true takes the default option of a non-blocking checkpoint once its time has run out.")
+]
+ConditionNotMet = Annotated[bool, Meta(description="true dismisses a conditional checkpoint whose condition does not hold.")]
+
+
 class RespondCheckpoint(msgspec.Struct):
     """What respond_checkpoint takes."""
 
     checkpoint_handle: Handle = ""
     session_token: OrToken = ""
-    option_id: Annotated[
-        str | msgspec.UnsetType, Meta(description="The option that the user chose. Exactly one of the three ways.")
-    ] = msgspec.UNSET
-    auto_advance: Annotated[
-        bool, Meta(description="true takes the default option of a non-blocking checkpoint once its time has run out.")
-    ] = False
-    condition_not_met: Annotated[
-        bool, Meta(description="true dismisses a conditional checkpoint whose condition does not hold.")
-    ] = False
+    option_id: OptionId = msgspec.UNSET
+    auto_advance: AutoAdvance = False
+    condition_not_met: ConditionNotMet = False
 
 
 class GetSkill(msgspec.Struct):
@@ -172,3 +179,20 @@ class GetTrace(msgspec.Struct):
 def given(value: Any) -> Any:
     """None for what the caller left out."""
     return None if value is msgspec.UNSET else value
+
+
+def move_of(asked: NextActivity) -> Move:
+    """What next_activity asks of the service."""
+    from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # waits for the first call
+    from fidelio.workflows.moving import Move  # noqa: PLC0415  # waits for the first call
+
+    steps, activities = given(asked.step_manifest), given(asked.activity_manifest)
+    return Move(
+        asked.activity_id,
+        given(asked.transition_condition),
+        None if steps is None else [StepDone(entry.step_id, entry.output) for entry in steps],
+        None
+        if activities is None
+        else [ActivityDone(e.activity_id, e.outcome, given(e.transition_condition)) for e in activities],
+        asked.variables,
+    )

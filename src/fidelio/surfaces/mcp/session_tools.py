@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import session_parameters as p
+from fidelio.surfaces.mcp.common import TEXT, object_with
 from fidelio.surfaces.mcp.tools import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.sessions import SessionsDialect
 
-Schema = Mapping[str, Any]
-
-
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties}
-
-
-_TEXT: Schema = {"type": "string"}
-_TOKEN = _object(session_token=_TEXT)
+_TOKEN = object_with(session_token=TEXT)
 
 
 def rows(dialect: SessionsDialect) -> list[Tool[Any]]:
@@ -46,15 +38,7 @@ def _without_session(dialect: SessionsDialect) -> list[Tool[Any]]:
             dialect.list_workflows,
             read_only=True,
         ),
-        Tool(
-            "health_check",
-            "Check the server",
-            "Returns the server's state, version, number of workflows and uptime. Needs no token.",
-            p.Nothing,
-            dialect.health_check,
-            read_only=True,
-            output_schema=_object(status=_TEXT, workflows_available={"type": "integer"}),
-        ),
+        dialect.health_tool(dialect.health_check),
     ]
 
 
@@ -77,7 +61,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.WithToken,
             dialect.get_workflow_status,
             read_only=True,
-            output_schema=_object(status={"enum": ["active", "blocked", "completed"]}, session_token=_TEXT),
+            output_schema=object_with(status={"enum": ["active", "blocked", "completed"]}, session_token=TEXT),
         ),
         Tool(
             "next_activity",
@@ -86,7 +70,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             "activity you leave in step_manifest. Returns only id and name; read the activity with get_activity.",
             p.NextActivity,
             dialect.next_activity,
-            output_schema=_object(activity_id=_TEXT, name=_TEXT, session_token=_TEXT),
+            output_schema=object_with(activity_id=TEXT, name=TEXT, session_token=TEXT),
         ),
         Tool(
             "get_trace",
@@ -95,7 +79,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.GetTrace,
             dialect.get_trace,
             read_only=True,
-            output_schema=_object(traceId=_TEXT, event_count={"type": "integer"}, events={"type": "array"}),
+            output_schema=object_with(traceId=TEXT, event_count={"type": "integer"}, events={"type": "array"}),
         ),
     ]
 
@@ -109,7 +93,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             "checkpoint_handle to give to the orchestrator.",
             p.YieldCheckpoint,
             dialect.yield_checkpoint,
-            output_schema=_object(status=_TEXT, checkpoint_id=_TEXT, checkpoint_handle=_TEXT),
+            output_schema=object_with(status=TEXT, checkpoint_id=TEXT, checkpoint_handle=TEXT),
         ),
         Tool(
             "resume_checkpoint",
@@ -119,7 +103,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.ResumeCheckpoint,
             dialect.resume_checkpoint,
             idempotent=True,
-            output_schema=_object(status=_TEXT, checkpoint_id=_TEXT),
+            output_schema=object_with(status=TEXT, checkpoint_id=TEXT),
         ),
         Tool(
             "present_checkpoint",
@@ -139,7 +123,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.RespondCheckpoint,
             dialect.respond_checkpoint,
             idempotent=True,
-            output_schema=_object(checkpoint_id=_TEXT, resolved={"type": "boolean"}, checkpoint_handle=_TEXT),
+            output_schema=object_with(checkpoint_id=TEXT, resolved={"type": "boolean"}, checkpoint_handle=TEXT),
         ),
     ]
 

@@ -1,0 +1,31 @@
+"""A walk through a workflow in the `navigator` dialect, as an agent makes it that is led: step by step, with the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.workflows import ACTIVITIES, STEPS, Call, Client, Recording
+
+
+class Led(Recording):
+    """Goes on with the state that each reply returns."""
+
+    def token_of(self, result: dict[str, Any]) -> str:
+        return str(result["structuredContent"]["state"])
+
+
+def walk_navigator(client: Client, workflow: str) -> list[Call]:
+    """One session to its end: the question of every activity is answered, every step is completed by itself."""
+    call = Led(client)
+    state = call("nav_start", workflow_id=workflow)
+    for number in range(ACTIVITIES):
+        if number:
+            state = call("nav_action", state=state, action="transition", activity_id=f"activity-{number:02}")
+        state = call("nav_checkpoint", state=state)
+        answer = {"action": "respond_to_checkpoint", "checkpoint_id": "ask", "option_id": "yes"}
+        state = call("nav_action", state=state, **answer)
+        for step in range(STEPS):
+            state = call("nav_action", state=state, action="complete_step", step_id=f"step-{step}")
+        state = call("nav_situation", state=state)
+    call("nav_action", state=state, action="transition", activity_id="__terminal__")
+    return call.calls

@@ -1,0 +1,182 @@
+"""What the dialects have in common: opening the house, answering without a session, putting questions to people, `_meta`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fidelio.clock import now_ms
+from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
+from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.session_parameters import Nothing
+from fidelio.surfaces.mcp.tools import AskPerson, Done, Option, Tool
+
+if TYPE_CHECKING:
+    from fidelio.definitions.library.listing import Entry
+    from fidelio.definitions.models import Definition, Workflow
+    from fidelio.engine.record import Answer, Record
+    from fidelio.workflows.asking import Resolved
+    from fidelio.workflows.desk import Outcome
+    from fidelio.workflows.service import WorkflowService
+    from fidelio.workflows.starting import Started
+    from fidelio.workflows.tracing import Trace
+
+META = "meta"
+Schema = Mapping[str, Any]
+TEXT: Schema = {"type": "string"}
+
+
+def object_with(**properties: Schema) -> Schema:
+    """What a tool says about the shape of its structured content."""
+    return {"type": "object", "properties": properties}
+
+
+class Dialect:
+    """The tools of one dialect over one house. `asked_person` are the requests that this server has put to a person."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.asked_person: set[str] = set()
+        self._began = now_ms()
+
+    async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
+        """A call with bad arguments is on record, too, when it says which session it means."""
+        token = arguments.get("session_token") or arguments.get("checkpoint_handle")
+        if isinstance(token, str) and token:
+            await (await self.house.workflows()).desk.note_misuse(tool, token, error)
+
+    def health_tool(self, handler: Callable[[Nothing], Awaitable[Done]]) -> Tool[Nothing]:
+        """The row of health_check, which is the same everywhere."""
+        return Tool(
+            "health_check",
+            "Check the server",
+            "Returns the server's state, version, number of workflows and uptime. Needs no token.",
+            Nothing,
+            handler,
+            read_only=True,
+            output_schema=object_with(status=TEXT, workflows_available={"type": "integer"}),
+        )
+
+    async def health(self) -> dict[str, Any]:
+        """The body of health_check."""
+        return {
+            "status": "healthy",
+            "server": self.house.settings.server_name,
+            "version": self.house.settings.server_version,
+            "workflows_available": len(offered(await self.house.workflows())),
+            "uptime_seconds": (now_ms() - self._began) // 1000,
+        }
+
+    def ask(self, service: WorkflowService, needed: PersonNeeded) -> AskPerson:
+        """Puts a question to the person at the client; what they say is recorded as theirs."""
+        from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
+
+        inbox = Inbox(service.desk.ledger)
+
+        async def answered(option: str, who: str) -> None:
+            await inbox.answer(needed.request, option, by=f"person:{who}", channel="elicited")
+            self.asked_person.add(needed.request)
+
+        async def elsewhere() -> None:
+            await inbox.closed(needed.request)
+
+        options = tuple(Option(one.id, one.label, one.description or "") for one in needed.definition.options)
+        waiting = Done(str(needed), is_error=True)
+        return AskPerson(needed.request, needed.definition.message, options, answered, waiting, elsewhere)
+
+
+def offered(service: WorkflowService) -> list[Entry]:
+    """The workflows that can be started; `meta` is not one to choose."""
+    return [entry for entry in service.library.list() if entry.id != META and not entry.broken]
+
+
+def procedure(service: WorkflowService, instructions: str, *pages: str) -> str:
+    """How to begin: the first of these pages that the library has, else its first page, else what the dialect itself says."""
+    for page in (*pages, "00"):
+        try:
+            return service.library.source("resource", page, workflow=META).content.decode()
+        except DefinitionError:
+            continue
+    return f"# How to begin\n\n{instructions}\n"
+
+
+def meta_of(outcome: Outcome[Any] | None) -> dict[str, Any]:
+    if outcome is None:
+        return {}
+    status = "warning" if outcome.warnings else "valid"
+    return {"session_token": outcome.token, "validation": {"status": status, "warnings": list(outcome.warnings)}}
+
+
+def with_warnings(body: Mapping[str, Any], outcome: Outcome[Any] | None) -> dict[str, Any]:
+    """A model sees no `_meta`, so warnings stand in the body too."""
+    return {**body, "warnings": list(outcome.warnings)} if outcome is not None and outcome.warnings else dict(body)
+
+
+def transitions(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
+    """Every way on, with `holds`: true, false, or null when it is not known yet."""
+    from fidelio.engine.transitions import ways  # noqa: PLC0415  # the first reply does not wait for it
+
+    return [
+        {"to": way.to, "holds": way.holds, "default": way.default, **({"condition": way.condition} if way.condition else {})}
+        for way in ways(workflow, record)
+    ]
+
+
+def started_json(outcome: Outcome[Started]) -> dict[str, Any]:
+    """The body of start_session."""
+    started, workflow = outcome.result, outcome.result.workflow
+    about = {"id": workflow.id, "version": workflow.version, "title": workflow.title, "description": workflow.description}
+    flags = {name: True for name in ("inherited", "adopted", "recovered") if getattr(started, name)}
+    warning = {"warning": started.warning} if started.warning else {}
+    return {"workflow": about, "session_token": outcome.token, **flags, **warning}
+
+
+def trace_json(outcome: Outcome[Trace]) -> dict[str, Any]:
+    """The body of get_trace."""
+    trace = outcome.result
+    body: dict[str, Any] = {"traceId": outcome.session, "source": trace.source}
+    if trace.source == "memory":
+        body["tracing_enabled"] = True
+    body |= {"event_count": len(trace.events), "events": list(trace.events), "session_token": outcome.token}
+    return {**body, "token_errors": list(trace.errors)} if trace.errors else body
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """An answer on record, and whose it is."""
+    body: dict[str, Any] = {"option_id": answer.option or None, "effect": answer.effect}
+    if answer.mode == "condition_not_met":
+        body["dismissed"] = True
+    return {**body, "answered_by": answer.by, "channel": answer.channel}
+
+
+def resolution_json(resolved: Resolved) -> dict[str, Any]:
+    """What became of an answer that was just given."""
+    resolution = resolved.resolution
+    body = {"resolved_option": resolution.option, "effect": resolution.effect, "dismissed": resolution.dismissed}
+    return {key: value for key, value in body.items() if value}
+
+
+def definition_json(definition: Definition) -> dict[str, Any]:
+    """A definition with its defaults, without lists and objects that are empty by default or say only where its file lies."""
+    fields = {name: (field.alias or name, field.default) for name, field in type(definition).model_fields.items()}
+    shown = {
+        key: _plain(getattr(definition, name))
+        for name, (key, default) in fields.items()
+        if name not in _ABOUT_THE_FILE and not _left_out(getattr(definition, name), default)
+    }
+    return {**shown, **(definition.model_extra or {})}
+
+
+_ABOUT_THE_FILE = frozenset({"owner", "broken", "schema_hint"})
+
+
+def _left_out(value: Any, default: Any) -> bool:
+    return value is None or (value == default and not isinstance(default, (bool, int, str)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return definition_json(value) if hasattr(value, "model_extra") else value

@@ -1,0 +1,337 @@
+"""A session that the server leads: it says where the session stands and what is possible, and takes exactly that.
+
+The state token of every reply opens the session again, here or on a server that shares the keys. Where a workflow waits for
+one that it has started, the moves go to that one, and back when it has ended, whichever of the two a token was made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace as replaced
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from fidelio.definitions.library import Version
+from fidelio.definitions.models import Resource, Workflow
+from fidelio.engine.acting import Act, Actor, accept
+from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.moves import Situation
+from fidelio.engine.record import ANSWERED, CHILD_FINISHED, VARIABLES_SET, Draft, Record, foreseen
+from fidelio.engine.resolving import Circumstances
+from fidelio.engine.transitions import ends_workflow
+from fidelio.engine.verdicts import Refusal
+from fidelio.errors import MoveRefused, PartNotFound, SessionNotFound
+from fidelio.ids import new_session_id
+from fidelio.inbox import assurance_of
+from fidelio.ledger.model import CloseRequest, OpenRequest
+from fidelio.workflows import navigation_words as words
+from fidelio.workflows.asking import Asking, refused_answer
+from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
+from fidelio.workflows.moving import Moving
+from fidelio.workflows.navigation import Consequences, first_entry, put, reached
+from fidelio.workflows.navigation_survey import Standing, Survey
+from fidelio.workflows.questions import closing
+from fidelio.workflows.starting import ORCHESTRATOR, unborn
+from fidelio.workflows.tokens import Claims, bounded
+
+# So many workflows may wait for each other; more would be a circle.
+DEEPEST = 32
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """The reply to a call: where the session stands after it, and the tokens that open it there."""
+
+    standing: Standing
+    message: str
+    state: str
+    token: str
+    warnings: tuple[str, ...] = ()
+    resource: Resource | None = None
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """What a call has come to. `goes_to` is the session that the agent is in now, where that is another one.
+
+    `begins`: that one has begun with this call; else it goes on.
+    """
+
+    version: Version
+    message: str = ""
+    situation: Situation | None = None
+    goes_to: str = ""
+    begins: bool = False
+    resource: Resource | None = None
+
+
+class _Elsewhere(Exception):
+    """The session that a token names is not the one that the agent is in."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session = session
+
+
+class _NotAsked(Exception):
+    """A question that only a person may answer has not been put on record yet."""
+
+
+class Navigating:
+    """Everything that leads an agent move by move."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._asking = Asking(desk)
+        self._moving = Moving(desk)
+        self._consequences = Consequences(desk)
+        self._survey = Survey(desk)
+
+    async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> Shown:
+        """A fresh session, inside its first activity where there is one to begin with."""
+        began, session, version = self._desk.clock(), new_session_id(), self._survey.version(workflow_id)
+        born = self._consequences.birth(version.workflow, agent, variables, f"agent:{agent}")
+        fresh = foreseen(Record(), [Draft(born.event.type, dict(born.event.body))], began)
+        said = self._asking.told(version, fresh, variables)
+        unwritten = Opened(unborn(session), fresh, Claims(sid=session), agent)
+        found = await self._consequences.of(unwritten, version.workflow, first_entry(version.workflow, fresh))
+        decision = Decision(
+            _Made(version, words.started(version.workflow), found.situation, found.child, begins=bool(found.child)),
+            events=(born.event, *written(found.drafts, agent)),
+            requests=found.requests,
+            blobs=(born.snapshot,),
+            warnings=(*said, *found.warnings),
+            create=born.create,
+            beside=found.beside,
+        )
+        opened = replace(unwritten, record=Record())
+        called = self._desk.called("nav_start", opened, began, warnings=decision.warnings)
+        return await self._shown(await self._desk.write(opened, decision, called))
+
+    async def look(self, token: str, *, tool: str = "nav_situation") -> Shown:
+        """Where the session stands. Looking changes nothing."""
+
+        async def decide(opened: Opened) -> Decision[_Made]:
+            await self._here(opened)
+            version = self._survey.version(opened.record.workflow)
+            return Decision(_Made(version), warnings=self._asking.told(version, opened.record, {}))
+
+        return await self._shown(await self._performed(tool, self._desk.claims(token), decide))
+
+    async def read(self, token: str, reference: str) -> Shown:
+        """A resource, where reading one is possible now."""
+
+        async def decide(opened: Opened) -> Decision[_Made]:
+            await self._here(opened)
+            version = self._survey.version(opened.record.workflow)
+            resource = self._resource(opened, version, reference)
+            message = f"Resource {reference}: {resource.title or resource.name}"
+            said = self._asking.told(version, opened.record, {})
+            return Decision(_Made(version, message, resource=resource), warnings=said)
+
+        return await self._shown(await self._performed("nav_action", self._desk.claims(token), decide))
+
+    async def act(self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()) -> Shown:
+        """Makes one move, if it is one of those that are possible, after what the agent reports with it.
+
+        `asked_person` are the requests that this very call has put to a person: it learns what they said.
+        """
+
+        claims = self._desk.claims(token)
+
+        async def decide(opened: Opened) -> Decision[_Made]:
+            await self._here(opened)
+            version = self._survey.version(opened.record.workflow)
+            if claims.act is not None and claims.sid != opened.session.id:
+                # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
+                raise self._no(opened, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
+            if act.answers and (given := _given(opened.record, act, asked_person)) is not None:
+                found = await self._consequences.of(opened, version.workflow, ())
+                made = _Made(version, words.answered(act.target, given), found.situation)
+                return Decision(made, events=written(found.drafts, opened.agent), requests=found.requests)
+            return await self._decided(opened, version, act, variables)
+
+        async def ask(opened: Opened) -> Decision[_Made]:
+            await self._here(opened)
+            version = self._survey.version(opened.record.workflow)
+            checkpoint = current_checkpoint(version.workflow, opened.record, act.target)
+            if checkpoint is None or opened.record.waiting is not None:
+                return Decision(_Made(version))
+            person = self._desk.rules.answered_by_person
+            draft, request = put(version.workflow, opened.record, checkpoint, person=person)
+            return Decision(_Made(version), events=written([draft], opened.agent), requests=(request,))
+
+        try:
+            return await self._shown(await self._performed("nav_action", claims, decide))
+        except _NotAsked:
+            await self._performed("nav_action", claims, ask)
+            return await self._shown(await self._performed("nav_action", claims, decide))
+
+    async def _decided(self, opened: Opened, version: Version, act: Act, variables: Mapping[str, Any]) -> Decision[_Made]:
+        said = self._asking.told(version, opened.record, variables)
+        by = f"agent:{opened.agent}"
+        told = [Draft(VARIABLES_SET, {"variables": dict(variables), "by": by})] if variables else []
+        informed = replace(opened, record=foreseen(opened.record, told, self._desk.clock())) if told else opened
+        asks, drafts = self._accepted(opened, informed.record, version, act)
+        step = act.target if act.action == "complete_step" else ""
+        found = await self._consequences.of(informed, version.workflow, drafts, step=step)
+        ended = foreseen(informed.record, drafts, self._desk.clock()) if _ends(version.workflow, act) else None
+        back = await self._back(opened, ended) if ended is not None else ()
+        made = _Made(
+            version,
+            words.made(version.workflow, act, found.situation),
+            found.situation,
+            found.child or (back[0].session if back else ""),
+            begins=bool(found.child),
+        )
+        return Decision(
+            made,
+            events=written([*told, *found.drafts], opened.agent),
+            requests=(*asks, *_closed(found.drafts), *found.requests),
+            warnings=(*said, *found.warnings),
+            beside=(*found.beside, *back),
+        )
+
+    def _accepted(
+        self, opened: Opened, informed: Record, version: Version, act: Act
+    ) -> tuple[tuple[OpenRequest, ...], list[Draft]]:
+        """The events of the move, and the question that they put on record when nobody has put it there before.
+
+        `informed` is the record with what the agent reports; a refusal shows the one that stays.
+        """
+        rules, workflow = self._desk.rules, version.workflow
+        if act.action == "transition" and _is_stale(opened):
+            raise self._no(opened, version, Refusal("STALE_STATE", *words.stale(opened)))
+        how = Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        asks: tuple[OpenRequest, ...] = ()
+        checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
+        if checkpoint is not None and informed.pending_as(act.target) is None:
+            _, asked = put(workflow, informed, checkpoint, person=rules.answered_by_person)
+            asks, act = (asked,), replaced(act, request=asked.id, reached=opened.session.updated_at)
+        channel = "timer" if act.action == "take_default" else "relayed"
+        known = self._survey.recall(opened.session.id, informed, version) if informed is opened.record else None
+        actor = Actor(f"agent:{opened.agent}", channel, assurance_of(channel))
+        found = accept(workflow, informed, act, how, actor, found=known)
+        if isinstance(found, Refusal):
+            raise self._unacceptable(opened, version, act, found)
+        return asks, found
+
+    def _unacceptable(self, opened: Opened, version: Version, act: Act, no: Refusal) -> Exception:
+        if no.code != "checkpoint.person":
+            return self._no(opened, version, no)
+        waiting = opened.record.pending_as(act.target)
+        return _NotAsked() if waiting is None else refused_answer(no, version.workflow, waiting.asked, waiting.request)
+
+    def _no(self, opened: Opened, version: Version, no: Refusal) -> MoveRefused:
+        standing = self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+        return MoveRefused(no.sentence, remedy=no.remedy, reason=no.code, standing=standing)
+
+    async def _back(self, opened: Opened, record: Record) -> tuple[Beside, ...]:
+        """The parent that waits for this session goes on with its end; what it comes to then is put on record with it."""
+        return tuple(map(self._going_on, await self._moving.returning(opened, record)))
+
+    def _going_on(self, parent: Beside) -> Beside:
+        drafts = [Draft(event.type, dict(event.body)) for event in parent.events]
+        now, workflow = self._desk.clock(), self._survey.version(parent.before.workflow).workflow
+        after = foreseen(parent.before, drafts, now)
+        if after.children:
+            return parent
+        asks = reached(workflow, after, person=self._desk.rules.answered_by_person, now=now)
+        more = written(asks.drafts, parent.events[0].actor)
+        return replace(parent, events=(*parent.events, *more), requests=asks.requests)
+
+    async def _performed(
+        self, tool: str, claims: Claims, decide: Callable[[Opened], Awaitable[Decision[_Made]]]
+    ) -> Outcome[_Made]:
+        """Carries the call out in the session that the agent is in."""
+        for _ in range(DEEPEST):
+            try:
+                return await self._desk.perform(tool, claims, decide)
+            except _Elsewhere as where:
+                claims = Claims(sid=where.session, aid=claims.aid)
+        raise _circle()
+
+    async def _here(self, opened: Opened) -> None:
+        """Raises where the agent is in another session: in a child that this one waits for, or in a parent that goes on."""
+        record = opened.record
+        if record.suspended_by and record.status != "completed":
+            raise _Elsewhere(record.suspended_by)
+        if record.status != "completed" or record.parent is None:
+            return
+        ended = await self._desk.ledger.events(record.parent.session, types=[CHILD_FINISHED])
+        if any(event.body.get("session") == opened.session.id for event in ended):
+            raise _Elsewhere(record.parent.session)
+
+    async def _shown(self, outcome: Outcome[_Made]) -> Shown:
+        made, agent = outcome.result, outcome.agent
+        session, record, version, token = outcome.session, outcome.record, made.version, outcome.token
+        if made.goes_to:
+            opened = await self._followed(Claims(sid=made.goes_to, aid=agent))
+            session, record, version = opened.session.id, opened.record, self._survey.version(opened.record.workflow)
+            token = self._desk.tokens.make(session, record, agent=agent)
+        found = None if made.goes_to else made.situation
+        standing = self._survey.standing(session, version, record, agent, found)
+        self._survey.remember(standing, version)
+        message = made.message or words.standing(version.workflow, record, standing.situation)
+        if made.goes_to:
+            message = f"{message} {words.elsewhere(made.version.workflow, version.workflow, begins=made.begins)}"
+        state = self._desk.tokens.make_state(await self._survey.carried(session, record), agent=agent)
+        return Shown(standing, message, state, token, outcome.warnings, made.resource)
+
+    async def standing(self, token: str) -> Standing:
+        """Where the agent is, for a reply to a call that is on record already."""
+        opened = await self._followed(self._desk.claims(token))
+        version = self._survey.version(opened.record.workflow)
+        return self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+
+    async def _followed(self, claims: Claims) -> Opened:
+        for _ in range(DEEPEST):
+            opened = await self._desk.open_claims(claims)
+            try:
+                await self._here(opened)
+            except _Elsewhere as where:
+                claims = Claims(sid=where.session, aid=claims.aid)
+            else:
+                return opened
+        raise _circle()
+
+    async def state_of(self, standing: Standing) -> str:
+        """The token that opens a session where it stands."""
+        carried = await self._survey.carried(standing.session, standing.record)
+        return self._desk.tokens.make_state(carried, agent=standing.agent)
+
+    def _resource(self, opened: Opened, version: Version, reference: str) -> Resource:
+        standing = self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+        if not standing.resources:
+            raise self._no(opened, version, words.no_resources(opened.record))
+        try:
+            owner = opened.record.skill_owner or None
+            return self._desk.library.resource(reference, workflow=version.workflow.id, last_skill_owner=owner).definition
+        except PartNotFound as problem:
+            raise self._no(opened, version, Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)) from None
+
+
+def _circle() -> SessionNotFound:
+    return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
+
+
+def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | None:
+    """What the person has answered whom this call has asked."""
+    last = record.last
+    if last is None or last.checkpoint != act.target or last.request not in asked_person:
+        return None
+    return None if record.pending_as(act.target) else last.option
+
+
+def _closed(drafts: tuple[Draft, ...]) -> tuple[CloseRequest, ...]:
+    return tuple(closing(draft.body) for draft in drafts if draft.type == ANSWERED)
+
+
+def _ends(workflow: Workflow, act: Act) -> bool:
+    return act.action == "transition" and ends_workflow(workflow, act.target)
+
+
+def _is_stale(opened: Opened) -> bool:
+    """Whether somebody else has moved the session on since the token was made."""
+    claimed = opened.claims.act
+    return claimed is not None and claimed != bounded(opened.record.activity)

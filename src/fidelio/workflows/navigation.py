@@ -1,0 +1,144 @@
+"""What a session that is led move by move shows of itself, and what its moves bring with them beyond the rules.
+
+A question that is reached is put on record at once, so that it is in the inbox and its clock runs. A workflow that a step or
+an activity starts begins with the move that starts it, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fidelio.definitions.models import Checkpoint, Workflow
+from fidelio.engine.checkpoints import asking, current_checkpoint
+from fidelio.engine.leaving import departure
+from fidelio.engine.moves import Situation, situation
+from fidelio.engine.record import CHILD_STARTED, ENTERED, YIELDED, Draft, Record, foreseen
+from fidelio.engine.transitions import ends_workflow, open_ways
+from fidelio.engine.triggers import Triggered, child_started, fired, handed_down
+from fidelio.errors import DefinitionError
+from fidelio.ids import new_session_id
+from fidelio.ledger.model import OpenRequest
+from fidelio.workflows.desk import Beside, Desk, Opened, written
+from fidelio.workflows.questions import question
+from fidelio.workflows.starting import Birth, Starting, unborn
+from fidelio.workflows.tokens import Claims
+
+# Workflows that start each other as soon as they begin would never come to anything.
+DEEPEST = 8
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """What is possible after a move, and the question that it has come to, as it goes on record; none when it came to none."""
+
+    situation: Situation
+    drafts: tuple[Draft, ...] = ()
+    requests: tuple[OpenRequest, ...] = ()
+
+
+class Aftermath(msgspec.Struct, frozen=True):
+    """What follows from a move. `child` is the session that begins with it and goes first."""
+
+    drafts: tuple[Draft, ...]
+    situation: Situation
+    requests: tuple[OpenRequest, ...] = ()
+    beside: tuple[Beside, ...] = ()
+    warnings: tuple[str, ...] = ()
+    child: str = ""
+
+
+def reached(workflow: Workflow, record: Record, *, person: bool, now: int) -> Reached:
+    """A question that is all that is possible now waits from now on. Where other work can still come first, it does not yet."""
+    found = situation(workflow, record, now=now)
+    checkpoint = current_checkpoint(workflow, record, found.checkpoint) if found.checkpoint else None
+    if record.waiting is not None or checkpoint is None or any(move.target != checkpoint.id for move in found.offered):
+        return Reached(found)
+    draft, request = put(workflow, record, checkpoint, person=person)
+    return Reached(situation(workflow, foreseen(record, [draft], now), now=now), (draft,), (request,))
+
+
+def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:
+    """A question on record, and in the inbox."""
+    asked = asking(workflow, record, checkpoint.id)
+    request = question(workflow, checkpoint, asked, person=person)
+    return Draft(YIELDED, {"checkpoint": checkpoint.id, "request": request.id, "iteration": asked.iteration}), request
+
+
+def first_entry(workflow: Workflow, record: Record) -> list[Draft]:
+    """The way into a fresh session, where there is exactly one."""
+    entries = [] if workflow.independent else open_ways(workflow, record)
+    if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
+        return []
+    return departure(workflow, record, entries[0].to)
+
+
+class Consequences:
+    """Works out what follows from a move, down to the sessions that begin with it."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._starting = Starting(desk)
+
+    def birth(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> Birth:
+        return self._starting.birth(workflow, agent, variables=dict(variables), variables_by=by)
+
+    async def of(self, opened: Opened, workflow: Workflow, drafts: Sequence[Draft], *, step: str = "") -> Aftermath:
+        """What follows when these drafts are written; `step` is the one that they complete."""
+        after = foreseen(opened.record, drafts, self._desk.clock())
+        triggers = fired(workflow, opened.record, after, step)
+        due = [one for one in triggers if one.step or not await self._started_before(opened, after, one)]
+        return self._with_children(opened, workflow, drafts, after, due, depth=1)
+
+    async def _started_before(self, opened: Opened, after: Record, trigger: Triggered) -> bool:
+        """Whether this visit has started the workflow already, as an agent can by itself in another dialect."""
+        if after.visit > opened.record.visits:
+            return False
+        events = await self._desk.ledger.events(opened.session.id, types=[ENTERED, CHILD_STARTED])
+        entered = max((one.seq for one in events if one.type == ENTERED), default=0)
+        return any(one.seq > entered and one.body.get("workflow") == trigger.workflow for one in events)
+
+    def _with_children(
+        self,
+        opened: Opened,
+        workflow: Workflow,
+        drafts: Sequence[Draft],
+        after: Record,
+        due: Sequence[Triggered],
+        *,
+        depth: int,
+    ) -> Aftermath:
+        """`after` is the record that the drafts lead to, `due` the workflows that begin with them."""
+        now, person = self._desk.clock(), self._desk.rules.answered_by_person
+        started, beside, said = list[Draft](), list[Beside](), list[str]()
+        for trigger in due:
+            try:
+                born = self._child(opened, workflow, after, trigger, depth)
+            except DefinitionError as problem:
+                said.append(f"Workflow '{trigger.workflow}' is to be started here and cannot be: {problem.sentence} Go on.")
+                continue
+            started.append(child_started(born[0].session, trigger.workflow, trigger))
+            beside += born
+        if beside:
+            waits = situation(workflow, foreseen(after, started, now))
+            return Aftermath((*drafts, *started), waits, (), tuple(beside), tuple(said), beside[0].session)
+        asks = reached(workflow, after, person=person, now=now)
+        return Aftermath((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
+
+    def _child(self, parent: Opened, workflow: Workflow, record: Record, trigger: Triggered, depth: int) -> tuple[Beside, ...]:
+        """The session of a workflow that is started, and those that begin with it in turn."""
+        definition = self._desk.library.workflow(trigger.workflow)
+        variables = handed_down(workflow, record, trigger)
+        standing = msgspec.structs.replace(parent, record=record)
+        born = self._starting.birth(definition, parent.agent, parent=standing, variables=variables, variables_by="parent")
+        session, begun = new_session_id(), [Draft(born.event.type, dict(born.event.body))]
+        fresh = foreseen(Record(), begun, self._desk.clock())
+        entry = first_entry(definition, fresh)
+        unwritten = Opened(unborn(session), fresh, Claims(sid=session), parent.agent)
+        after = foreseen(fresh, entry, self._desk.clock())
+        due = fired(definition, fresh, after) if depth < DEEPEST else []
+        found = self._with_children(unwritten, definition, entry, after, due, depth=depth + 1)
+        events = (born.event, *written(found.drafts, parent.agent))
+        own = Beside(session, events, Record(), born.create, found.requests, (born.snapshot,))
+        return (own, *found.beside)

@@ -1,0 +1,129 @@
+"""What a reply offers is exactly what is accepted, however a workflow is written and wherever a walk has led."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fidelio.definitions.models import Workflow
+from fidelio.settings import load_settings
+from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.tools import Done, ToolTable
+from tests.dialects.navigator.conftest import KEYS
+from tests.engine.test_properties import TARGETS, workflows
+from tests.support import proves
+
+Json = dict[str, Any]
+LONGEST = 25
+STEPS, QUESTIONS, LOOPS = ("s0", "s1", "s2", "x0", "x1", "zzz"), ("c0", "c1", "zzz"), ("l0", "l1", "zzz")
+EVERYTHING: list[Json] = [
+    *({"action": "complete_step", "step_id": name} for name in STEPS),
+    *({"action": "respond_to_checkpoint", "checkpoint_id": name, "option_id": "yes"} for name in QUESTIONS),
+    *({"action": "respond_to_checkpoint", "checkpoint_id": name, "condition_not_met": True} for name in QUESTIONS),
+    *({"action": "respond_to_checkpoint", "checkpoint_id": name, "auto_advance": True} for name in QUESTIONS),
+    *({"action": "transition", "activity_id": name} for name in TARGETS),
+    *({"action": "advance_loop", "loop_id": name, "loop_items": ["a", "b"]} for name in LOOPS),
+    {"action": "get_resource", "index": "01"},
+]
+
+
+class Stage:
+    """One server for all walks; every walk brings its own workflow."""
+
+    def __init__(self, place: Path, runner: asyncio.Runner) -> None:
+        self._library = place / "workflows"
+        self._library.mkdir()
+        (self._library / "meta.yaml").write_text("id: meta\nversion: 1.0.0\ntitle: Meta\n")
+        environ = {"FIDELIO_HOME": str(place / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
+        self.house = House(load_settings(environ=environ), [str(self._library)])
+        self._table: ToolTable = tools_of("navigator", self.house)
+        self._runner = runner
+        self._count = 0
+
+    def write(self, definition: Workflow) -> str:
+        self._count += 1
+        name = f"walk-{self._count}"
+        written = definition.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"broken"})
+        (self._library / f"{name}.json").write_text(json.dumps({**written, "id": name}))
+        return name
+
+    def call(self, tool: str, **arguments: Any) -> Json:
+        done = self._runner.run(self._table.call(tool, arguments))
+        assert isinstance(done, Done)
+        return dict(json.loads(done.text))
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with asyncio.Runner() as runner:
+        found = Stage(tmp_path_factory.mktemp("stage"), runner)
+        yield found
+        runner.run(found.house.__aexit__(None, None, None))
+
+
+def offered(reply: Json) -> list[Json]:
+    """The calls that a reply offers, one for each option."""
+    actions = reply["availableActions"]
+    return [call for move in (*actions["required"], *actions["optional"]) for call in calls(move)]
+
+
+def calls(move: Json) -> list[Json]:
+    named = {"action": move["action"], **{f"{key}_id": move[key] for key in KEYS if key in move}}
+    flags: Json = {key: True for key in ("condition_not_met", "auto_advance") if key in move}
+    if flags or move["action"] != "respond_to_checkpoint":
+        items = {"loop_items": ["a", "b"]} if move["action"] == "advance_loop" else {}
+        return [{**named, **flags, **items}]
+    return [{**named, "option_id": option} for option in move["options"]]
+
+
+@proves("navigator.offers")
+@settings(max_examples=20, deadline=None)
+@given(definition=workflows(), seed=st.integers(0, 9999))
+def test_everything_offered_is_accepted_and_everything_else_is_refused_with_the_reason(
+    stage: Stage, definition: Workflow, seed: int
+) -> None:
+    chance = Random(seed)
+    known = {"p": chance.random() < 0.5} if seed % 3 else {}
+    reply = stage.call("nav_start", workflow_id=stage.write(definition), initial_variables=known)
+    for _ in range(LONGEST):
+        possible = offered(reply)
+        assert possible or reply["status"] == "completed", reply
+        state = reply["state"]
+        for call in chance.sample([one for one in EVERYTHING if one not in possible], 4):
+            refused = stage.call("nav_action", state=state, **call)
+            assert refused["success"] is False, call
+            assert refused["error"]["code"]
+            assert refused["error"]["message"]
+            assert (refused["state"], refused["availableActions"]) == (state, reply["availableActions"])
+        if not possible:
+            break
+        reply = stage.call("nav_action", state=state, **chance.choice(possible))
+        assert reply["success"] is True, reply
+
+
+@proves("navigator.offers")
+@settings(max_examples=30, deadline=None)
+@given(definition=workflows(), seed=st.integers(0, 9999))
+def test_every_single_offer_is_accepted(stage: Stage, definition: Workflow, seed: int) -> None:
+    """From one place of a walk, every offer is tried in a session of its own that was led there in the same way."""
+    chance, workflow = Random(seed), stage.write(definition)
+    reply, path = stage.call("nav_start", workflow_id=workflow), list[Json]()
+    for _ in range(chance.randrange(6)):
+        if possible := offered(reply):
+            path.append(chance.choice(possible))
+            reply = stage.call("nav_action", state=reply["state"], **path[-1])
+    for call in offered(reply)[:8]:
+        again = stage.call("nav_start", workflow_id=workflow)
+        for made in path:
+            again = stage.call("nav_action", state=again["state"], **made)
+        assert again["availableActions"] == reply["availableActions"]
+        assert stage.call("nav_action", state=again["state"], **call)["success"] is True
