@@ -28,7 +28,7 @@ if ! has_postgres && is_root && command -v apt-get >/dev/null; then
 fi
 has_postgres || say "PostgreSQL's programs are missing, so its tests are skipped. Install them with: sudo apt-get install postgresql"
 
-# Programs from npm, pinned, in a cache outside the clone: the conformance suite with the client in TypeScript, and an agent.
+# Programs from npm, pinned, in a cache outside the clone: the conformance suite with the client in TypeScript, and coding agents.
 # Node would trust only the authorities it was built with; a network may have one of its own in the system's list.
 fetch() {
   NODE_USE_SYSTEM_CA=1 .venv/bin/python -m tests.conformance.node "$1" ||
@@ -36,4 +36,7 @@ fetch() {
 }
 
 fetch tests/conformance "The MCP conformance suite"
-fetch tests/agents "The coding agent (Claude Code)"
+# They take a gigabyte, so whoever does not check everything has to ask for them.
+if [ "${FIDELIO_REQUIRE_ALL:-}" = 1 ] || [ "${FIDELIO_AGENTS:-}" = 1 ]; then
+  fetch tests/agents "A coding agent (Codex, Gemini CLI, OpenCode, Qwen Code)"
+fi

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.model import SECONDS
-from tests.conformance.node import is_installed, programs
 
-PINS = Path(__file__).parent
 PROMPT = "Use the fidelio server and carry out the workflow hello."
 # `--bare` and an empty list of tools leave the agent with nothing but its MCP client. Nobody is there to be asked for leave.
 OPTIONS = (
@@ -29,13 +27,6 @@ QUIET = {
     "DISABLE_TELEMETRY": "1",
     "ENABLE_TOOL_SEARCH": "false",  # every tool is offered at once, instead of one that finds the others
 }
-
-
-def program() -> Path | None:
-    """The program for this machine. The package is a shell around one for each platform, of which npm takes the right one."""
-    if not is_installed(PINS):
-        return None
-    return next(programs(PINS).glob("node_modules/@anthropic-ai/claude-code-*/claude"), None)
 
 
 @dataclass(frozen=True, slots=True)

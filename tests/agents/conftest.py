@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.agents.agent import Agent, program, working
+from tests.agents.agent import Agent, working
 from tests.agents.model import Model, modelled
-from tests.conformance.node import HOW_TO_INSTALL
-from tests.support.parts import require_part
+from tests.agents.programs import require_claude
 from tests.surfaces.conftest import Fidelio, environ, fidelio, home
 from tests.surfaces.test_demo import line_with, up
 
@@ -25,10 +24,7 @@ Work = Callable[..., AbstractAsyncContextManager[tuple[Model, Agent]]]
 
 @pytest.fixture(scope="session")
 def claude() -> Path:
-    found = program()
-    if found is None:
-        require_part("The coding agent (Claude Code)", HOW_TO_INSTALL)
-    return found
+    return require_claude()
 
 
 @pytest.fixture

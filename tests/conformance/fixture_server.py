@@ -25,7 +25,7 @@ def prepare(server: Server[Any]) -> None:
 
 
 async def main() -> None:
-    identity = Identity("fidelio-conformance", "1.0", "Tools for the conformance suite.")
+    identity = Identity("fidelio-conformance", "1.0")
     app = create_app({"/mcp": tool_table()}, identity, STATES, prepare=prepare)
     await serve_http(app, port=0, ready=lambda address: print(address, flush=True))  # noqa: T201  # the test reads it
 

@@ -1,0 +1,95 @@
+"""Which run may begin next: fair between projects, in order within one, and never more at once than was allowed.
+
+Projects take turns, so that one with a thousand runs waiting does not keep another from its first. Places are counted for each
+depth on its own: a parent that waits for its children occupies a place, and must not be what keeps them from starting.
+
+A plain object without a clock or a lock of its own; the host asks it whenever something has changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+
+import msgspec
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A run that waits for a place."""
+
+    run: str
+    session: str
+    project: str
+    depth: int
+
+
+class Admission:
+    """The queue, and the places that are taken."""
+
+    def __init__(self, *, per_project: int, total: int) -> None:
+        self._per_project, self._total = per_project, total
+        # By depth, then by project: the levels share nothing, and within one the projects stand in a row.
+        self._levels: dict[int, OrderedDict[str, deque[Candidate]]] = {}
+        self._waiting: dict[str, Candidate] = {}
+        self._working: dict[str, Candidate] = {}
+        self._in_project: Counter[tuple[str, int]] = Counter()
+        self._in_all: Counter[int] = Counter()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def working(self) -> int:
+        return len(self._working)
+
+    def join(self, candidate: Candidate) -> None:
+        """Queues a run; one that is known already keeps its place."""
+        if candidate.run in self._waiting or candidate.run in self._working:
+            return
+        self._waiting[candidate.run] = candidate
+        level = self._levels.setdefault(candidate.depth, OrderedDict())
+        level.setdefault(candidate.project, deque()).append(candidate)
+
+    def take(self, candidate: Candidate) -> None:
+        """Gives a place to a run that is at work already, whatever the limits say."""
+        self.leave(candidate.run)
+        if candidate.run not in self._working:
+            self._working[candidate.run] = candidate
+            self._in_project[candidate.project, candidate.depth] += 1
+            self._in_all[candidate.depth] += 1
+
+    def leave(self, run: str) -> None:
+        """Takes a run out of the queue that no longer waits."""
+        candidate = self._waiting.pop(run, None)
+        if candidate is not None:
+            self._dequeue(candidate)
+
+    def free(self, run: str) -> None:
+        """Gives the place of a run back."""
+        self.leave(run)
+        candidate = self._working.pop(run, None)
+        if candidate is not None:
+            self._in_project[candidate.project, candidate.depth] -= 1
+            self._in_all[candidate.depth] -= 1
+
+    def admit(self) -> Candidate | None:
+        """The next run that may begin; it has its place from now on. None: nobody waits, or there is no place for those."""
+        for level in self._levels.values():
+            candidate = next((queue[0] for queue in level.values() if self._has_room(queue[0])), None)
+            if candidate is not None:
+                # Who was served goes to the end of the row.
+                level.move_to_end(candidate.project)
+                self.take(candidate)
+                return candidate
+        return None
+
+    def _has_room(self, candidate: Candidate) -> bool:
+        in_project = self._in_project[candidate.project, candidate.depth]
+        return in_project < self._per_project and self._in_all[candidate.depth] < self._total
+
+    def _dequeue(self, candidate: Candidate) -> None:
+        level = self._levels[candidate.depth]
+        queue = level[candidate.project]
+        queue.remove(candidate)
+        if not queue:
+            del level[candidate.project]

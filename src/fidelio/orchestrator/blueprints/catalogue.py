@@ -1,0 +1,167 @@
+"""All blueprints that a project can use, the nearest of each name, and what is wrong with the others.
+
+A broken blueprint hides no other. It does hide what lies further away under its own name: to run something else than what was
+asked for, only because the nearer one has a fault, would be worse than to say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fidelio.definitions.library.files import Files, join
+from fidelio.definitions.library.ids import escaped, near
+from fidelio.definitions.library.memo import Memo
+from fidelio.definitions.reading.places import refuse
+from fidelio.errors import BlueprintNotFound, BrokenBlueprint, UnreadableDefinition
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.reading import read_folder, read_page
+
+DISABLED = ".disabled"
+PAGE = ".md"
+# Every project that is asked about adds its places; more than these are forgotten and read again.
+MOST_PLACES = 200
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_RULE = "Use 1 to 64 letters, digits, dashes, dots and underscores, beginning with a letter or a digit."
+_LIST = "`fidelio agents blueprints` or the tool list_agent_blueprints shows them."
+
+
+class BlueprintRoot(msgspec.Struct, frozen=True):
+    """A directory with blueprints. A relative one lies in the project that is asked about."""
+
+    path: Path
+    label: str
+
+
+class Broken(msgspec.Struct, frozen=True, kw_only=True):
+    """A blueprint that cannot be used: where the fault is (line 0: the file as a whole), what it is, and what to do."""
+
+    name: str
+    file: str
+    line: int
+    sentence: str
+    remedy: str
+
+    @property
+    def error(self) -> str:
+        place = f"{self.file}, line {self.line}" if self.line else self.file
+        return f"{place}: {self.sentence} {self.remedy}".rstrip()
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What a project can use, by name, and what it could use if it were mended."""
+
+    agents: tuple[Blueprint, ...]
+    broken: tuple[Broken, ...]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One name in one root: a folder, a page, or by mistake both. `off` is what switches it off."""
+
+    name: str
+    files: Files
+    folder: str = ""
+    page: str = ""
+    off: str = ""
+
+    def read(self) -> Blueprint:
+        path = self.folder or self.page
+        if self.folder and self.page:
+            raise refuse(path, "hidden-file", f"{self.page} has the same name.", "Keep one of the two.")
+        if not _NAME.fullmatch(self.name):
+            raise refuse(path, "bad-name", "This is no name for a blueprint.", _NAME_RULE)
+        return read_folder(self.files, path, self.name) if self.folder else read_page(self.files, path, self.name)
+
+
+class Blueprints:
+    """Reads the roots in their order; the first that has a name decides about it."""
+
+    def __init__(self, roots: Sequence[BlueprintRoot]) -> None:
+        self._roots = tuple(roots)
+        self._places: dict[Path, Files] = {}
+
+    def list(self, project: str | Path | None = None) -> Listing:
+        entries, broken = self._entries(project)
+        read = [_read(entry) for _, entry in sorted(entries.items()) if not entry.off]
+        return Listing(
+            tuple(one for one in read if isinstance(one, Blueprint)),
+            (*broken, *(one for one in read if isinstance(one, Broken))),
+        )
+
+    def get(self, name: str, project: str | Path | None = None) -> Blueprint:
+        """Raises `BlueprintNotFound`, or `BrokenBlueprint` with what has to be mended."""
+        if not _NAME.fullmatch(name):
+            raise BlueprintNotFound(f"{name!r:.80} is no name for a blueprint.", remedy=_NAME_RULE)
+        entries, _ = self._entries(project)
+        entry = entries.get(name)
+        if entry is None:
+            remedy = f"{near(name, entries)} {_LIST}".lstrip()
+            raise BlueprintNotFound(f"Agent not found: no blueprint is called {name}.", remedy=remedy)
+        if entry.off:
+            raise BlueprintNotFound(
+                f"Agent not found: the blueprint {name} is switched off.", remedy=f"Take {DISABLED} away from {entry.off}."
+            )
+        read = _read(entry)
+        if isinstance(read, Broken):
+            raise BrokenBlueprint(f"The blueprint {name} is broken: {read.error}")
+        return read
+
+    def _entries(self, project: str | Path | None) -> tuple[dict[str, _Entry], tuple[Broken, ...]]:
+        """The nearest entry of every name, and the roots that cannot be listed."""
+        entries: dict[str, _Entry] = {}
+        broken: tuple[Broken, ...] = ()
+        for files in self._files(project):
+            try:
+                entries = {**_listed(files), **entries}
+            except UnreadableDefinition as problem:
+                broken = (*broken, _broken(files.root, problem))
+        return entries, broken
+
+    def _files(self, project: str | Path | None) -> Iterator[Files]:
+        base = Path.cwd() if project is None else Path(project)
+        for path in dict.fromkeys(base / root.path for root in self._roots):
+            if path not in self._places:
+                if len(self._places) >= MOST_PLACES:
+                    self._places.clear()
+                self._places[path] = Files(str(path), Memo())
+            yield self._places[path]
+
+
+def _listed(files: Files) -> dict[str, _Entry]:
+    """Every folder, and every page but the one that explains the directory."""
+    pages, folders = files.files(files.root), files.directories(files.root)
+    names = {file.removesuffix(DISABLED).removesuffix(PAGE) for file in pages if file.endswith((PAGE, PAGE + DISABLED))}
+    shown = [name for name in {*names, *folders} if not name.startswith(".") and name.casefold() != "readme"]
+    return {escaped(name): _entry(files, name, name in folders, pages) for name in shown}
+
+
+def _entry(files: Files, name: str, is_folder: bool, pages: Sequence[str]) -> _Entry:
+    folder, page = join(files.root, name), join(files.root, name + PAGE)
+    marks = (join(folder, DISABLED) if is_folder and _is_off(files, folder) else "", page + DISABLED)
+    off = marks[0] or (marks[1] if name + PAGE + DISABLED in pages else "")
+    return _Entry(escaped(name), files, folder if is_folder else "", page if name + PAGE in pages else "", off)
+
+
+def _is_off(files: Files, folder: str) -> bool:
+    try:
+        return DISABLED in files.everything(folder)
+    except UnreadableDefinition:
+        # Whoever reads it is told why.
+        return False
+
+
+def _read(entry: _Entry) -> Blueprint | Broken:
+    try:
+        return entry.read()
+    except UnreadableDefinition as problem:
+        return _broken(entry.name, problem)
+
+
+def _broken(name: str, problem: UnreadableDefinition) -> Broken:
+    first = problem.findings[0]
+    return Broken(
+        name=name, file=escaped(first.file), line=first.line, sentence=escaped(first.sentence), remedy=escaped(first.remedy)
+    )

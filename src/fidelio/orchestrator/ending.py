@@ -1,0 +1,114 @@
+"""How a run ends: in one transaction with everything that follows from it.
+
+The end itself, the questions that nobody needs to answer any more, the next turn where one is due (messages that waited, a run
+that was lost and may be resumed) and the word to the parent: a crash leaves all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from fidelio.errors import ExecutorFailure, FidelioError
+from fidelio.ledger.model import CloseRequest, Done, NewJob
+from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.record import END_OF, RunRecord
+from fidelio.orchestrator.rules import LOST_WITH_PROCESS, RESUMES_IN_A_ROW, STOPPED_WITH_PARENT, is_active
+from fidelio.orchestrator.texts import clean, json_text, keep
+from fidelio.orchestrator.turns import next_run
+
+CALLBACK = "agent.callback"
+_DETAIL = 2_000
+# How executors say that the process was taken away from under the agent, which is no failing of its own.
+_TAKEN_AWAY = frozenset({"vanished", "signal.SIGKILL"})
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended. `text` is its result, or what it had said until then; `usage` None: as it was told last."""
+
+    state: Literal["succeeded", "failed", "stopped", "lost"]
+    reason: str = ""
+    detail: str = ""
+    text: str = ""
+    data: Any = None
+    changes: str = ""
+    usage: Usage | None = None
+
+
+def of_failure(error: FidelioError) -> Ending:
+    """How a run ends that its executor gave up, or that could not begin."""
+    reason = error.reason or error.code
+    partial = error.partial if isinstance(error, ExecutorFailure) else ""
+    if reason in _TAKEN_AWAY:
+        return Ending(state="lost", reason=LOST_WITH_PROCESS, detail=str(error), text=partial)
+    return Ending(state="failed", reason=reason, detail=str(error), text=partial)
+
+
+def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()) -> Decide:
+    """What to write when `run` has ended. `answered` are questions that were closed meanwhile."""
+    text = keep(ending.text)
+    data = keep("" if ending.data is None else json_text(ending.data))
+
+    def decide(now: Opened) -> Decision | None:
+        at = now.record.run
+        if at.id != run or not is_active(at.state):
+            return None
+        body: dict[str, Any] = {
+            "run": run,
+            "reason": ending.reason[:200],
+            "detail": clean(ending.detail)[:_DETAIL],
+            "result": text.body,
+            "usage": msgspec.to_builtins(ending.usage or at.usage),
+            "tool_calls": at.tool_calls,
+            "ms": elapsed(at, now_ms),
+        }
+        if ending.data is not None:
+            body["data"] = data.body
+        if now.record.worktree:
+            body["changes"] = ending.changes
+        following = _following(now, ending, resume_lost=resume_lost)
+        return Decision(
+            drafts=(Draft(END_OF[ending.state], body, text.digests + data.digests), *following),
+            blobs=text.blobs + data.blobs,
+            requests=tuple(
+                CloseRequest(id=request, state="dismissed", by="host") for request in at.questions if request not in answered
+            ),
+            jobs=() if following else _callback(now, run, ending),
+        )
+
+    return decide
+
+
+def settled(decide: Decide) -> Decide:
+    """The same decision, with the end of the job that carried it out."""
+
+    def and_settle(now: Opened) -> Decision | None:
+        decision = decide(now)
+        return None if decision is None else msgspec.structs.replace(decision, settle=Done())
+
+    return and_settle
+
+
+def _following(now: Opened, ending: Ending, *, resume_lost: bool) -> tuple[Draft, ...]:
+    if ending.state == "stopped" or now.record.run.stop_by:
+        return ()
+    if ending.state == "lost" and _may_resume(now, resume_lost=resume_lost):
+        return next_run(now, resumes=now.record.run)
+    return next_run(now) if now.record.messages else ()
+
+
+def _may_resume(now: Opened, *, resume_lost: bool) -> bool:
+    return resume_lost and now.record.lost_in_a_row < RESUMES_IN_A_ROW
+
+
+def _callback(now: Opened, run: str, ending: Ending) -> tuple[NewJob, ...]:
+    """The parent hears of the end once nothing more follows by itself. One that was stopped has no use for it."""
+    if not now.record.callback or ending.reason == STOPPED_WITH_PARENT:
+        return ()
+    return (NewJob(kind=CALLBACK, session=now.id, payload={"run": run}, key=run),)
+
+
+def elapsed(run: RunRecord, now: int) -> int:
+    return 0 if run.started_at is None else max(0, now - run.started_at)

@@ -1,0 +1,94 @@
+"""What an agent of our own prints when it runs as a process, one JSON object a line, and what it is given.
+
+The first line of its input is its task; each line after that answers a question. A reader that starts over is told everything
+again from the beginning, so an answer may come twice: it names its question, and the second is passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from fidelio.orchestrator.executors.contract import Question, Usage
+
+
+class Said(msgspec.Struct, tag="said"):
+    """A message."""
+
+    text: str
+
+
+class Called(msgspec.Struct, tag="called"):
+    """A tool is used."""
+
+    call: str
+    tool: str
+    arguments: Any = None
+
+
+class Returned(msgspec.Struct, tag="returned"):
+    """What came of it."""
+
+    call: str
+    ok: bool
+    text: str = ""
+
+
+class Used(msgspec.Struct, tag="used"):
+    """The totals so far."""
+
+    usage: Usage
+
+
+class Asked(msgspec.Struct, tag="asked"):
+    """A question; the agent waits for the line that answers it."""
+
+    question: Question
+
+
+class Ended(msgspec.Struct, tag="ended"):
+    """The result."""
+
+    text: str
+    data: Any = None
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """Why there is none."""
+
+    sentence: str
+    reason: str
+    partial: str = ""
+    remedy: str = ""
+
+
+class Answer(msgspec.Struct):
+    """A line of the input."""
+
+    key: str
+    option: str = ""
+    text: str = ""
+
+
+Line = Said | Called | Returned | Used | Asked | Ended | Failed
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+def show(line: Line) -> None:
+    """Prints it at once: whoever reads waits for it."""
+    sys.stdout.buffer.write(encode(line))
+    sys.stdout.buffer.flush()
+
+
+def encode(line: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(line) + b"\n"
+
+
+def decode(text: str) -> Line | None:
+    """None for what is no line of ours, such as a warning that a library has printed."""
+    try:
+        return _DECODER.decode(text)
+    except msgspec.DecodeError:
+        return None

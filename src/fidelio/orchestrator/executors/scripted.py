@@ -1,0 +1,94 @@
+"""`scripted`: an agent without a model, the same every time. For trying things out, for demonstrations and for tests.
+
+It says and does what a script tells it to, through real MCP where it uses a tool; `scripted_model` shows what a script looks
+like. Without a script it is an echo. Options: `script` (a mapping, a file beside the blueprint, or `workflow-worker`) and
+`process` (true: the script is played by a process of its own, which can be killed and adopted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from fidelio.errors import ConversationLost, ExecutorFailure, UsageProblem
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors import own_lines as lines
+from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.own_process import own_program, pass_on_all
+from fidelio.orchestrator.executors.scripted_model import raw_script, read_script
+from fidelio.orchestrator.executors.scripted_play import Scene, play
+from fidelio.orchestrator.processes import adopt, missing_support, spawn, stop_run
+from fidelio.orchestrator.processes_table import MARKER
+
+_OPTIONS = frozenset({"script", "process"})
+
+
+class ScriptedExecutor:
+    """Plays scripts."""
+
+    name = "scripted"
+
+    async def availability(self) -> Availability:
+        return Availability(works=True, why="Built in; plays a script and needs no model.")
+
+    def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
+        unknown = sorted(set(blueprint.options) - _OPTIONS)
+        found = [f"The executor scripted has no option {name}; it has process and script." for name in unknown]
+        if blueprint.options.get("process") and (why := missing_support()):
+            found.append(why)
+        try:
+            read_script(raw_script(blueprint))
+        except UsageProblem as problem:
+            found.append(str(problem))
+        return tuple(found)
+
+    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+        scene = _scene(turn)
+        await tell.conversation(f"{_conversation(turn)[0]}.{scene.number}")
+        if turn.blueprint.options.get("process"):
+            program, first = own_program("scripted_process"), lines.encode(scene)
+            async with await spawn(program, turn=turn, tell=tell, stdin=first, queue=True) as process:
+                return await pass_on_all(process, tell)
+        return await _play_here(scene, turn, tell)
+
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+        if not turn.blueprint.options.get("process"):
+            return None
+        async with await adopt(process, turn=turn, tell=tell) as adopted:
+            return await pass_on_all(adopted, tell)
+
+
+def _scene(turn: Turn) -> Scene:
+    return Scene(
+        script=raw_script(turn.blueprint),
+        number=_conversation(turn)[1] + 1,
+        prompt=turn.prompt,
+        run=turn.run,
+        session=turn.session,
+        directory=str(turn.directory),
+        servers=turn.blueprint.mcp_servers,
+    )
+
+
+def _conversation(turn: Turn) -> tuple[str, int]:
+    """The id of the conversation and how many turns it has had. The id carries the number, so nothing else has to be kept."""
+    if turn.conversation is None:
+        return turn.fresh, 0
+    name, _, number = turn.conversation.rpartition(".")
+    if not name or not number.isdecimal():
+        raise ConversationLost(f"There is no scripted conversation {turn.conversation}.", reason="conversation-lost")
+    return name, int(number)
+
+
+async def _play_here(scene: Scene, turn: Turn, tell: Teller) -> Finished:
+    environment: Mapping[str, str] = {**turn.environment, MARKER: turn.run}
+    try:
+        return await play(scene, tell, crash=_pretend_to_crash, environment=environment)
+    finally:
+        # Only servers that it has started can be left of a script, and most start none.
+        if any(server.command for server in scene.servers.values()):
+            await stop_run(turn.run, grace=1.0)
+
+
+def _pretend_to_crash(code: int) -> NoReturn:
+    raise ExecutorFailure(f"The agent ended with exit {code}. It said nothing about why.", reason=f"exit.{code}")

@@ -1,0 +1,89 @@
+"""Agent sessions and runs as callers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from fidelio.orchestrator.blueprints.model import McpServer
+from fidelio.orchestrator.executors.contract import Usage
+
+RunState = Literal["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
+ACTIVE: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of an agent. `reason` is a stable word (`limit.wall_seconds`, `exit.1`, ...), `detail` a sentence."""
+
+    id: str
+    number: int
+    state: RunState
+    reason: str = ""
+    detail: str = ""
+    blueprint_hash: str = ""
+    usage: Usage = Usage()
+    tool_calls: int = 0
+    last_activity: str = ""
+    queued_at: int = 0
+    started_at: int | None = None
+    ended_at: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE
+
+
+class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A named conversation with an agent. `run` is its newest turn; `question` is the request a person has to answer."""
+
+    id: str
+    name: str
+    project: str
+    blueprint: str
+    executor: str
+    run: Run
+    parent: str | None = None
+    depth: int = 0
+    conversation: str | None = None
+    question: str | None = None
+    queued_messages: int = 0
+    worktree: str | None = None
+    changes: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+
+    @property
+    def status(self) -> str:
+        """The two words every client knows; the richer state is that of the run."""
+        return "running" if self.run.is_active else "finished"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run left: its text, whole however long it is, and its structured data where a schema asked for it."""
+
+    session: AgentSession
+    run: Run
+    text: str
+    data: Any = None
+
+
+class StartAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for when a session is to begin. `project` is an absolute directory, None for the default one.
+
+    `prompt` is a text, or an object where the blueprint has an input schema. `parent` is the session that starts it;
+    `callback` sends that session a message when this one's run has ended.
+    """
+
+    name: str
+    prompt: str | dict[str, Any]
+    blueprint: str | None = None
+    project: str | None = None
+    executor: str | None = None
+    model: str | None = None
+    parent: str | None = None
+    callback: bool = False
+    worktree: bool | None = None
+    # Servers beside those of the blueprint, for this session alone.
+    mcp_servers: Mapping[str, McpServer] = msgspec.field(default_factory=dict)

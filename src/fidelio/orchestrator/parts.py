@@ -1,0 +1,104 @@
+"""What every part of the orchestrator works with, and the few questions that all of them ask it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from fidelio.clock import Clock
+from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
+from fidelio.home import Home
+from fidelio.inbox import Inbox
+from fidelio.ledger import Ledger
+from fidelio.orchestrator import phrases
+from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint, McpServer
+from fidelio.orchestrator.desk import Desk
+from fidelio.orchestrator.executors.contract import Executor
+from fidelio.orchestrator.executors.registry import first_working
+from fidelio.orchestrator.record import Record
+from fidelio.settings import AgentLimits
+
+
+class Catalogue(Protocol):
+    """Where blueprints come from."""
+
+    def get(self, name: str, project: Path) -> Blueprint: ...
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """`project` is the directory that is meant where none is named, `executor` the kind of agent where none is named."""
+
+    ledger: Ledger
+    desk: Desk
+    inbox: Inbox
+    blueprints: Catalogue
+    executors: Mapping[str, Executor]
+    home: Home
+    project: str
+    limits: AgentLimits
+    executor: str | None
+    clock: Clock
+
+    def blueprint(self, name: str | None, project: str) -> Blueprint:
+        return self.blueprints.get(name, Path(project)) if name else GENERIC
+
+    async def blueprint_of(self, record: Record) -> Blueprint:
+        """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
+        servers = await self.ledger.blob(record.servers) if record.servers else None
+        own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
+        return with_wishes(self.blueprint(record.blueprint, record.project), record.model, own)
+
+    def known_executor(self, name: str) -> Executor:
+        executor = self.executors.get(name)
+        if executor is None:
+            known = ", ".join(self.executors)
+            raise ExecutorUnavailable(f"There is no executor {name!r:.80}.", remedy=f"Use one of {known}.")
+        return executor
+
+    async def working_executor(self, name: str) -> Executor:
+        executor = self.known_executor(name)
+        found = await executor.availability()
+        if not found.works:
+            raise ExecutorUnavailable(
+                f"Executor {name} does not work on this machine: {found.why}",
+                remedy="`fidelio doctor` says which do, and why the others do not.",
+            )
+        return executor
+
+    async def usual_executor(self) -> str:
+        """The kind of agent where neither the call nor the blueprint names one."""
+        return self.executor or (await first_working()).name
+
+
+def with_wishes(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
+    """A blueprint with the model and the servers that one session was started with."""
+    model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
+    return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
+
+
+def project_path(project: str) -> str:
+    """One directory is one project, whichever of its paths it is called by; it need not exist."""
+    if not os.path.isabs(project):  # noqa: PTH117  # a path that only looks like one is the point
+        raise phrases.not_absolute(project)
+    if "\0" in project:
+        raise UsageProblem("project_dir has a NUL in it.", remedy="Give the path of a directory.")
+    return os.path.realpath(project)
+
+
+def require_directory(project: str) -> None:
+    if not os.path.isdir(project):  # noqa: PTH112  # Path.is_dir raises where we may not look
+        raise phrases.no_directory(project)
+
+
+def require_sound(executor: Executor, blueprint: Blueprint) -> None:
+    """Raises for a blueprint whose options its executor cannot take."""
+    problems = executor.problems(blueprint)
+    if problems:
+        name = blueprint.name or "of this session"
+        raise BlueprintNotFound(
+            f"Blueprint {name} does not fit its executor {executor.name}: {' '.join(problems)}", remedy="Mend its files."
+        )

@@ -1,0 +1,167 @@
+"""What the system knows about processes: who they are, and which of them belong to a run.
+
+A process number alone says nothing, because it is given to somebody else later. Here a process is its number together with
+the moment it started and the boot it started in; whether it is one of ours, its environment says, which it cannot lose by
+changing its group, its session or its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fidelio.errors import ExecutorUnavailable
+from fidelio.inbox import AGENT_MARKER
+from fidelio.orchestrator.executors.contract import ProcessIdentity
+
+MARKER = AGENT_MARKER
+_PROC = Path("/proc")
+_GONE = frozenset("ZXx")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the process table. `run` is the run that the process was started for, None for everybody else's."""
+
+    identity: ProcessIdentity
+    parent: int
+    session: int
+    run: str | None
+
+
+def require_process_table() -> None:
+    """Raises where agents cannot be told from other people's processes, and so could not be stopped safely."""
+    if problem := missing_support():
+        raise ExecutorUnavailable(problem, remedy="Use the executor `scripted`, or run Fidelio on Linux 5.3 or newer.")
+
+
+@cache
+def missing_support() -> str:
+    """Empty where agent processes can be supervised; else the sentence that says why not."""
+    if not (_PROC / "self" / "stat").exists():
+        return "Agents run as processes only where /proc shows who they are, which this system does not have."
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return "Agents run as processes only where a process can be held by a file descriptor, which this kernel cannot do."
+    return ""
+
+
+def identity_of(pid: int) -> ProcessIdentity | None:
+    """Who has this number now, or None when nobody is alive under it."""
+    fields = _stat(pid)
+    return None if fields is None else ProcessIdentity(pid, _started(fields))
+
+
+def is_alive(identity: ProcessIdentity) -> bool:
+    """Whether this very process runs; one that has ended and only waits to be collected does not."""
+    return identity_of(identity.pid) == identity
+
+
+def belongs_to(identity: ProcessIdentity, run: str) -> bool:
+    """Whether this very process is alive and was started for the run."""
+    return _marker(identity.pid) == run and is_alive(identity)
+
+
+def find_marked(run: str) -> list[ProcessIdentity]:
+    """Every living process that was started for the run, however it has moved since; the oldest first."""
+    found = [entry.identity for entry in entries() if entry.run == run]
+    return sorted(found, key=lambda identity: (int(identity.started.rpartition(":")[2]), identity.pid))
+
+
+def members(run: str, leader: ProcessIdentity | None = None) -> list[ProcessIdentity]:
+    """Everybody who has to go when the run is stopped, except the process that asks.
+
+    Those with the mark of the run; those in a session that one of them leads, because a program may start others with an
+    environment of its own choice; and their descendants. Who carries the mark of another run is spared. `leader` is known to
+    be ours: for a moment after its start a process shows no environment.
+    """
+    table = list(entries())
+    ours = {entry.identity.pid for entry in table if entry.run == run or entry.identity == leader}
+    others = [entry for entry in table if entry.run is None]
+    ours |= {entry.identity.pid for entry in others if entry.session in ours}
+    _add_descendants(ours, others)
+    return [entry.identity for entry in table if entry.identity.pid in ours - {os.getpid()}]
+
+
+def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signals this very process. False: it is gone or not ours to signal, and nobody else was touched."""
+    try:
+        handle = os.pidfd_open(identity.pid)
+    except OSError:
+        return False
+    try:
+        # The descriptor holds the process, so what is true of it now stays true until the signal has been sent.
+        if not is_alive(identity):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def entries() -> Iterator[Entry]:
+    """The living processes. What ends while we look is left out; whose environment we may not read is nobody's."""
+    for directory in os.scandir(_PROC):
+        if directory.name.isdigit() and (entry := _entry(int(directory.name))) is not None:
+            yield entry
+
+
+def _entry(pid: int) -> Entry | None:
+    marker = _marker(pid)
+    fields = _stat(pid)
+    if fields is None:
+        return None
+    return Entry(ProcessIdentity(pid, _started(fields)), int(fields[1]), int(fields[3]), marker)
+
+
+def _add_descendants(ours: set[int], others: Iterable[Entry]) -> None:
+    remaining = list(others)
+    while found := {entry.identity.pid for entry in remaining if entry.parent in ours}:
+        ours |= found
+        remaining = [entry for entry in remaining if entry.identity.pid not in found]
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields from the state on, None when the process is gone. A program's name may hold spaces and brackets."""
+    fields = _read(pid, "stat").decode("utf-8", "replace").rpartition(")")[2].split()
+    return None if not fields or fields[0] in _GONE else fields
+
+
+def _started(fields: list[str]) -> str:
+    return f"{_boot()}:{fields[19]}"
+
+
+@cache
+def _boot() -> str:
+    """Start times count from the start of the machine, so they mean something only together with it."""
+    return (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii").strip()
+
+
+def _marker(pid: int) -> str | None:
+    environment = b"\0" + _read(pid, "environ")
+    _, found, rest = environment.partition(f"\0{MARKER}=".encode())
+    return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Empty when the process is gone or is not ours to look at. Every process of the machine is read, so this is kept cheap."""
+    try:
+        handle = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY)
+    except OSError:
+        return b""
+    parts = []
+    try:
+        while part := os.read(handle, 1 << 16):
+            parts.append(part)
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+    return b"".join(parts)

@@ -1,0 +1,263 @@
+"""One run in the hands of the host: begun once, watched to its end, and ended once.
+
+The order is what makes it safe. That a run begins is durable before its executor is called; whoever finds it later in any state
+but `queued` does not begin it again, but goes on with its process where there is one, and else says that it was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import uuid
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import (
+    AgentError,
+    ConversationLost,
+    RequestClosed,
+    SessionNotFound,
+    StaleLease,
+    UsageProblem,
+)
+from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.model import Retry
+from fidelio.orchestrator import worktrees
+from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.ending import Ending, end, of_failure, settled
+from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.orphans import end_processes
+from fidelio.orchestrator.outputs import fitting, reminder
+from fidelio.orchestrator.parts import Parts
+from fidelio.orchestrator.patience import patiently
+from fidelio.orchestrator.preparing import Prepared, prepare, recall
+from fidelio.orchestrator.processes import is_alive
+from fidelio.orchestrator.record import AGAIN, GOING_ON, STARTING
+from fidelio.orchestrator.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_ON_REQUEST, is_active
+from fidelio.orchestrator.spools import remove_run, spool_of
+from fidelio.orchestrator.teller import RunTeller
+from fidelio.orchestrator.turns import original_prompt
+from fidelio.orchestrator.watching import Left, Stopped, Watch
+
+# What keeps a run from beginning may pass, such as a full disk; after this many tries it counts as a failure.
+_BEGINNINGS = 6
+# Each host that takes a run up is one; so is each time that watching it fails in a way that nobody has foreseen.
+_ADOPTIONS = 100
+
+_log = logging.getLogger(__name__)
+
+
+class Hand:
+    """One run, from the moment a host has it in hand until it has ended or is left to the next host."""
+
+    def __init__(self, parts: Parts, host: str, work: Assignment) -> None:
+        self.run = str(work.lease.payload["run"])
+        self._parts, self._host, self._work = parts, host, work
+        self._watch = Watch(parts.clock)
+        self._tell: RunTeller | None = None
+        self._resume_lost = False
+
+    @property
+    def has_process(self) -> bool:
+        return self._tell is not None and self._tell.at.record.run.process is not None
+
+    def stop(self) -> None:
+        self._watch.stop()
+
+    def leave(self) -> None:
+        self._watch.leave()
+
+    async def carry_out(self) -> None:
+        try:
+            await self._carry_out()
+        except SessionNotFound:
+            _log.info("The session of run %s was deleted.", self.run)
+        except Left:
+            await self._hand_over()
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+
+    async def _carry_out(self) -> None:
+        at = await self._parts.desk.open(self._work.lease.session)
+        if at.record.run.id != self.run or not is_active(at.record.run.state):
+            return
+        await (self._begin(at) if at.record.run.state == "queued" else self._recover(at))
+
+    async def _begin(self, at: Opened) -> None:
+        if self._work.lease.attempt > _BEGINNINGS:
+            await self._end(at, Ending(state="failed", reason=CANNOT_BEGIN, detail=f"It could not begin.{await self._words()}"))
+            return
+        try:
+            prepared = await prepare(self._parts, at)
+        except (AgentError, UsageProblem) as error:
+            await self._end(at, of_failure(error))
+            return
+        at = await self._parts.desk.write(at, self._starting(prepared), actor="host", work=self._work)
+        run = at.record.run
+        if run.state == "starting" and run.fence == self._work.lease.fence:
+            tell = self._teller(at, prepared)
+            await self._conclude(prepared, prepared.executor.carry_out(prepared.turn, tell))
+        elif run.stop_by:
+            await self._end(at, _stopped(at))
+
+    def _starting(self, prepared: Prepared) -> Decide:
+        body = {
+            "run": self.run,
+            "fresh": prepared.turn.fresh,
+            "host": self._host,
+            "fence": self._work.lease.fence,
+            "blueprint_hash": prepared.blueprint.hash,
+        }
+
+        def decide(now: Opened) -> Decision | None:
+            run = now.record.run
+            if run.id != self.run or run.state != "queued" or run.stop_by:
+                return None
+            return Decision(drafts=(*prepared.drafts, Draft(STARTING, body)))
+
+        return decide
+
+    async def _recover(self, at: Opened) -> None:
+        """Goes on with a run that somebody else began: its process, or what that has left, or the fact that it is gone."""
+        try:
+            prepared = await recall(self._parts, at)
+        except (AgentError, UsageProblem) as error:
+            await self._abandon(at, str(error))
+            return
+        if self._work.lease.attempt > _ADOPTIONS:
+            await self._abandon(at, f"It was taken up {_ADOPTIONS} times.{await self._words()}")
+            return
+        tell = self._teller(await self._without_answered(at), prepared)
+        process = at.record.run.process
+        if at.record.run.stop_by or process is None:
+            await end_processes(self.run)
+            await self._end(tell.at, _stopped(at) if at.record.run.stop_by else await self._lost(LOST_WITH_HOST))
+            return
+        tell.replay()
+        if not is_alive(process):
+            # It has ended, perhaps long ago. What it left is read, however late that is.
+            prepared = _without_clock(prepared)
+        await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, tell))
+
+    async def _abandon(self, at: Opened, why: str) -> None:
+        await end_processes(self.run)
+        await self._end(at, Ending(state="lost", reason=LOST_WITH_HOST, detail=f"It cannot be watched any more: {why}"))
+
+    async def _without_answered(self, at: Opened) -> Opened:
+        """Questions that were answered while nobody watched no longer keep the run waiting."""
+        for request in at.record.run.questions:
+            if (await self._parts.ledger.request(request)).state != "open":
+                at = await self._write(at, Draft(GOING_ON, {"run": self.run, "request": request}))
+        return at
+
+    def _teller(self, at: Opened, prepared: Prepared) -> RunTeller:
+        self._resume_lost = prepared.blueprint.resume_lost
+        self._tell = RunTeller(self._parts, at, self._work, prepared.blueprint.limits, self._watch.look)
+        return self._tell
+
+    async def _conclude(self, prepared: Prepared, working: Coroutine[Any, Any, Finished | None]) -> None:
+        tell = self._tell
+        assert tell is not None
+        try:
+            ending = await self._outcome(prepared, working, tell)
+        except Stopped:
+            ending = _stopped(await self._parts.desk.open(tell.at.id))
+        except AgentError as error:
+            ending = of_failure(error)
+        if ending.state != "succeeded" and self.has_process:
+            await end_processes(self.run)
+        await self._end(tell.at, msgspec.structs.replace(ending, usage=tell.usage))
+
+    async def _outcome(self, prepared: Prepared, working: Coroutine[Any, Any, Finished | None], tell: RunTeller) -> Ending:
+        try:
+            finished = await self._watch.over(working, tell, prepared.blueprint.limits)
+        except ConversationLost:
+            record = tell.at.record
+            if not record.run.resumes or record.run.part > 1 or record.proven:
+                raise
+            # No turn has ever ended in this conversation, and the agent does not know it: the lost one never began. So it is
+            # begun now, as it was asked for.
+            prompt = await original_prompt(self._parts.ledger, tell.at.id, tell.at.record.run)
+            finished = await self._again(prepared, tell, prompt=prompt, fresh=str(uuid.uuid4()))
+        if finished is None:
+            return await self._lost(LOST_WITH_PROCESS)
+        checked = fitting(prepared.blueprint, finished)
+        if checked.problem and tell.at.record.conversation and tell.at.record.run.part == 1:
+            finished = await self._again(prepared, tell, prompt=reminder(prepared.blueprint, checked.problem))
+            checked = fitting(prepared.blueprint, finished or checked.finished)
+        return checked.ending()
+
+    async def _again(self, prepared: Prepared, tell: RunTeller, *, prompt: str, fresh: str = "") -> Finished | None:
+        """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
+        body = {"run": self.run, **({"fresh": fresh} if fresh else {})}
+        tell.at = await self._write(tell.at, Draft(AGAIN, body))
+        tell.begin_part()
+        run = tell.at.record.run
+        turn = msgspec.structs.replace(
+            prepared.turn,
+            prompt=prompt,
+            conversation=tell.at.record.conversation or None,
+            fresh=run.fresh,
+            spool=spool_of(self._parts.home, tell.at.id, run.number, run.part),
+        )
+        return await self._watch.over(prepared.executor.carry_out(turn, tell), tell, prepared.blueprint.limits)
+
+    async def _write(self, at: Opened, draft: Draft) -> Opened:
+        return await self._parts.desk.write(at, lambda _: Decision(drafts=(draft,)), actor="host", work=self._work)
+
+    async def _lost(self, reason: str) -> Ending:
+        why = f"The process that carried it out ended before it had finished.{await self._words()}"
+        return Ending(state="lost", reason=reason, detail=why)
+
+    async def _words(self) -> str:
+        """The last words of whoever had the run in hand before."""
+        jobs = await self._parts.ledger.jobs(session=self._work.lease.session)
+        error = next((job.error for job in jobs if job.id == self._work.lease.job), "")
+        return f" The last that was heard: {error}" if error else ""
+
+    async def _end(self, at: Opened, ending: Ending) -> None:
+        if at.record.worktree:
+            ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
+        answered: frozenset[str] = frozenset()
+        while True:
+            decide = end(self.run, ending, now_ms=self._parts.clock(), resume_lost=self._resume_lost, answered=answered)
+            try:
+                await patiently(partial(self._parts.desk.write, at, settled(decide), actor="host", work=self._work))
+            except RequestClosed as closed:
+                # Somebody has answered while the run ended: one question less to dismiss.
+                answered |= {closed.request}
+                continue
+            await remove_run(self._parts.home, at.id, at.record.run.number)
+            return
+
+    async def _hand_over(self) -> None:
+        """The next host claims the run at once and adopts its process."""
+        now = self._parts.clock()
+        await self._parts.ledger.settle(self._work.lease, Retry(due=now, error="The host of this run has ended."))
+        self._work.settled = True
+
+    async def _give_up(self) -> None:
+        """The host ends, or has lost its right to the run. A turn in this process ends with it; a process lives on."""
+        if self._tell is None or self.has_process:
+            return
+        ending = Ending(state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._tell.usage)
+        with suppress(StaleLease):
+            await self._end(self._tell.at, ending)
+
+
+def _without_clock(prepared: Prepared) -> Prepared:
+    limits = msgspec.structs.replace(prepared.blueprint.limits, wall_seconds=math.inf)
+    blueprint = msgspec.structs.replace(prepared.blueprint, limits=limits)
+    return msgspec.structs.replace(prepared, blueprint=blueprint)
+
+
+def _stopped(at: Opened) -> Ending:
+    run = at.record.run
+    by = f"It was stopped by {run.stop_by}." if run.stop_by else "It was stopped."
+    return Ending(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)

@@ -1,0 +1,203 @@
+"""Makes durable what an executor tells while its agent works, and ends the run at its limits.
+
+Several things told at once share a commit. What is only a running total (usage, bytes) is written now and then: the next total
+replaces it anyway, and the last one is written with the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import ExecutorFailure, LimitReached, RequestExists
+from fidelio.inbox import new_request
+from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.model import OpenRequest
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
+from fidelio.orchestrator.parts import Parts
+from fidelio.orchestrator.patience import patiently
+from fidelio.orchestrator.record import (
+    CALLED,
+    CONVERSATION,
+    GOING_ON,
+    PROCESS,
+    RETURNED,
+    SAID,
+    USED,
+    WAITING,
+    state_after,
+)
+from fidelio.orchestrator.rules import limit_passed
+from fidelio.orchestrator.texts import Kept, clean, json_text, keep, one_line
+
+_USAGE_EVERY_MS = 1_000
+_KEY_LENGTH = 150
+_QUESTION_LENGTH = 20_000
+_DETAIL_LENGTH = 100_000
+
+
+class RunTeller:
+    """The teller of one run. `at` is the session as this run has left it last; `changed` is called when it waits or goes on."""
+
+    def __init__(self, parts: Parts, at: Opened, work: Assignment, limits: Limits, changed: Callable[[], None]) -> None:
+        self.at = at
+        self.usage = at.record.run.usage
+        self.leaving = False
+        self.over: LimitReached | None = None
+        self._parts, self._work, self._limits, self._changed = parts, work, limits, changed
+        self._run = at.record.run.id
+        self._known = 0
+        self._bytes = 0
+        self._spent = Usage()
+        self._used_at = 0
+        self._pending: list[Draft] = []
+        self._blobs: list[bytes] = []
+        self._broken = False
+        self._lock = asyncio.Lock()
+
+    def replay(self) -> None:
+        """From here on an adopted process tells again what is in the record already."""
+        self._known = self.at.record.run.told
+        self._bytes = 0
+
+    def begin_part(self) -> None:
+        """The executor is called once more, and counts from nothing again."""
+        self._spent = self.usage
+
+    async def process(self, identity: ProcessIdentity) -> None:
+        await self._tell(Draft(PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
+
+    async def conversation(self, name: str) -> None:
+        if name != self.at.record.conversation:
+            await self._tell(Draft(CONVERSATION, {"run": self._run, "conversation": clean(name)}))
+
+    async def said(self, text: str) -> None:
+        await self._tell_once(lambda: _with(SAID, self._run, "said", keep(text), brief=one_line(text)))
+
+    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
+        given = keep(json_text(arguments))
+        await self._tell_once(lambda: _with(CALLED, self._run, "arguments", given, call=clean(call), tool=clean(tool)))
+
+    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
+        await self._tell_once(lambda: _with(RETURNED, self._run, "text", keep(text), call=clean(call), ok=ok))
+
+    async def used(self, usage: Usage) -> None:
+        self.usage = _sum(self._spent, usage)
+        self._check_limits()
+        now = self._parts.clock()
+        if now - self._used_at >= _USAGE_EVERY_MS:
+            self._used_at = now
+            await self._tell(Draft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
+
+    async def output(self, size: int) -> None:
+        self._bytes += size
+        self._check_limits()
+
+    async def ask(self, question: Question) -> Reply:
+        request = await self._open(question)
+        self._changed()
+        closed = await self._parts.inbox.closed(request)
+        if request in self.at.record.run.questions:
+            await self._tell(Draft(GOING_ON, {"run": self._run, "request": request}))
+        self._changed()
+        if closed.state != "answered":
+            raise ExecutorFailure(f"The question of the agent was {closed.state}.", reason=f"question.{closed.state}")
+        return Reply(str(closed.answer.get("option", "")), str(closed.answer.get("text", "")))
+
+    async def _open(self, question: Question) -> str:
+        request = new_request(
+            question.kind,
+            self._key(question),
+            clean(question.text)[:_QUESTION_LENGTH],
+            tuple({"id": option, "label": label} for option, label in question.options),
+            _bounded(question.detail),
+        )
+        try:
+            await self._ask(request)
+        except RequestExists as known:
+            # It was asked before we lost sight of the agent. Its answer may be there already.
+            if known.state == "open" and known.request not in self.at.record.run.questions:
+                await self._tell(Draft(WAITING, {"run": self._run, "request": known.request}))
+            return known.request
+        return request.id
+
+    async def _ask(self, request: OpenRequest) -> None:
+        def decide(now: Opened) -> Decision:
+            self._require_alive(now, WAITING)
+            return Decision(drafts=(Draft(WAITING, {"run": self._run, "request": request.id}),), requests=(request,))
+
+        async with self._lock:
+            self.at = await self._write(decide)
+
+    def _key(self, question: Question) -> str:
+        """Names the run too: the next turn may ask the same again. A long or odd key is named by its digest."""
+        key = question.key
+        plain = len(key) <= _KEY_LENGTH and key.isprintable()
+        return f"{self._run}/{key if plain else hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
+
+    async def _tell_once(self, make: Callable[[], tuple[Draft, Kept]]) -> None:
+        if self._known:
+            self._known -= 1
+            return
+        draft, kept = make()
+        self._blobs.extend(kept.blobs)
+        await self._tell(draft)
+
+    async def _tell(self, draft: Draft) -> None:
+        self._pending.append(draft)
+        async with self._lock:
+            if self._broken:
+                raise ExecutorFailure("What the agent said could not be recorded.", reason="not-recorded")
+            if self._pending:
+                await self._write_pending()
+
+    async def _write_pending(self) -> None:
+        drafts, blobs = tuple(self._pending), tuple(self._blobs)
+        self._pending.clear()
+        self._blobs.clear()
+
+        def decide(now: Opened) -> Decision:
+            self._require_alive(now, drafts[0].type)
+            return Decision(drafts=drafts, blobs=blobs)
+
+        # Those whose words are in this commit wait behind us, and must not take silence for success.
+        self._broken = True
+        self.at = await self._write(decide)
+        self._broken = False
+
+    async def _write(self, decide: Decide) -> Opened:
+        return await patiently(lambda: self._parts.desk.write(self.at, decide, actor="agent", work=self._work))
+
+    def _require_alive(self, now: Opened, type_: str) -> None:
+        if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:
+            raise ExecutorFailure("The run is over; nobody listens any more.", reason="over")
+
+    def _check_limits(self) -> None:
+        limit = limit_passed(self._limits, self.usage, self._bytes)
+        if limit:
+            self.over = LimitReached(f"The run has passed its limit of {limit}.", reason=f"limit.{limit}")
+            self._changed()
+            raise self.over
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    fields = Usage.__struct_fields__
+    return Usage(**{field: getattr(one, field) + getattr(other, field) for field in fields})
+
+
+def _with(type_: str, run: str, field: str, kept: Kept, **more: Any) -> tuple[Draft, Kept]:
+    return Draft(type_, {"run": run, field: kept.body, **more}, kept.digests), kept
+
+
+def _bounded(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """What an agent wants to do may be a whole file: a person is shown as much of it as can be looked at."""
+    text = json_text(detail)
+    if len(text) <= _DETAIL_LENGTH:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    return {"beginning": text[:_DETAIL_LENGTH], "size": len(text)}

@@ -1,0 +1,126 @@
+"""Where the contract of the executors is tried: a real agent in a home of its own, a scripted model, and someone to tell.
+
+Each kind of agent comes with a `Harness`, which knows how it is installed, where it is told the address of its model, and what
+its shell is called. Everything else is the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import msgspec
+
+from fidelio.orchestrator.blueprints.model import Blueprint, McpServer, PermissionMode, Permissions
+from fidelio.orchestrator.executors.contract import Executor, Finished, ProcessIdentity, Turn
+from fidelio.orchestrator.processes import find_marked
+from tests.agents.model import SECONDS, Call, ScriptedModel, scripted_model
+from tests.agents.model.script import Script
+from tests.orchestrator.executors.recording import Recording, make_turn
+
+SYSTEM_PROMPT = "You are the porter of this test. --version"
+
+
+class Harness(Protocol):
+    """What has to be known of one kind of agent. It is passed to another process, so it can be pickled."""
+
+    @property
+    def can_be_adopted(self) -> bool: ...
+
+    def executor(self) -> Executor: ...
+
+    def environment(self, home: Path, model: str) -> dict[str, str]:
+        """All that its process sees. Writes the settings it needs into `home`. Skips the test where it is not installed."""
+
+    def adjusted(self, blueprint: Blueprint, model: str) -> Blueprint:
+        """The blueprint with what only this kind needs: the address of its model, if it is told there, and its options."""
+
+    def shell(self, command: str, *, asks: bool = False) -> Call:
+        """The use of its own shell. `asks`: the command needs leave, which the model of a sandboxed agent has to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One agent's place of work. Nothing of it is left when the test is over."""
+
+    harness: Harness
+    place: Path
+    model: ScriptedModel
+    environment: dict[str, str]
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def project(self) -> Path:
+        return self.place / "project"
+
+    def turn(self, prompt: str, *, mode: PermissionMode = "full", conversation: str | None = None, **changes: Any) -> Turn:
+        server = McpServer(
+            command=sys.executable, args=("-m", "fidelio", "mcp"), env={"FIDELIO_HOME": str(self.place / "fidelio")}
+        )
+        blueprint = Blueprint(
+            name="porter",
+            description="Opens doors.",
+            system_prompt=SYSTEM_PROMPT,
+            permissions=Permissions(mode=mode, allow=("mcp__fidelio",)),
+            mcp_servers={"fidelio": server},
+        )
+        turn = make_turn(
+            self.place,
+            prompt,
+            blueprint=self.harness.adjusted(msgspec.structs.replace(blueprint, **changes), self.model.address),
+            conversation=conversation,
+            fresh=str(uuid4()),
+            environment=self.environment,
+        )
+        self.turns.append(turn)
+        return turn
+
+    async def carry_out(self, turn: Turn, tell: Recording) -> Finished:
+        async with asyncio.timeout(SECONDS):
+            return await self.harness.executor().carry_out(turn, tell)
+
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Recording) -> Finished | None:
+        async with asyncio.timeout(SECONDS):
+            return await self.harness.executor().adopt(turn, process, tell)
+
+
+@asynccontextmanager
+async def bench(harness: Harness, place: Path, script: Script) -> AsyncIterator[Bench]:
+    home = place / "home"
+    home.mkdir()
+    async with scripted_model(script) as model:
+        proxies = {"HTTP_PROXY": model.address, "HTTPS_PROXY": model.address, "NO_PROXY": "127.0.0.1,localhost"}
+        made = Bench(harness, place, model, {"HOME": str(home), **proxies, **harness.environment(home, model.address)})
+        try:
+            yield made
+        finally:
+            left = [process for turn in made.turns for process in find_marked(turn.run)]
+    assert left == [], "an agent was left behind"
+
+
+class Doorbell:
+    """A pipe in the project that a command of an agent writes to, for a test that waits until the command runs."""
+
+    def __init__(self, project: Path) -> None:
+        self.path = project / "doorbell"
+        project.mkdir(exist_ok=True)
+        os.mkfifo(self.path)
+
+    async def rings(self) -> None:
+        loop = asyncio.get_running_loop()
+        rung = asyncio.Event()
+        pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        loop.add_reader(pipe, rung.set)
+        try:
+            async with asyncio.timeout(SECONDS):
+                await rung.wait()
+        finally:
+            loop.remove_reader(pipe)
+            os.close(pipe)

@@ -1,0 +1,135 @@
+"""What agents of the protocol say and do, as it is told. No program is run here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp.schema import AgentMessageChunk, PermissionOption, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
+
+from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
+from fidelio.orchestrator.executors.acp_account import Account
+from fidelio.orchestrator.executors.acp_leave import Leave
+from fidelio.orchestrator.executors.acp_tools import change_of, name_of
+from fidelio.orchestrator.executors.contract import Reply, Usage
+from fidelio.orchestrator.executors.structured import data_in, with_schema
+from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.support import proves
+
+OPTIONS = [
+    PermissionOption(option_id="once", name="Yes", kind="allow_once"),
+    PermissionOption(option_id="tool", name="Always", kind="allow_always"),
+    PermissionOption(option_id="no", name="No", kind="reject_once"),
+]
+
+
+def use(**values: Any) -> ToolCallStart:
+    return ToolCallStart.model_validate({"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "", **values})
+
+
+def progress(**values: Any) -> ToolCallProgress:
+    return ToolCallProgress.model_validate({"sessionUpdate": "tool_call_update", "toolCallId": "c1", **values})
+
+
+def chunk(text: str, message: str | None = None, **meta: Any) -> AgentMessageChunk:
+    content = TextContentBlock(type="text", text=text)
+    return AgentMessageChunk(session_update="agent_message_chunk", content=content, message_id=message, field_meta=meta)
+
+
+@proves("agents.acp-tools")
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"title": "look (ours MCP Server)"}, "mcp__ours__look"),
+        ({"title": "{}", "_meta": {"toolName": "mcp__ours__look"}}, "mcp__ours__look"),
+        ({"toolCallId": "mcp_ours_look__mcp_ours_look_17_0", "title": "Looks"}, "mcp__ours__look"),
+        ({"title": "ours_look"}, "mcp__ours__look"),
+        ({"title": "bash"}, "bash"),
+        ({"title": "echo a > b", "kind": "execute"}, "execute"),
+        ({"title": "Two words"}, "tool"),
+    ],
+)
+def test_a_tool_has_the_same_name_whoever_uses_it(values: dict[str, Any], name: str) -> None:
+    assert name_of(use(**values), ["ours"]) == name
+
+
+@proves("agents.acp-tools")
+@pytest.mark.parametrize(
+    ("kind", "path", "change"),
+    [
+        ("read", "/elsewhere", "nothing"),
+        ("edit", "inside.txt", "files"),
+        ("edit", "../outside.txt", "something"),
+        ("edit", None, "something"),
+        ("execute", "inside.txt", "something"),
+        (None, None, "something"),
+    ],
+)
+def test_only_files_of_the_project_are_files_of_the_project(kind: str, path: str | None, change: str, tmp_path: Path) -> None:
+    locations = [{"path": path}] if path else []
+
+    assert change_of(use(kind=kind, locations=locations), tmp_path) == change
+
+
+@proves("agents.acp-tools")
+async def test_messages_are_told_whole_and_uses_once() -> None:
+    tell = Recording()
+    account = Account(tell, ["ours"])
+    text = {"type": "content", "content": {"type": "text", "text": "three"}}
+    for update in (
+        chunk("I shall "),
+        chunk("look."),
+        use(title="ours_look", status="pending"),
+        progress(status="in_progress", title="Looks", rawInput={"far": True}),
+        progress(status="completed", content=[text]),
+        progress(status="completed"),
+        chunk("One.", "m1"),
+        chunk("Two.", "m2", usage={"inputTokens": 7, "outputTokens": 2}),
+    ):
+        await account.take(update)
+    await account.finish(PromptResponse(stop_reason="end_turn"), None)
+
+    assert tell.texts == ["I shall look.", "One.", "Two."]
+    assert tell.calls == [("c1", "mcp__ours__look", {"far": True})]
+    assert tell.returns == [("c1", True, "three")]
+    assert (account.last, tell.usages[-1]) == ("Two.", Usage(turns=1, input_tokens=7, output_tokens=2))
+
+
+@proves("agents.acp-leave")
+@pytest.mark.parametrize(("option", "chosen"), [("allow", "once"), ("tool", "tool"), ("refuse", "no"), ("unheard of", None)])
+async def test_a_use_is_asked_about_once_and_the_answer_is_in_the_words_of_the_agent(
+    option: str, chosen: str | None, tmp_path: Path
+) -> None:
+    tell = Recording(Reply(option=option))
+    leave = Leave("The agent", make_turn(tmp_path), tell)
+    wanted = progress(title="make", kind="execute")
+
+    assert [await leave.choose(wanted, "shell", OPTIONS) for _ in range(2)] == [chosen, chosen]
+    (question,) = tell.questions
+    assert (question.key, question.text) == ("c1", "The agent wants to use shell: make")
+    assert [name for name, _ in question.options] == ["allow", "tool", "refuse"]
+
+
+@proves("agents.acp-leave")
+@pytest.mark.parametrize(("deny", "chosen"), [((), "once"), (("execute",), "no")])
+async def test_nobody_is_asked_what_the_permissions_decide(deny: tuple[str, ...], chosen: str, tmp_path: Path) -> None:
+    blueprint = Blueprint(name="b", description="d", permissions=Permissions(mode="full", deny=deny))
+    leave = Leave("The agent", make_turn(tmp_path, blueprint=blueprint), Recording())
+
+    assert await leave.choose(progress(kind="execute"), "shell", OPTIONS) == chosen
+
+
+@proves("agents.acp-schema")
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [('{"a": 1}', {"a": 1}), ('Here:\n```json\n{"a": 1}\n```\nor\n```\n{"a": 2}\n```', {"a": 2}), ("None at all.", None)],
+)
+def test_a_structure_is_found_in_what_the_agent_says(text: str, data: Any) -> None:
+    assert data_in(text) == data
+
+
+@proves("agents.acp-schema")
+def test_the_agent_is_told_the_schema_it_has_to_fit() -> None:
+    assert with_schema("Do it.", None) == "Do it."
+    assert '{"type": "object"}' in with_schema("Do it.", {"type": "object"})

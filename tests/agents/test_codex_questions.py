@@ -1,0 +1,82 @@
+"""What Codex asks, and what it is answered. No program is run here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fidelio.orchestrator.blueprints.model import Permissions
+from fidelio.orchestrator.executors.codex_questions import Desk
+from fidelio.orchestrator.executors.contract import Reply
+from tests.orchestrator.executors.recording import Recording
+from tests.support import proves
+
+FORM = "mcpServer/elicitation/request"
+CHOICE = {"type": "string", "oneOf": [{"const": "a", "title": "The first"}, {"const": "b"}]}
+DECLINED = {"action": "decline", "content": None, "_meta": None}
+
+
+def form(fields: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": fields}
+    return {"serverName": "ours", "mode": "form", "_meta": None, "message": "Well?", "requestedSchema": schema}
+
+
+async def decide(method: str, params: dict[str, Any], tell: Recording, mode: Any = "ask") -> Any:
+    return await Desk(Permissions(mode=mode), tell, {}).decide(method, params, 7)
+
+
+@proves("agents.codex-form")
+@pytest.mark.parametrize(
+    ("fields", "reply", "content"),
+    [
+        ({"tone": CHOICE}, Reply(option="b"), {"tone": "b"}),
+        ({"sure": {"type": "boolean"}}, Reply(option="true"), {"sure": True}),
+        ({"count": {"type": "integer"}}, Reply(text="3"), {"count": 3}),
+        ({"name": {"type": "string"}}, Reply(text="3"), {"name": "3"}),
+        ({"a": {"type": "string"}, "b": {"type": "string"}}, Reply(text='{"a": "1", "b": "2"}'), {"a": "1", "b": "2"}),
+        ({}, Reply(option="allow"), {}),
+    ],
+)
+async def test_an_answer_reaches_the_server_in_its_form(fields: dict[str, Any], reply: Reply, content: dict[str, Any]) -> None:
+    tell = Recording(reply)
+
+    assert await decide(FORM, form(fields), tell) == {"action": "accept", "content": content, "_meta": None}
+    assert (tell.questions[0].kind, tell.questions[0].text) == ("question", "ours asks: Well?")
+
+
+@proves("agents.codex-form")
+@pytest.mark.parametrize(
+    ("fields", "reply"),
+    [
+        ({"tone": CHOICE}, Reply(option="decline")),
+        ({}, Reply(option="refuse")),
+        ({"a": {"type": "string"}, "b": {"type": "string"}}, Reply(text="neither")),
+    ],
+)
+async def test_what_is_no_answer_is_told_to_the_server_as_such(fields: dict[str, Any], reply: Reply) -> None:
+    assert await decide(FORM, form(fields), Recording(reply)) == DECLINED
+
+
+@proves("agents.permissions")
+@pytest.mark.parametrize(("mode", "decision"), [("full", "accept"), ("read", "decline")])
+async def test_nobody_is_asked_what_the_permissions_decide(mode: str, decision: str) -> None:
+    tell = Recording()
+    command = {"itemId": "c1", "command": "make"}
+
+    assert await decide("item/commandExecution/requestApproval", command, tell, mode) == {"decision": decision}
+    assert tell.questions == []
+
+
+@proves("agents.permissions")
+@pytest.mark.parametrize(("option", "granted"), [("allow", {"network": {"enabled": True}}), ("refuse", {})])
+async def test_more_permissions_are_granted_for_one_turn_or_not_at_all(option: str, granted: dict[str, Any]) -> None:
+    wanted = {"itemId": "c1", "reason": "The network.", "permissions": {"network": {"enabled": True}}}
+    answer = await decide("item/permissions/requestApproval", wanted, Recording(Reply(option=option)))
+
+    assert answer == {"permissions": granted, "scope": "turn"}
+
+
+@proves("agents.codex-question")
+async def test_a_request_that_nobody_knows_is_not_answered_by_chance() -> None:
+    assert await decide("item/tool/call", {}, Recording()) is None

@@ -1,0 +1,80 @@
+"""Codex in a session: the service, its host, the inbox and the real program together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fidelio.home import Home
+from fidelio.ledger import Ledger, open_ledger
+from fidelio.orchestrator.executors.codex import CodexExecutor
+from fidelio.orchestrator.host import Host
+from fidelio.orchestrator.model import AgentSession
+from fidelio.orchestrator.processes import find_marked
+from fidelio.orchestrator.record import CALLED, RETURNED, SAID
+from fidelio.orchestrator.service import AgentService
+from tests.agents.bench import Bench, bench
+from tests.agents.harness_codex import CodexHarness
+from tests.agents.model import Call, Say
+from tests.orchestrator.fakes import Shelf, start, until
+from tests.support import proves
+
+CODEX = CodexHarness()
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    async with await open_ledger(Home(tmp_path / "fidelio").ensure().ledger) as ledger:
+        yield ledger
+
+
+def service_of(place: Bench, ledger: Ledger) -> AgentService:
+    """A service whose agents know the scripted model."""
+    blueprint = place.turn("", mode="ask", environment=place.environment).blueprint
+    executor = CodexExecutor({**place.environment, "OPENAI_API_KEY": "test"})
+    home = Home(place.place / "fidelio")
+    return AgentService(ledger, Shelf({"porter": blueprint}), {"codex": executor}, home=home, project=str(place.project))
+
+
+async def ended(service: AgentService) -> AgentSession:
+    return await until(service, "porter", lambda one: one.status == "finished")
+
+
+@proves("agents.session")
+async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_twice(tmp_path: Path, ledger: Ledger) -> None:
+    made = tmp_path / "made"
+    script = [Call("list_workflows"), CODEX.shell(f"touch {made}", asks=True), Say("It is made.")]
+    async with bench(CODEX, tmp_path, script) as place:
+        service = service_of(place, ledger)
+        async with Host(service):
+            await start(service, "porter", "Make it.", blueprint="porter", executor="codex")
+            asked = await until(service, "porter", lambda one: one.question is not None)
+        assert find_marked(asked.run.id), "the agent goes on without its host"
+        async with Host(service):
+            await service.answer("porter", option="allow", by="person:anna", channel="cli")
+            session = await ended(service)
+
+    told = [event.type for event in await service.events("porter") if event.type in {SAID, CALLED, RETURNED}]
+    assert (session.run.state, session.run.detail, made.exists()) == ("succeeded", "", True)
+    assert (session.run.usage.turns, session.run.tool_calls) == (3, 2)
+    assert told == [CALLED, RETURNED, CALLED, RETURNED, SAID]
+
+
+@proves("agents.session", "agents.kept")
+async def test_a_conversation_outlives_its_runs_and_is_deleted_with_its_session(tmp_path: Path, ledger: Ledger) -> None:
+    async with bench(CODEX, tmp_path, [Say("I shall."), Say("Blue.")]) as place:
+        service = service_of(place, ledger)
+        async with Host(service):
+            session = await start(service, "porter", "Remember blue.", blueprint="porter", executor="codex")
+            await ended(service)
+            await service.resume("porter", "Which colour?")
+            await ended(service)
+        kept = service.parts.home.agent_homes / session.id
+        was_there = kept.is_dir()
+        result = await service.result("porter")
+        await service.delete("porter")
+
+    assert (result.text, was_there, kept.exists()) == ("Blue.", True, False)
+    assert "Remember blue." in "\n".join(place.model.heard[-1].said)

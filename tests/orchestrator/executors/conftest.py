@@ -1,0 +1,25 @@
+"""What the tests of the executors share: a turn to carry out, someone to tell, and the promise that no process is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fidelio.orchestrator.executors.contract import Turn
+from fidelio.orchestrator.processes_table import find_marked
+from tests.orchestrator.executors.recording import Recording, make_turn
+
+
+@pytest.fixture
+def turn(tmp_path: Path) -> Iterator[Turn]:
+    """A turn whose processes must all be gone when the test is over."""
+    turn = make_turn(tmp_path)
+    yield turn
+    assert find_marked(turn.run) == [], "a test has left processes behind"
+
+
+@pytest.fixture
+def tell() -> Recording:
+    return Recording()

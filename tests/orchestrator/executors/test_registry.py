@@ -1,0 +1,136 @@
+"""Which agents there are, and who does a task that nobody was named for."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from fidelio.errors import ExecutorUnavailable
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors import registry
+from fidelio.orchestrator.executors.contract import Availability, Executor, ProcessIdentity, Turn
+from fidelio.orchestrator.executors.registry import Missing, executors, find_executor, first_working
+from fidelio.orchestrator.executors.scripted import ScriptedExecutor
+from tests.orchestrator.executors.recording import Recording
+from tests.support import proves
+
+NAMES = ["scripted", "command", "claude", "codex", "gemini", "opencode", "qwen", "local-model"]
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a test has loaded in its own way is not there for the next."""
+    registry._load.cache_clear()
+    yield
+    registry._load.cache_clear()
+
+
+class Working(ScriptedExecutor):
+    """An executor of which only the name and the state are of interest."""
+
+    def __init__(self, name: str, *, works: bool) -> None:
+        self.name = name
+        self._works = works
+
+    async def availability(self) -> Availability:
+        return Availability(works=self._works, why="It has no key.")
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *working: str) -> None:
+    def load(name: str) -> Executor:
+        return Working(name, works=name in working)
+
+    load.cache_clear = lambda: None  # type: ignore[attr-defined]  # stands in for a cached function
+    monkeypatch.setattr(registry, "_load", load)
+
+
+@proves("executors.lazy")
+def test_every_kind_of_agent_is_there_under_its_name() -> None:
+    assert list(executors()) == NAMES
+    assert len(executors()) == len(NAMES)
+    assert [executor.name for executor in executors().values()] == NAMES
+    assert find_executor("scripted") is executors()["scripted"]
+
+
+@proves("executors.lazy")
+def test_naming_the_kinds_loads_none_of_them() -> None:
+    program = (
+        "import sys\nfrom fidelio.orchestrator.executors.registry import executors\nlist(executors())\n"
+        "print([name for name in sys.modules if name.startswith('fidelio.orchestrator.executors.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    loaded = set(eval(done.stdout))
+    assert loaded == {f"fidelio.orchestrator.executors.{name}" for name in ("contract", "registry")}
+
+
+@proves("executors.lazy")
+async def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, turn: Turn, tell: Recording
+) -> None:
+    def fail(name: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named 'acp', wanted by {name}", name="acp")
+
+    monkeypatch.setattr(registry, "import_module", fail)
+    gemini = executors()["gemini"]
+    why = "The Python package acp is not installed. Run: pip install 'fidelio-agents[acp]'"
+
+    assert isinstance(gemini, Missing)
+    assert gemini.name == "gemini"
+    assert await gemini.availability() == Availability(works=False, why=why)
+    assert gemini.problems(Blueprint(name="a", description="")) == (why,)
+    assert await gemini.adopt(turn, ProcessIdentity(1, ""), tell) is None
+    with pytest.raises(ExecutorUnavailable, match="not installed"):
+        await gemini.carry_out(turn, tell)
+
+
+@proves("executors.lazy")
+def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> ModuleType:
+        return importlib.import_module(f"{name}_gone")
+
+    monkeypatch.setattr(registry, "import_module", fail)
+
+    with pytest.raises(ModuleNotFoundError):
+        executors()["command"]
+
+
+@proves("executors.first-working")
+async def test_without_a_preference_the_first_that_works_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "scripted", "command", "qwen", "opencode")
+
+    assert (await first_working()).name == "opencode"
+
+
+@proves("executors.first-working")
+async def test_the_preferred_one_does_it_although_others_would_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "claude", "scripted")
+
+    assert (await first_working("scripted")).name == "scripted"
+
+
+@proves("executors.first-working")
+async def test_a_preferred_one_that_does_not_work_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "claude")
+
+    with pytest.raises(ExecutorUnavailable, match=r"codex does not work here: It has no key\. Run `fidelio doctor`"):
+        await first_working("codex")
+
+
+@proves("executors.first-working")
+async def test_where_none_works_the_doctor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "scripted", "command")
+
+    with pytest.raises(ExecutorUnavailable, match=r"No agent works on this machine\. Run `fidelio doctor`"):
+        await first_working()
+
+
+@proves("executors.first-working")
+async def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ExecutorUnavailable, match=r"No executor is called 'claud'\. There are scripted, command, claude"):
+        await first_working("claud")

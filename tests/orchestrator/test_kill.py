@@ -1,0 +1,127 @@
+"""Hosts and agents that are killed at any moment, again and again. `KILL_SEED=N` repeats a run that has failed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.audit import verify_session
+from fidelio.orchestrator.model import StartAgent
+from fidelio.orchestrator.processes_table import entries
+from fidelio.orchestrator.record import SAID, Record, fold, from_json
+from fidelio.orchestrator.rules import session_of
+from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.worker import work_until_idle
+from tests.orchestrator.hosting_process import LOG, kill, real_service, spawn_host
+from tests.support import proves
+
+KINDS = ("singer", "steady-singer", "player", "steady-player", "indoors")
+
+
+class Loop:
+    """One home, in which everything is killed. `killed` are the runs whose agents were."""
+
+    def __init__(self, service: AgentService, chance: random.Random) -> None:
+        self.service, self.chance = service, chance
+        self.sessions: set[str] = set()
+        self.killed: set[str] = set()
+
+    @property
+    def project(self) -> Path:
+        return Path(self.service.parts.project)
+
+    async def once(self, number: int) -> None:
+        """A host takes over, gets more to do, and dies at some moment, and with it perhaps some agents."""
+        host = await asyncio.to_thread(spawn_host, self.service.parts.home.path, self.project)
+        for kind in self.chance.sample(KINDS, 2):
+            started = await self.service.start(StartAgent(name=f"{kind}-{number}", prompt="Sing.", blueprint=kind))
+            self.sessions.add(started.id)
+        await asyncio.sleep(self.chance.random() * 0.7)
+        if self.chance.random() < 0.5:
+            self.kill_an_agent()
+        kill(host)
+        if self.chance.random() < 0.3:
+            self.kill_an_agent()
+
+    def kill_an_agent(self) -> None:
+        mine = [entry for entry in entries() if entry.run and session_of(entry.run) in self.sessions]
+        if mine:
+            victim = self.chance.choice(mine)
+            self.killed.add(victim.run or "")
+            with_it = [entry for entry in mine if entry.run == victim.run and self.chance.random() < 0.7]
+            for entry in (victim, *with_it):
+                try:
+                    os.kill(entry.identity.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+    def lines(self, name: str) -> Counter[str]:
+        file = self.project / name
+        return Counter(file.read_text("utf-8").split() if file.exists() else ())
+
+
+async def check(loop: Loop, ledger: Ledger) -> None:
+    began, ended = loop.lines("began"), loop.lines("ended")
+    assert set(began.values()) <= {1}, "a turn ran twice"
+    for session in loop.sessions:
+        found = await loop.service.find(session)
+        assert found.status == "finished", f"{found.name} runs for ever"
+        for run in await loop.service.runs(session):
+            if run.state == "succeeded":
+                text = (await loop.service.result(session, run=run.id)).text
+                assert text in (f"sung by {run.id}", "sung")
+            if run.id in ended and run.id not in loop.killed:
+                assert run.state == "succeeded", f"the result of {run.id} was lost: {run}"
+        await check_record(loop, ledger, session)
+    left = [entry for entry in entries() if entry.run and session_of(entry.run) in loop.sessions]
+    assert left == []
+    complaints = (loop.service.parts.home.path / LOG).read_text("utf-8")
+    assert "Traceback" not in complaints, complaints
+
+
+async def check_record(loop: Loop, ledger: Ledger, session: str) -> None:
+    events = await ledger.events(session, limit=10_000)
+    assert fold(Record(), events) == from_json((await ledger.session(session)).record)
+    said = Counter((body["run"], body["said"]["text"]) for event in events if event.type == SAID and (body := event.body))
+    assert set(said.values()) <= {1}, "something was recorded twice"
+    await verify_session(ledger, session)
+
+
+async def killed_again_and_again(place: Path, times: int) -> Loop:
+    seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+    sys.stdout.write(f"KILL_SEED={seed}\n")
+    (place / "project").mkdir()
+    (place / "home").mkdir()
+    async with await open_ledger(place / "home" / "ledger.db") as ledger:
+        loop = Loop(real_service(ledger, place / "home", place / "project"), random.Random(seed))
+        for number in range(times):
+            await loop.once(number)
+        async with asyncio.timeout(60):
+            await work_until_idle(loop.service, idle_seconds=0.5)
+        await check(loop, ledger)
+    return loop
+
+
+@pytest.mark.timeout(400)
+@proves("orchestrator.kill", "orchestrator.once", "orchestrator.adopt")
+async def test_nothing_is_lost_doubled_or_left_behind_when_everything_is_killed(tmp_path: Path) -> None:
+    loop = await killed_again_and_again(tmp_path, 30)
+
+    assert len(loop.sessions) == 60
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@proves("orchestrator.kill")
+async def test_nothing_is_lost_when_everything_is_killed_a_hundred_times(tmp_path: Path) -> None:
+    loop = await killed_again_and_again(tmp_path, 100)
+
+    assert len(loop.sessions) == 200

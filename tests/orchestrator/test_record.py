@@ -1,0 +1,217 @@
+"""The rules of a session: its states, its record, and that the record is nothing but its events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.record import (
+    AGAIN,
+    CALLED,
+    CONVERSATION,
+    CREATED,
+    DELIVERED,
+    ENDS,
+    GOING_ON,
+    MESSAGE,
+    PROCESS,
+    QUEUED,
+    RETURNED,
+    SAID,
+    STARTING,
+    STOP_REQUESTED,
+    USED,
+    WAITING,
+    Record,
+    as_json,
+    fold,
+    from_json,
+)
+from fidelio.orchestrator.rules import (
+    ENDED,
+    TRANSITIONS,
+    is_active,
+    is_name,
+    limit_passed,
+    may_become,
+    namespace_of,
+    run_id,
+    seconds_left,
+    session_of,
+)
+from tests.support import proves
+
+
+class Told(msgspec.Struct, frozen=True):
+    seq: int
+    type: str
+    time: int
+    body: dict[str, Any]
+
+
+RUNS = ("s_a.1", "s_a.2", "s_a.3")
+BODIES: dict[str, dict[str, Any]] = {
+    QUEUED: {"number": 1},
+    STARTING: {"fresh": "f", "host": "h", "fence": 1},
+    PROCESS: {"pid": 7, "started": "then"},
+    CONVERSATION: {"conversation": "c"},
+    SAID: {"brief": "la"},
+    CALLED: {"tool": "sing"},
+    RETURNED: {"ok": True},
+    USED: {"usage": {"turns": 1}},
+    WAITING: {"request": "r_1"},
+    GOING_ON: {"request": "r_1"},
+    STOP_REQUESTED: {"by": "me", "reason": "stop.requested"},
+    AGAIN: {},
+    MESSAGE: {},
+    DELIVERED: {"messages": [2, 3]},
+    "request.answered": {},
+    **{end: {"reason": "because"} for end in ENDS},
+}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Told]:
+    """A session with anything at all happening to it in any order, as late and broken writers might wish."""
+    told = [Told(1, CREATED, 0, {"project": "/p", "executor": "actor", "depth": 1})]
+    for seq, type_ in enumerate(draw(st.lists(st.sampled_from(sorted(BODIES)), max_size=40)), start=2):
+        told.append(Told(seq, type_, seq * 10, {"run": draw(st.sampled_from(RUNS)), **BODIES[type_]}))
+    return told
+
+
+@proves("orchestrator.states")
+@given(histories())
+def test_a_run_moves_only_along_the_arrows(history: list[Told]) -> None:
+    record = Record()
+    for event in history:
+        after = fold(record, (event,))
+        if record.run.id and after.run.id == record.run.id and after.run.number == record.run.number:
+            assert after.run.state == record.run.state or may_become(record.run.state, after.run.state)
+        elif record.run.id:
+            assert record.run.state in ENDED
+            assert after.run.state == "queued"
+        record = after
+
+
+@proves("orchestrator.states")
+@given(histories())
+def test_what_has_ended_stays_as_it_ended(history: list[Told]) -> None:
+    record = fold(Record(), history)
+    late = [
+        Told(99, type_, 999, {"run": record.run.id, **body})
+        for type_, body in BODIES.items()
+        if type_ not in (QUEUED, MESSAGE, DELIVERED)
+    ]
+
+    if record.run.id and not is_active(record.run.state):
+        assert fold(record, late) == record
+
+
+@proves("orchestrator.replay")
+@given(histories(), st.integers(0, 40))
+def test_a_record_that_was_stored_halfway_leads_to_the_same_record(history: list[Told], half: int) -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(as_json(fold(Record(), history[:half]))))
+
+    assert fold(from_json(stored), history[half:]) == fold(Record(), history)
+
+
+@proves("orchestrator.states")
+@given(histories())
+def test_a_run_waits_exactly_while_a_question_is_open(history: list[Told]) -> None:
+    run = fold(Record(), history).run
+
+    assert (run.state == "waiting") == bool(run.questions)
+
+
+@proves("orchestrator.bounded")
+@given(st.integers(1, 300))
+def test_the_record_does_not_grow_with_what_is_said(count: int) -> None:
+    begun = [
+        Told(1, CREATED, 0, {"project": "/p"}),
+        Told(2, QUEUED, 0, {"run": RUNS[0], "number": 1}),
+        Told(3, STARTING, 0, {"run": RUNS[0], **BODIES[STARTING]}),
+    ]
+    said = [Told(4 + n, SAID, 0, {"run": RUNS[0], "brief": "x" * 120, "said": {"text": "x" * 4000}}) for n in range(count)]
+
+    assert len(msgspec.json.encode(as_json(fold(Record(), begun + said)))) < 1_000
+
+
+@proves("orchestrator.states")
+def test_every_state_is_reached_and_every_active_one_can_end() -> None:
+    reached = {following for after in TRANSITIONS.values() for following in after} | {"queued"}
+
+    assert reached == set(TRANSITIONS)
+    assert all(TRANSITIONS[state] & ENDED for state in TRANSITIONS if is_active(state))
+    assert not any(TRANSITIONS[state] for state in TRANSITIONS if not is_active(state))
+
+
+@proves("orchestrator.names")
+@pytest.mark.parametrize("name", ["a", "-", "_", "--help", "-p", "0", "A" * 60, "my_agent-1"])
+def test_a_good_name_is_taken(name: str) -> None:
+    assert is_name(name)
+
+
+@proves("orchestrator.names")
+@pytest.mark.parametrize("name", ["", "a\n", "\na", "A" * 61, "a b", "a/b", "ä", "\uff11", "a.b", "a\0"])
+def test_a_bad_name_is_refused(name: str) -> None:
+    assert not is_name(name)
+
+
+@proves("orchestrator.scope")
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_two_directories_never_share_a_namespace(one: str, other: str) -> None:
+    spaces = [namespace_of(f"/{path}") for path in (one, other)]
+
+    assert (spaces[0] == spaces[1]) == (one == other)
+    assert all(len(space) <= 200 and space.isprintable() for space in spaces)
+
+
+@proves("orchestrator.limits")
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.integers(0, 9))
+def test_the_limit_that_is_named_is_one_that_was_passed(turns: int, given_: int, made: int, cost: float, size: int) -> None:
+    limits = Limits(turns=5, tokens=10, cost_usd=5.0, output_bytes=5)
+    usage = Usage(turns=turns, input_tokens=given_, output_tokens=made, cost_usd=cost)
+    passed = {"turns": turns > 5, "tokens": given_ + made > 10, "cost_usd": cost > 5.0, "output_bytes": size > 5, "": True}
+
+    limit = limit_passed(limits, usage, size)
+
+    assert passed[limit]
+    assert limit or not any(value for name, value in passed.items() if name)
+
+
+@proves("orchestrator.patience")
+def test_time_spent_waiting_for_a_person_does_not_count() -> None:
+    limits = Limits(wall_seconds=10)
+
+    assert seconds_left(limits, started_at=0, waited_ms=0, now=4_000) == 6
+    assert seconds_left(limits, started_at=0, waited_ms=60_000, now=64_000) == 6
+
+
+@proves("orchestrator.patience")
+def test_waiting_is_counted_from_the_first_question_to_the_last_answer() -> None:
+    about = {"run": RUNS[0]}
+    history = [
+        Told(1, CREATED, 0, {}),
+        Told(2, QUEUED, 0, {**about, "number": 1}),
+        Told(3, STARTING, 0, {**about, **BODIES[STARTING]}),
+        Told(4, WAITING, 1_000, {**about, "request": "r_1"}),
+        Told(5, WAITING, 2_000, {**about, "request": "r_2"}),
+        Told(6, GOING_ON, 3_000, {**about, "request": "r_1"}),
+        Told(7, GOING_ON, 5_000, {**about, "request": "r_2"}),
+    ]
+
+    assert fold(Record(), history[:-1]).run.state == "waiting"
+    assert fold(Record(), history).run.state == "running"
+    assert fold(Record(), history).run.waited_ms == 4_000
+
+
+@proves("orchestrator.id-or-name")
+@given(st.from_regex(r"s_[0-9a-z]{12}", fullmatch=True), st.integers(1, 9_999))
+def test_a_run_tells_its_session(session: str, number: int) -> None:
+    assert session_of(run_id(session, number)) == session
