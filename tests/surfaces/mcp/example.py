@@ -14,12 +14,13 @@ import msgspec
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp import progress, stdio
 from fidelio.surfaces.mcp.protocol import Protocol
+from fidelio.surfaces.mcp.resources import schema_resources
 from fidelio.surfaces.mcp.revisions import Identity
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.tools import AskPerson, Done, Option, Outcome, Tool, ToolTable
 from fidelio.tokens.keyring import FixedKeys
 
-IDENTITY = Identity("example", "1.2.3", "Tools for tests.")
+IDENTITY = Identity("example", "1.2.3")
 REQUEST = "r_000000000001"
 OPTIONS = (Option("warm", "Warm", "With a joke"), Option("cool", "Cool"))
 LENGTH = {"type": "object", "properties": {"length": {"type": "integer"}}, "required": ["length"]}
@@ -75,7 +76,9 @@ class Example:
                 Tool("tally", "Tally", "Counts the hanging calls.", Nothing, self.tally, read_only=True),
                 Tool("chatter", "Chatter", "Prints where it should not.", Nothing, self.chatter),
                 Tool("strange", "Strange", "Replies with what is no JSON.", Nothing, self.strange),
-            ]
+            ],
+            instructions="Tools for tests.",
+            resources=schema_resources(),
         )
 
     async def echo(self, asked: Echo) -> Done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,8 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitRequestParams, ElicitResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequestParams, ElicitResult, TextResourceContents
 
 from tests.support import proves
 from tests.surfaces.mcp.serving import served
@@ -122,3 +124,25 @@ async def test_a_client_with_the_token_is_served(way: str, mode: Any) -> None:
         Client(streamable_http_client(running.url, http_client=http), mode=mode) as client,
     ):
         assert text(await client.call_tool("echo", {"text": sys.platform})) == sys.platform
+
+
+@proves("mcp.schemas", "mcp.clients")
+@both_eras
+async def test_the_schemas_are_resources(way: str, mode: Any) -> None:
+    async with connected(way, mode) as client:
+        listed = await client.list_resources()
+        names = [str(resource.uri).rpartition("/")[2] for resource in listed.resources]
+        assert names == ["schemas", "workflow", "activity", "condition", "skill", "state"]
+        read = await client.read_resource("workflow-server://schemas/activity")
+        content = read.contents[0]
+        assert isinstance(content, TextResourceContents)
+        assert content.mime_type == "application/json"
+        assert {"id", "steps", "transitions"} <= set(json.loads(content.text)["properties"])
+
+
+@proves("mcp.schemas")
+@both_eras
+async def test_an_unknown_resource_is_refused_with_those_there_are(way: str, mode: Any) -> None:
+    async with connected(way, mode) as client:
+        with pytest.raises(MCPError, match="workflow-server://schemas/skill"):
+            await client.read_resource("workflow-server://schemas/../keys.json")

@@ -13,6 +13,7 @@ from tests.surfaces.mcp.example import Example, as_json, protocol
 from tests.surfaces.mcp.wire import ASKABLE, META, call, initialize, request, text_of
 
 SERVER = "io.modelcontextprotocol/serverInfo"
+CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"subscribe": False, "listChanged": False}}
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ async def test_every_handshake_revision_is_spoken(talk: Conversation, revision: 
 
     assert result == {
         "protocolVersion": revision,
-        "capabilities": {"tools": {"listChanged": False}},
+        "capabilities": CAPABILITIES,
         "serverInfo": {"name": "example", "version": "1.2.3"},
         "instructions": "Tools for tests.",
     }
@@ -58,7 +59,7 @@ async def test_a_request_with_its_own_introduction_needs_no_handshake(talk: Conv
     discovered = (await talk.answer(request(1, "server/discover", _meta=META)))["result"]
 
     assert discovered["supportedVersions"] == ["2026-07-28"]
-    assert discovered["capabilities"] == {"tools": {"listChanged": False}}
+    assert discovered["capabilities"] == CAPABILITIES
     assert discovered["instructions"] == "Tools for tests."
     assert (discovered["resultType"], discovered["ttlMs"], discovered["cacheScope"]) == ("complete", 300_000, "public")
     assert discovered["_meta"][SERVER] == {"name": "example", "version": "1.2.3"}
@@ -100,9 +101,7 @@ async def test_an_introduction_of_the_wrong_shape_is_refused(talk: Conversation,
 
 
 @proves("mcp.stateless", "mcp.errors")
-@pytest.mark.parametrize(
-    ("method", "meta"), [("ping", META), ("server/discover", {}), ("resources/list", {}), ("x" * 9999, {})]
-)
+@pytest.mark.parametrize(("method", "meta"), [("ping", META), ("server/discover", {}), ("prompts/list", {}), ("x" * 9999, {})])
 async def test_a_method_that_the_revision_does_not_have_is_not_found(talk: Conversation, method: str, meta: Any) -> None:
     error = await error_of(talk, request(1, method, _meta=meta))
 

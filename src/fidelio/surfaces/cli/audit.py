@@ -81,6 +81,8 @@ def _print_report(report: Report, verdict: Verdict) -> None:
     click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
     if report.unverified:
         click.echo("  UNVERIFIED: it was rebuilt from a token that nobody could vouch for")
+    if report.restored:
+        click.echo("  restored from a sealed state; what happened before is in the record of the server it comes from")
     for visit in report.visits:
         _print_visit(visit)
     if report.never_entered:

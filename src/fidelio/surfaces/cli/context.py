@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fidelio.errors import UsageProblem
 from fidelio.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
     from fidelio.ledger import Ledger
+    from fidelio.orchestrator.service import AgentService
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +59,26 @@ class App:
         async with await open_ledger(self.settings.ledger) as ledger:
             yield ledger
 
+    @asynccontextmanager
+    async def agents(self, *, carry_out: bool = False) -> AsyncIterator[AgentService]:
+        """The orchestrator. With `carry_out`, agents work in this process while the block lasts.
+
+        What is at work when it ends goes on in a process of its own.
+        """
+        from fidelio.orchestrator.hosting import hosting, see_to_the_rest
+        from fidelio.orchestrator.opening import open_agents
+
+        async with self.ledger() as ledger:
+            service = open_agents(self.settings, ledger)
+            if carry_out:
+                async with hosting(service, self.settings):
+                    yield service
+            else:
+                try:
+                    yield service
+                finally:
+                    await see_to_the_rest(service, self.settings)
+
     def library(self, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
         from fidelio.workflows.search_path import open_library
 
@@ -85,7 +108,22 @@ def workflows_option(command: F) -> F:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+    """Runs the work of a command. Being told to end is like Ctrl-C: what has to be tidied up is tidied up."""
+    with _like_interrupts(signal.SIGTERM, signal.SIGHUP):
+        return asyncio.run(work)
+
+
+@contextmanager
+def _like_interrupts(*numbers: signal.Signals) -> Iterator[None]:
+    # Whoever started us may have asked that a closed terminal be ignored.
+    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def print_json(data: object) -> None:
@@ -149,6 +187,15 @@ def here() -> str:
         return os.getcwd()  # noqa: PTH109  # compared and joined as text
     except OSError:
         return ""
+
+
+def working_place(project: str | None) -> str:
+    """The project that a command is about, as an absolute path."""
+    if project is None and not here():
+        raise UsageProblem(
+            "The working directory is gone.", remedy="Change to one that exists, or name the project with --project DIR."
+        )
+    return os.path.abspath(project or here())  # noqa: PTH100  # Path.absolute leaves the dots in
 
 
 def relative(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -75,7 +76,7 @@ async def examine(app: App) -> list[Check]:
         ("postgres", _postgres),
         ("terminal", _terminal),
     ]
-    return [await _look(name, look, app) for name, look in looks]
+    return [*[await _look(name, look, app) for name, look in looks], *await _executors(app)]
 
 
 async def _look(name: str, look: Callable[[App], Check | Awaitable[Check]], app: App) -> Check:
@@ -86,6 +87,18 @@ async def _look(name: str, look: Callable[[App], Check | Awaitable[Check]], app:
         return Check(name, "problem", error.sentence, "Fidelio cannot start.", error.remedy)
     except OSError as error:
         return Check(name, "problem", f"This could not be looked at: {error}.", "It may not work.", "Check owner and mode.")
+
+
+async def _executors(_: App) -> list[Check]:
+    """Which kinds of agents can be started here. None of them is needed for anything but itself."""
+    from fidelio.orchestrator.executors.registry import executors
+
+    known = executors()
+    found = await asyncio.gather(*(executor.availability() for executor in known.values()))
+    return [
+        Check(name, "ok" if one.works else "optional", f"Agent {name}: {one.why}")
+        for name, one in zip(known, found, strict=True)
+    ]
 
 
 def _python(_: App) -> Check:
@@ -182,6 +195,6 @@ def _print_check(check: Check) -> None:
     mark, color = _MARKS[check.state]
     if not speaks_unicode():
         mark = check.state
-    click.echo(f"{click.style(mark, fg=color) if wants_color() else mark} {check.name:<10} {printable(check.sentence)}")
+    click.echo(f"{click.style(mark, fg=color) if wants_color() else mark} {check.name:<11} {printable(check.sentence)}")
     for note in filter(None, (check.cost, check.remedy)):
-        click.echo(f"             {printable(note)}")
+        click.echo(f"              {printable(note)}")

@@ -19,6 +19,7 @@ from fidelio.surfaces.cli.streams import discard_output, prepare_streams
 
 # Command, and the module that holds it: a command costs only its own imports.
 COMMANDS = {
+    "agents": "agents",
     "answer": "people",
     "completion": "shell",
     "demo": "up",
@@ -32,6 +33,7 @@ COMMANDS = {
     "list": "workflows",
     "mcp": "serve",
     "report": "audit",
+    "run": "run",
     "search": "record",
     "sessions": "record",
     "show": "workflows",
@@ -39,6 +41,7 @@ COMMANDS = {
     "trace": "audit",
     "up": "up",
     "verify": "record",
+    "work": "work",
 }
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141

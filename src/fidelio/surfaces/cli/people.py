@@ -52,11 +52,12 @@ def inbox_command(
 
 @click.command("answer")
 @click.argument("request")
-@click.argument("option")
+@click.argument("option", default="")
+@click.option("--text", default="", help="What to say where there are no options; beside an option, a comment on it.")
 @json_option
 @pass_app
-def answer_command(app: App, request: str, option: str, as_json: bool) -> None:
-    """Answer REQUEST with one of its options. `fidelio inbox` shows both.
+def answer_command(app: App, request: str, option: str, text: str, as_json: bool) -> None:
+    """Answer REQUEST with one of its options, or with a text where it has none. `fidelio inbox` shows which.
 
     An answer is given once: the same one again is fine, a different one is refused.
     """
@@ -65,12 +66,13 @@ def answer_command(app: App, request: str, option: str, as_json: bool) -> None:
     async def work() -> None:
         person = this_person()
         async with app.ledger() as ledger:
-            answered = await Inbox(ledger).answer(request, option, by=person, channel="cli")
+            answered = await Inbox(ledger).answer(request, option, text=text, by=person, channel="cli")
         if as_json:
             print_json({**_request_json(answered.request), "repeated": answered.repeated})
         else:
             before = " (as it was answered before)" if answered.repeated else ""
-            click.echo(f"{answered.request.id} is answered with {printable(option)}{before}. The agent may go on.")
+            given = printable(option) or "a text"
+            click.echo(f"{answered.request.id} is answered with {given}{before}. The agent may go on.")
 
     run_async(work())
 
@@ -104,8 +106,12 @@ def _print_request(request: Request) -> None:
     for option in request.options:
         chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
         click.echo(f"      {printable(option['id']):<20} {printable(option.get('label', ''))}{chosen}")
+    if request.answer.get("text"):
+        said = printable(request.answer["text"])
+        click.echo(click.wrap_text(said, width=96, initial_indent="    > ", subsequent_indent="    > "))
     if request.state == "open":
-        click.echo(f"    Answer with: fidelio answer {request.id} OPTION\n")
+        how = "OPTION" if request.options else '--text "..."'
+        click.echo(f"    Answer with: fidelio answer {request.id} {how}\n")
     else:
         click.echo(f"    {request.state} by {printable(request.answered_by or '')} over {request.channel}\n")
 

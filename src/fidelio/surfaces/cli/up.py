@@ -105,10 +105,10 @@ async def _serve(house: House, listening: Listening, beside: Beside, *, ends: bo
     """Serves, with `beside` running next to it once the address is known. `ends`: the server ends with it."""
     from fidelio.surfaces.http.app import create_app
     from fidelio.surfaces.http.serving import serve_http
+    from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
     from fidelio.surfaces.mcp.entry import identity_of, states_of
-    from fidelio.surfaces.mcp.sessions import SessionsDialect
 
-    tables = {"/mcp": SessionsDialect(house).tools()}
+    tables = {path_of(dialect): tools_of(dialect, house) for dialect in (*DIALECTS, "orchestrator")}
     web = create_app(tables, identity_of(house.settings), states_of(house.settings), bearer_token=listening.token)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_http(web, listening.host, listening.port, ready=address.set_result))

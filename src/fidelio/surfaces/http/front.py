@@ -14,9 +14,19 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
+from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.calls import Calls, Elicit, Exchange
 from fidelio.surfaces.mcp.elicitation import Refused
-from fidelio.surfaces.mcp.revisions import CACHE_MILLISECONDS, CACHE_SCOPE, Client, Identity, ProtocolError, describe_client
+from fidelio.surfaces.mcp.resources import find
+from fidelio.surfaces.mcp.revisions import (
+    CACHE_MILLISECONDS,
+    CACHE_SCOPE,
+    INVALID_PARAMS,
+    Client,
+    Identity,
+    ProtocolError,
+    describe_client,
+)
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.tools import ToolTable
 
@@ -39,16 +49,27 @@ def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> S
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
         return cast("types.CallToolResult", {**COMPLETE, **result})
 
+    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return cast("types.ListResourcesResult", {**COMPLETE, "resources": [one.describe() for one in tools.resources]})
+
+    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        try:
+            return cast("types.ReadResourceResult", {**COMPLETE, **find(tools.resources, str(params.uri)).contents()})
+        except UsageProblem as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
+
     hint = CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)
     schemas = {tool["name"]: tool["inputSchema"] for tool in tools.describe()}
     return Server(
         identity.name,
         version=identity.version,
-        instructions=identity.instructions,
-        cache_hints={"tools/list": hint, "server/discover": hint},
+        instructions=tools.instructions,
+        cache_hints={"tools/list": hint, "server/discover": hint, "resources/list": hint, "resources/read": hint},
         get_tool_input_schema=schemas.get,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=list_resources if tools.resources else None,
+        on_read_resource=read_resource if tools.resources else None,
     )
 
 

@@ -31,7 +31,7 @@ def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any])
     try:
         return msgspec.convert(arguments, parameters)
     except msgspec.ValidationError as error:
-        fields = ", ".join(parameters.__struct_fields__) or "nothing"
+        fields = ", ".join(parameters.__struct_encode_fields__) or "nothing"
         raise UsageProblem(
             f"Invalid arguments for tool {tool}: {_explained(str(error))}.", remedy=f"It takes: {fields}."
         ) from error

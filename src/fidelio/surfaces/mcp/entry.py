@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.options import McpOptions, parse
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.revisions import Identity
-from fidelio.surfaces.mcp.sessions import INSTRUCTIONS, SessionsDialect
 from fidelio.surfaces.mcp.standard import occupy_standard_descriptors
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
     from fidelio.tokens.keyring import KeyRing
+
+
+# How many new objects there have to be before Python looks for garbage that refers to itself.
+RARELY = 100_000
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -38,16 +44,29 @@ def run(arguments: Sequence[str]) -> int:
 
 def serve(options: McpOptions) -> int:
     occupy_standard_descriptors()
-    # Pydantic would look through every installed distribution for plugins that nobody has, while an agent waits.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # What is imported and read at the start stays: looking through it for garbage again and again delays the first reply.
+    gc.set_threshold(RARELY, 20, 50)
+    _look_for_no_plugins()
     asyncio.run(_serve(options))
     return 0
+
+
+def _look_for_no_plugins() -> None:
+    """Pydantic would look through every installed distribution for plugins that nobody has, while an agent waits.
+
+    Told not to look, it still imports everything that looking takes, from e-mail to archives. So its loader, which is asked
+    for the plugins and for nothing else, is there already when it comes to that.
+    """
+    if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
+        loader = ModuleType("pydantic.plugin._loader")
+        loader.__dict__["get_plugins"] = tuple
+        sys.modules.setdefault(loader.__name__, loader)
 
 
 async def _serve(options: McpOptions) -> None:
     settings = settings_of(options)
     async with house_of(options, settings) as house:
-        await serve_stdio(Protocol(identity_of(settings), SessionsDialect(house).tools(), states_of(settings)))
+        await serve_stdio(Protocol(identity_of(settings), tools_of(options.tools, house), states_of(settings)))
 
 
 def settings_of(options: McpOptions) -> Settings:
@@ -68,11 +87,12 @@ def house_of(options: McpOptions, settings: Settings) -> House:
         with_bundled=options.with_bundled,
         fidelity="enforce" if options.enforce else "advise",
         person=options.person,
+        worker=options.worker,
     )
 
 
 def identity_of(settings: Settings) -> Identity:
-    return Identity(settings.server_name, settings.server_version, INSTRUCTIONS)
+    return Identity(settings.server_name, settings.server_version)
 
 
 def states_of(settings: Settings) -> RequestStates:

@@ -7,14 +7,22 @@ tools should not wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
+    from fidelio.conductor.conducting import Conductor
+    from fidelio.conductor.progress import Happening
     from fidelio.ledger import Ledger
+    from fidelio.orchestrator.blueprints.catalogue import Blueprints
+    from fidelio.orchestrator.blueprints.model import McpServer
+    from fidelio.orchestrator.service import AgentService
     from fidelio.workflows.service import WorkflowService
 
 
@@ -29,28 +37,65 @@ class House:
         with_bundled: bool = False,
         fidelity: Literal["advise", "enforce"] = "advise",
         person: bool = False,
+        worker: bool = False,
         handles: bool = True,
     ) -> None:
-        """`handles`: whether the short name of a session opens it, because whoever calls is known already."""
+        """`handles`: whether the short name of a session opens it, because whoever calls is known already.
+
+        `worker`: whoever calls does one activity for somebody else, who moves the session.
+        """
         self.settings = settings
         self._directories = workflows
         self._with_bundled = with_bundled
         self._fidelity: Literal["advise", "enforce"] = fidelity
-        self._person = person
+        self._person = person or worker
+        self._worker = worker
         self._handles = handles
         self._opening = asyncio.Lock()
+        self._opened = AsyncExitStack()
         self._ledger: Ledger | None = None
         self._workflows: WorkflowService | None = None
+        self._agents: AgentService | None = None
+        self._blueprints: Blueprints | None = None
 
     async def workflows(self) -> WorkflowService:
         async with self._opening:
             if self._workflows is None:
-                self._workflows = await self._open()
+                self._workflows = await self._open_workflows()
             return self._workflows
 
-    async def _open(self) -> WorkflowService:
+    async def agents(self) -> AgentService:
+        """The orchestrator. From now on this process carries out agents, unless another one of this home does."""
+        async with self._opening:
+            if self._agents is None:
+                self._agents = await self._open_agents()
+            return self._agents
+
+    def blueprints(self) -> Blueprints:
+        """What agents can be started from. Nothing has to be opened to look."""
+        from fidelio.orchestrator.blueprints.search_path import open_blueprints  # noqa: PLC0415  # waits for the first call
+
+        if self._blueprints is None:
+            self._blueprints = open_blueprints(self.settings.home)
+        return self._blueprints
+
+    async def conductor(self, watch: Callable[[Happening], None]) -> Conductor:
+        from fidelio.conductor.conducting import Conductor  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.workers import Workers  # noqa: PLC0415  # waits for the first call
+
+        workers = Workers(await self.agents(), self._workflow_server())
+        return Conductor(await self.workflows(), workers, self.settings.home, watch=watch)
+
+    async def _open_ledger(self) -> Ledger:
+        from fidelio.ledger import open_ledger  # noqa: PLC0415  # everything heavy waits for the first call
+
+        if self._ledger is None:
+            self.settings.home.ensure()
+            self._ledger = await self._opened.enter_async_context(await open_ledger(self.settings.ledger))
+        return self._ledger
+
+    async def _open_workflows(self) -> WorkflowService:
         from fidelio.clock import now_ms  # noqa: PLC0415  # everything heavy waits for the first call
-        from fidelio.ledger import open_ledger  # noqa: PLC0415  # waits for the first call
         from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.desk import HouseRules  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.search_path import open_library  # noqa: PLC0415  # waits for the first call
@@ -59,9 +104,33 @@ class House:
 
         home = self.settings.home.ensure()
         library = open_library(home, self._directories, with_bundled=self._with_bundled)
-        self._ledger = await open_ledger(self.settings.ledger)
-        rules = HouseRules(self._fidelity, self._person, self.settings.min_response_ms, handles=self._handles)
-        return WorkflowService(self._ledger, library, SessionTokens(open_keys(home.keys), now_ms), rules=rules)
+        rules = HouseRules(
+            self._fidelity, self._person, self.settings.min_response_ms, handles=self._handles, moves=not self._worker
+        )
+        tokens = SessionTokens(open_keys(home.keys), now_ms)
+        return WorkflowService(await self._open_ledger(), library, tokens, rules=rules)
+
+    async def _open_agents(self) -> AgentService:
+        from fidelio.orchestrator.hosting import hosting  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.opening import open_agents  # noqa: PLC0415  # waits for the first call
+
+        service = open_agents(self.settings, await self._open_ledger())
+        await self._opened.enter_async_context(hosting(service, self.settings))
+        return service
+
+    def _workflow_server(self) -> McpServer:
+        """How a worker reaches the same workflows and the same record."""
+        from fidelio.orchestrator.blueprints.model import McpServer  # noqa: PLC0415  # waits for the first call
+
+        enforces = self._fidelity == "enforce"
+        flags = [flag for flag, on in (("--with-bundled", self._with_bundled), ("--enforce", enforces)) if on]
+        places = [word for one in self._directories for word in ("--workflows", str(Path(one).absolute()))]
+        ledger = self.settings.ledger
+        return McpServer(
+            command=sys.executable,
+            args=("-m", "fidelio", "mcp", "--worker", "--home", str(self.settings.home.path), *places, *flags),
+            env={} if ledger == str(self.settings.home.ledger) else {"FIDELIO_LEDGER": ledger},
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,5 +138,4 @@ class House:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._ledger is not None:
-            await self._ledger.close()
+        await self._opened.aclose()

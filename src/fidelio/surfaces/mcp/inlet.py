@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-CHUNK = 256 * 1024
+CHUNK = 64 * 1024
 
 
 class Lines:
@@ -21,6 +21,10 @@ class Lines:
         self._dropping = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes | None]:
+        if chunk and chunk.find(b"\n") == len(chunk) - 1 <= self._limit and not (self._begun or self._dropping):
+            # Nearly always: exactly one whole message.
+            yield chunk[:-1]
+            return
         first, *others = chunk.split(b"\n")
         self._keep(first)
         for following in others:
@@ -48,10 +52,7 @@ class Inlet(Protocol):
 async def open_inlet(source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> Inlet:
     """Calls `received` with every chunk, then `ended` once."""
     if _can_be_polled(source):
-        incoming = _Incoming(received, ended)
-        pipe = open(source, "rb", buffering=0, closefd=False)  # noqa: ASYNC230, SIM115  # a descriptor that is open already
-        await asyncio.get_running_loop().connect_read_pipe(lambda: incoming, pipe)
-        return incoming
+        return _PipeReader(source, received, ended)
     return _FileReader(source, received, ended)
 
 
@@ -60,33 +61,45 @@ def _can_be_polled(source: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source)
 
 
-class _Incoming(asyncio.Protocol):
-    def __init__(self, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+class _PipeReader:
+    """Reads whenever there is something, without the layers of a transport in between: this runs for every message."""
+
+    def __init__(self, source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._source = source
         self._received = received
         self._ended = ended
-        self._transport: asyncio.ReadTransport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = False
+        self._closed = False
+        os.set_blocking(source, False)
+        self.resume()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.ReadTransport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the signature is asyncio's
-        self._ended()
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._source, CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # torn away: there will be nothing more
+            chunk = b""
+        if chunk:
+            self._received(chunk)
+        else:
+            self.close()
+            self._ended()
 
     def pause(self) -> None:
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._source)
 
     def resume(self) -> None:
-        if self._transport is not None and not self._transport.is_reading() and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self._is_reading and not self._closed:
+            self._is_reading = True
+            self._loop.add_reader(self._source, self._read)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self._closed = True
+        self.pause()
 
 
 class _FileReader:

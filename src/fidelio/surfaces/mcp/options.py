@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fidelio.errors import UsageProblem
-
-DIALECTS = ("sessions",)
+from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,11 @@ OPTIONS = (
     Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
     Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
     Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
-    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DIALECTS[0]}).", "NAME"),
+    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
+    Flag("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
     Flag("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
     Flag("person", "person", "Take answers to checkpoints from people only, never from the agent."),
+    Flag("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
     Flag("min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"),
     Flag("server-name", "server_name", "What the server calls itself.", "NAME"),
     Flag("server-version", "server_version", "Which version the server says it is.", "VERSION"),
@@ -51,15 +52,27 @@ class McpOptions:
     workflows: tuple[str, ...] = ()
     with_bundled: bool = False
     dialect: str | None = None
+    toolset: str | None = None
     enforce: bool = False
     person: bool = False
+    worker: bool = False
     min_response_seconds: str | None = None
     server_name: str | None = None
     server_version: str | None = None
 
     def __post_init__(self) -> None:
-        if self.dialect is not None and self.dialect not in DIALECTS:
-            raise UsageProblem(f"There is no dialect {self.dialect!r}.", remedy=f"The dialects are: {', '.join(DIALECTS)}.")
+        _check("dialect", self.dialect, DIALECTS)
+        _check("toolset", self.toolset, TOOLSETS)
+
+    @property
+    def tools(self) -> str:
+        """The name of the table to serve: the orchestrator's, or that of a dialect of the workflows."""
+        return "orchestrator" if self.toolset == "orchestrator" else self.dialect or DEFAULT
+
+
+def _check(what: str, chosen: str | None, known: Sequence[str]) -> None:
+    if chosen is not None and chosen not in known:
+        raise UsageProblem(f"There is no {what} {chosen!r}.", remedy=f"The {what}s are: {', '.join(known)}.")
 
 
 def parse(arguments: Sequence[str]) -> McpOptions:

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
+from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.calls import Calls, Exchange
 from fidelio.surfaces.mcp.elicitation import METHOD
 from fidelio.surfaces.mcp.progress import Reporter
+from fidelio.surfaces.mcp.resources import find
 from fidelio.surfaces.mcp.revisions import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -48,6 +50,9 @@ class Protocol:
         self.identity = identity
         self.tools = tools
         self.calls = Calls(tools, states)
+        self.capabilities = (
+            {**CAPABILITIES, "resources": {"subscribe": False, "listChanged": False}} if tools.resources else CAPABILITIES
+        )
 
     def conversation(self, peer: Peer | None = None) -> Conversation:
         return Conversation(self, peer or Peer())
@@ -87,11 +92,13 @@ class Conversation:
                 return await self._call(params, client)
             case "tools/list":
                 return _cacheable({"tools": self._protocol.tools.describe()}, client)
+            case "resources/list" | "resources/read" if self._protocol.tools.resources:
+                return _cacheable(self._resources(params, listed=method == "resources/list"), client)
             case "ping" if not client.is_stateless:
                 return {}
             case "server/discover" if client.is_stateless:
-                about = {"supportedVersions": list(STATELESS), "capabilities": CAPABILITIES}
-                return _cacheable({**about, "instructions": self._protocol.identity.instructions}, client)
+                about = {"supportedVersions": list(STATELESS), "capabilities": self._protocol.capabilities}
+                return _cacheable({**about, "instructions": self._protocol.tools.instructions}, client)
             case _:
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
 
@@ -100,10 +107,19 @@ class Conversation:
         identity = self._protocol.identity
         return {
             "protocolVersion": self._client.revision,
-            "capabilities": CAPABILITIES,
+            "capabilities": self._protocol.capabilities,
             "serverInfo": identity.info,
-            "instructions": identity.instructions,
+            "instructions": self._protocol.tools.instructions,
         }
+
+    def _resources(self, params: Mapping[str, Any], *, listed: bool) -> dict[str, Any]:
+        resources = self._protocol.tools.resources
+        if listed:
+            return {"resources": [one.describe() for one in resources]}
+        try:
+            return find(resources, params.get("uri")).contents()
+        except UsageProblem as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from error
 
     async def _call(self, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments")

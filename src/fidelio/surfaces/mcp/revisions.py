@@ -43,7 +43,6 @@ class Identity:
 
     name: str
     version: str
-    instructions: str
 
     @property
     def info(self) -> dict[str, Any]:

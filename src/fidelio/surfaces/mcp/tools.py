@@ -13,6 +13,7 @@ import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.mcp.arguments import input_schema, read_arguments
+from fidelio.surfaces.mcp.resources import Resource
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -100,9 +101,21 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
 class ToolTable:
     """The tools of one dialect. Every failure is a result with a sentence that says what to do, never a protocol error."""
 
-    def __init__(self, tools: Iterable[Tool[Any]], *, misused: Misused | None = None) -> None:
-        """`misused` is told of calls whose arguments were refused before any handler saw them."""
+    def __init__(
+        self,
+        tools: Iterable[Tool[Any]],
+        *,
+        instructions: str = "",
+        resources: tuple[Resource, ...] = (),
+        misused: Misused | None = None,
+    ) -> None:
+        """`instructions` tell a client what the tools are for.
+
+        `misused` is told of calls whose arguments were refused before any handler saw them.
+        """
         self._tools = {tool.name: tool for tool in tools}
+        self.instructions = instructions
+        self.resources = resources
         self._misused = misused
         self._described: list[dict[str, Any]] = []
 

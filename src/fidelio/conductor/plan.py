@@ -1,0 +1,76 @@
+"""Who does what in a run: kept with the session, so that whoever goes on with it does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fidelio.definitions.models import Workflow
+from fidelio.engine.variables import check_variables
+from fidelio.errors import UsageProblem
+
+WORKER = "workflow-worker"
+TRIES = 3
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked for. `tries` is how often a worker may fail to finish an activity."""
+
+    workflow: str
+    project: str
+    agent: str = WORKER
+    activity_agents: Mapping[str, str] = msgspec.field(default_factory=dict)
+    inputs: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    tries: int = TRIES
+
+    def agent_for(self, activity: str) -> str:
+        return self.activity_agents.get(activity, self.agent)
+
+
+def check_plan(plan: Plan, workflow: Workflow) -> None:
+    """Everything that can be wrong with a plan before anything has begun."""
+    if workflow.independent:
+        raise UsageProblem(
+            f"{workflow.id} is a set of independent activities; it has no beginning to run from.",
+            remedy="Run a workflow that names its initialActivity.",
+        )
+    if workflow.activity(workflow.initial_activity or "") is None:
+        raise UsageProblem(
+            f"{workflow.id} begins with {workflow.initial_activity!r}, which is no activity of it.",
+            remedy=f"See `fidelio lint {workflow.id}`.",
+        )
+    strange = [name for name in plan.activity_agents if workflow.activity(name) is None]
+    if strange:
+        known = ", ".join(activity.id for activity in workflow.activities)
+        raise UsageProblem(f"{workflow.id} has no activity {strange[0]!r}.", remedy=f"Its activities are: {known}.")
+    problems = check_variables(workflow, plan.inputs)
+    if problems:
+        known = ", ".join(f"{one.name} ({one.type})" for one in workflow.variables) or "none"
+        raise UsageProblem(problems[0].sentence, remedy=f"Its variables are: {known}.")
+
+
+def read_inputs(pairs: Sequence[str], workflow: Workflow) -> dict[str, Any]:
+    """NAME=VALUE, with the value read as the type that the workflow declares."""
+    types = {variable.name: variable.type for variable in workflow.variables}
+    return dict(_read(*_split(pair), types) for pair in pairs)
+
+
+def _split(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not name or not equals:
+        raise UsageProblem(f"{pair!r} is no input.", remedy="Write NAME=VALUE, such as language=English.")
+    return name, value
+
+
+def _read(name: str, text: str, types: Mapping[str, str]) -> tuple[str, Any]:
+    if types.get(name, "string") == "string":
+        return name, text
+    try:
+        return name, msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageProblem(
+            f"{name} is declared as {types[name]}, and {text!r} is none.",
+            remedy='Write it as JSON, such as true, 3 or ["a", "b"].',
+        ) from error

@@ -1,0 +1,29 @@
+"""What the conductor reads from a definition about the place where a session stands."""
+
+from __future__ import annotations
+
+from fidelio.definitions.models import Workflow
+from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.record import Record
+
+
+def seconds_to_default(workflow: Workflow, record: Record, now: int) -> float | None:
+    """How long until the question that waits may be answered with its default; 0 when it may, None when it never may."""
+    waiting = record.waiting
+    checkpoint = current_checkpoint(workflow, record, waiting.checkpoint) if waiting else None
+    if waiting is None or checkpoint is None or checkpoint.blocking:
+        return None
+    if checkpoint.auto_advance_ms is None or checkpoint.default_option is None:
+        return None
+    return max(0, waiting.yielded_at + checkpoint.auto_advance_ms - now) / 1000
+
+
+def step_at(workflow: Workflow, record: Record) -> str:
+    """The step that the worker is at, as far as its calls tell: the one whose question waits, or whose skill it loaded last."""
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        return ""
+    if record.waiting is not None:
+        asked = record.waiting.checkpoint
+        return next((step.id for step in activity.steps if step.checkpoint == asked), "")
+    return next((step.id for step in activity.steps if step.skill and step.skill == record.skill), "")

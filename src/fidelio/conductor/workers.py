@@ -1,0 +1,83 @@
+"""The agent sessions that do the work of a workflow, one for each visit of an activity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fidelio.engine.record import Record
+from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
+from fidelio.orchestrator.model import StartAgent
+from fidelio.orchestrator.parts import require_directory, require_sound
+from fidelio.orchestrator.rules import NAME_LENGTH
+
+if TYPE_CHECKING:
+    from fidelio.orchestrator.blueprints.model import McpServer
+    from fidelio.orchestrator.model import AgentSession, Result, Run
+    from fidelio.orchestrator.service import AgentService
+
+SERVER = "fidelio"
+
+
+class Workers:
+    """Workers by session and visit. `server` is how a worker reaches the workflow tools."""
+
+    def __init__(self, agents: AgentService, server: McpServer) -> None:
+        self._agents = agents
+        self._server = server
+        self._costs: dict[tuple[str, int], float] = {}
+
+    @property
+    def cost_usd(self) -> float:
+        """What the runs that were seen have cost."""
+        return sum(self._costs.values())
+
+    def name(self, session: str, record: Record) -> str:
+        """Follows from the visit, so that whoever goes on with the workflow finds the worker that is at it."""
+        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{record.visit}-{record.activity}")[:NAME_LENGTH]
+
+    async def check(self, blueprint: str, project: str) -> None:
+        """Raises where such a worker could not be started there."""
+        parts = self._agents.parts
+        require_directory(project)
+        found = parts.blueprint(blueprint, project)
+        require_sound(await parts.working_executor(found.executor or await parts.usual_executor()), found)
+
+    async def find(self, session: str, record: Record, project: str) -> AgentSession | None:
+        try:
+            found = await self._agents.find(self.name(session, record), project)
+        except AgentSessionNotFound:
+            return None
+        for run in await self.runs(found):
+            self._costs[found.id, run.number] = run.usage.cost_usd
+        return found
+
+    async def start(self, session: str, record: Record, blueprint: str, project: str, prompt: str) -> AgentSession:
+        name = self.name(session, record)
+        servers = {SERVER: self._server}
+        wanted = StartAgent(name=name, prompt=prompt, blueprint=blueprint, project=project, mcp_servers=servers)
+        try:
+            return await self._agents.start(wanted)
+        except AgentSessionExists:
+            # It was left by a process that ended just now.
+            return await self._agents.find(name, project)
+
+    async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:
+        await self._agents.wait([worker.id], mode="all", seconds=seconds)
+        found = await self._agents.find(worker.id)
+        self._costs[found.id, found.run.number] = found.run.usage.cost_usd
+        return found
+
+    async def resume(self, worker: AgentSession, prompt: str) -> None:
+        try:
+            await self._agents.resume(worker.id, prompt)
+        except AgentBusy:
+            # Somebody has given it something to do; it is looked at again when it has ended.
+            return
+
+    async def result(self, worker: AgentSession) -> Result:
+        return await self._agents.result(worker.id)
+
+    async def runs(self, worker: AgentSession) -> Sequence[Run]:
+        return await self._agents.runs(worker.id)

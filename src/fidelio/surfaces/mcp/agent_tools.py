@@ -1,0 +1,180 @@
+"""The table of the orchestrator: names, titles, and what each tool is for, as a model reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fidelio.surfaces.mcp import agent_parameters as p
+from fidelio.surfaces.mcp.tools import Tool
+
+if TYPE_CHECKING:
+    from fidelio.surfaces.mcp.agents import AgentToolset
+
+Schema = Mapping[str, Any]
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer"}
+
+
+def _object(*required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+_STATUS: Schema = {"enum": ["running", "finished", "not_existent"]}
+_STANDING = _object("status", status=_STATUS, state=_TEXT, reason=_TEXT, detail=_TEXT)
+_BEGUN = _object("session_name", session_name=_TEXT, session_id=_TEXT, status=_STATUS, message=_TEXT)
+_SESSION = _object("name", "session_id", "project_dir", name=_TEXT, session_id=_TEXT, project_dir=_TEXT, status=_STATUS)
+_BLUEPRINT = _object("name", "description", name=_TEXT, description=_TEXT)
+
+
+def _list_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def rows(toolset: AgentToolset) -> list[Tool[Any]]:
+    return [*_of_the_contract(toolset), *_beyond_it(toolset)]
+
+
+def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "list_agent_blueprints",
+            "List agent blueprints",
+            "Lists the agent blueprints that sessions can be started from, each with name and description.",
+            p.ListBlueprints,
+            toolset.list_agent_blueprints,
+            read_only=True,
+            idempotent=True,
+            output_schema=_object("total", "agents", total=_COUNT, agents=_list_of(_BLUEPRINT)),
+        ),
+        Tool(
+            "list_agent_sessions",
+            "List agent sessions",
+            "Lists agent sessions, newest first, each with name, id, project directory and status.",
+            p.ListSessions,
+            toolset.list_agent_sessions,
+            read_only=True,
+            idempotent=True,
+            output_schema=_object("total", "sessions", total=_COUNT, sessions=_list_of(_SESSION), next_cursor=_TEXT),
+        ),
+        Tool(
+            "start_agent_session",
+            "Start an agent session",
+            "Starts a new agent session that begins to work at once, and returns its result. With async true it returns at "
+            "once and the agent works in the background. A call that takes too long for clients returns status running "
+            "instead; the work goes on.",
+            p.StartAgentSession,
+            toolset.start_agent_session,
+            open_world=True,
+        ),
+        Tool(
+            "resume_agent_session",
+            "Resume an agent session",
+            "Goes on with an agent session that has finished: the agent still knows what was said and done before.",
+            p.ResumeAgentSession,
+            toolset.resume_agent_session,
+            open_world=True,
+        ),
+        Tool(
+            "delete_all_agent_sessions",
+            "Delete all agent sessions",
+            "Stops and permanently deletes all agent sessions, or those of one project.",
+            p.InProject,
+            toolset.delete_all_agent_sessions,
+            destructive=True,
+            idempotent=True,
+            output_schema=_object("message", message=_TEXT, removed=_COUNT),
+        ),
+        Tool(
+            "get_agent_session_status",
+            "Status of an agent session",
+            "Returns status running, finished or not_existent, and behind it the state, the reason, what the agent did last "
+            "and what it has used. wait_seconds waits for a change.",
+            p.GetStatus,
+            toolset.get_agent_session_status,
+            read_only=True,
+            idempotent=True,
+            output_schema=_STANDING,
+        ),
+        Tool(
+            "get_agent_session_result",
+            "Result of an agent session",
+            "Returns the result of a finished agent session, a part at a time when it is long. A run that failed is an error "
+            "with the reason and what the agent had said until then.",
+            p.GetResult,
+            toolset.get_agent_session_result,
+            read_only=True,
+            idempotent=True,
+        ),
+    ]
+
+
+def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "wait_for_agent_sessions",
+            "Wait for agent sessions",
+            "Waits until any or all of the agent sessions have finished, and returns early when they have.",
+            p.WaitForSessions,
+            toolset.wait_for_agent_sessions,
+            read_only=True,
+            idempotent=True,
+            output_schema=_object("finished", "running", finished=_list_of(_TEXT), running=_list_of(_TEXT)),
+        ),
+        Tool(
+            "stop_agent_session",
+            "Stop an agent session",
+            "Stops the agent at work, with everything it has started. The session stays and can be resumed.",
+            p.OneSession,
+            toolset.stop_agent_session,
+            idempotent=True,
+            output_schema=_STANDING,
+        ),
+        Tool(
+            "delete_agent_session",
+            "Delete an agent session",
+            "Stops and permanently deletes one agent session; its name is free again.",
+            p.OneSession,
+            toolset.delete_agent_session,
+            destructive=True,
+            output_schema=_object("status", status=_STATUS),
+        ),
+        Tool(
+            "send_agent_message",
+            "Send a message to an agent",
+            "Tells an agent something: a busy one gets it with its next turn, an idle one starts to work on it.",
+            p.SendMessage,
+            toolset.send_agent_message,
+            open_world=True,
+            output_schema=_BEGUN,
+        ),
+        Tool(
+            "get_agent_session_events",
+            "What an agent did",
+            "Returns what happened in an agent session, in order: what the agent said, the tools it used, how its runs ended.",
+            p.GetEvents,
+            toolset.get_agent_session_events,
+            read_only=True,
+            idempotent=True,
+            output_schema=_object("events", "next_after", events=_list_of({"type": "object"}), next_after=_COUNT),
+        ),
+        Tool(
+            "answer_agent_question",
+            "Answer an agent's question",
+            "Answers the question or permission request that an agent session waits for. Ask your user first: the record says "
+            "that you passed the answer on.",
+            p.AnswerQuestion,
+            toolset.answer_agent_question,
+            output_schema=_STANDING,
+        ),
+        Tool(
+            "run_workflow",
+            "Let agents carry out a workflow",
+            "Carries out a workflow with agents, one activity at a time, in the background; questions wait in the inbox of a "
+            "person. Calling it again goes on with a run that was interrupted or has failed, and says how it stands.",
+            p.RunWorkflow,
+            toolset.run_workflow,
+            open_world=True,
+            output_schema=_object("session_id", "status", session_id=_TEXT, status=_TEXT, activity=_TEXT, question=_TEXT),
+        ),
+    ]

@@ -1,0 +1,76 @@
+"""Workflows that agents carry out in the background of a server, for the tool run_workflow.
+
+The server only has to be there for it to go on: where a run stands is in the ledger, and whoever asks for it again goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from fidelio.clock import now_ms
+from fidelio.errors import ConductorFailure
+from fidelio.surfaces.mcp import progress
+from fidelio.surfaces.mcp.house import House
+
+if TYPE_CHECKING:
+    from fidelio.conductor.plan import Plan
+
+PROGRESS_SECONDS = 10.0
+
+
+class Conducting:
+    """The runs that this process carries out."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
+        """Begins the run or goes on with it, and says how it stands after `seconds` at the latest."""
+        from fidelio.conductor.going_on import find_or_begin  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.progress import nobody  # noqa: PLC0415  # waits for the first call
+
+        conductor = await self._house.conductor(nobody)
+        ledger = (await self._house.workflows()).desk.ledger
+        found = await find_or_begin(conductor, ledger, self._house.settings.home, plan, anew=anew)
+        if found.session not in self._tasks:
+            task = asyncio.create_task(_to_the_end(conductor.carry_out(found.session)))
+            self._tasks[found.session] = task
+            task.add_done_callback(lambda _: self._tasks.pop(found.session, None))
+        await self._watch(found.session, seconds)
+        return await self._standing(found.session)
+
+    async def _watch(self, session: str, seconds: float) -> None:
+        """Waits for the end, and tells the client on the way where the run stands."""
+        began = now_ms()
+        while (task := self._tasks.get(session)) is not None and (left := seconds - (now_ms() - began) / 1000) > 0:
+            await asyncio.wait([task], timeout=min(left, PROGRESS_SECONDS))
+            standing = await self._standing(session)
+            await progress.report((now_ms() - began) / 1000, None, standing.get("activity") or standing["status"])
+
+    async def _standing(self, session: str) -> dict[str, Any]:
+        from fidelio.conductor.keeping import last_failure  # noqa: PLC0415  # waits for the first call
+
+        desk = (await self._house.workflows()).desk
+        record = await desk.caught_up(await desk.ledger.session(session))
+        failed = await last_failure(desk.ledger, session)
+        body = {
+            "session_id": session,
+            "workflow_id": record.workflow,
+            "status": "failed" if failed else record.status,
+            "activity": record.activity,
+            "completed_activities": list(record.completed),
+            "question": f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else "",
+            "reason": failed,
+        }
+        return {key: value for key, value in body.items() if value}
+
+
+async def _to_the_end(work: Awaitable[object]) -> None:
+    try:
+        await work
+    except ConductorFailure:
+        # The reason is on record, and whoever asks how the run stands is told.
+        return

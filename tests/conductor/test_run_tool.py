@@ -1,0 +1,65 @@
+"""The tool run_workflow, as an orchestrating agent calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fidelio.inbox import Inbox
+from fidelio.surfaces.mcp.agents import AgentToolset
+from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.tools import Done
+from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
+from tests.support import proves
+
+
+async def call(house: House, **arguments: Any) -> Done:
+    done = await AgentToolset(house, environ={}).tools().call("run_workflow", arguments)
+    assert isinstance(done, Done)
+    return done
+
+
+@proves("conductor.run-workflow")
+async def test_a_run_is_begun_in_the_background_and_says_what_it_waits_for(orchestra: Orchestra) -> None:
+    async with orchestra.house() as house:
+        toolset = AgentToolset(house, environ={}).tools()
+        arguments = {"workflow_id": "hello", "agent_blueprint_name": "robot", "project_dir": str(orchestra.project)}
+        begun = await toolset.call("run_workflow", arguments)
+        assert isinstance(begun, Done)
+        assert begun.structured is not None
+        inbox = Inbox((await house.workflows()).desk.ledger)
+        request = await anext(aiter(inbox.follow(session=begun.structured["session_id"])))
+        waiting = await toolset.call("run_workflow", arguments)
+        assert isinstance(waiting, Done)
+        assert waiting.structured is not None
+        assert waiting.structured["session_id"] == begun.structured["session_id"]
+        assert request.id in waiting.structured["question"]
+        await inbox.answer(request.id, "none", by="person:tester", channel="cli")
+        ended = await toolset.call("run_workflow", {**arguments, "wait_seconds": 50})
+        assert isinstance(ended, Done)
+        assert ended.structured is not None
+        assert ended.structured["status"] == "completed"
+
+
+@proves("conductor.run-workflow")
+async def test_a_run_that_failed_says_why_and_goes_on_when_asked_again(orchestra: Orchestra) -> None:
+    write_workflow(orchestra.workflows, "single", activity("one"))
+    orchestra.says("lazy", "No.")
+    async with orchestra.house() as house:
+        arguments = {"workflow_id": "single", "agent_blueprint_name": "lazy", "project_dir": str(orchestra.project)}
+        failed = (await call(house, **arguments, wait_seconds=50)).structured
+        assert failed is not None
+        assert failed["status"] == "failed"
+        assert "no JSON object" in failed["reason"]
+        orchestra.says("lazy", *["No."] * 3, report("one-step"))
+        mended = (await call(house, **arguments, wait_seconds=50)).structured
+        assert mended is not None
+        assert mended["session_id"] == failed["session_id"]
+        assert mended["status"] == "completed"
+
+
+@proves("conductor.run-workflow", "conductor.checks-plans")
+async def test_a_plan_that_does_not_fit_is_an_error(orchestra: Orchestra) -> None:
+    async with orchestra.house() as house:
+        unknown = await call(house, workflow_id="hello", agent_blueprint_name="robot", inputs={"volume": 3})
+        assert unknown.is_error
+        assert "volume" in unknown.text

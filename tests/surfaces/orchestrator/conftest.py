@@ -1,0 +1,149 @@
+"""One client for every way in to the orchestrator's tools, over workers without a mind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, TextContent
+
+from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.serving import serve_http
+from fidelio.surfaces.mcp.agents import AgentToolset
+from fidelio.surfaces.mcp.entry import identity_of, states_of
+from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.tools import Done
+
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client sees of a call."""
+
+    texts: list[str]
+    is_error: bool
+    structured: dict[str, Any] | None
+
+    @property
+    def text(self) -> str:
+        return self.texts[0]
+
+    @property
+    def body(self) -> dict[str, Any]:
+        assert not self.is_error, self.text
+        assert self.structured is not None
+        return self.structured
+
+
+class Desk:
+    """Calls tools, whatever lies between, in one project with blueprints of its own."""
+
+    def __init__(self, call: Callable[[str, dict[str, Any]], Any], project: Path) -> None:
+        self._call = call
+        self.project = project
+
+    async def __call__(self, tool: str, /, **arguments: Any) -> Reply:
+        reply = await self._call(tool, arguments)
+        assert isinstance(reply, Reply)
+        return reply
+
+    async def start(self, name: str, blueprint: str = "echo", prompt: Any = "Hello.", **more: Any) -> Reply:
+        given = {"session_name": name, "prompt": prompt, "project_dir": str(self.project), **more}
+        return await self("start_agent_session", agent_blueprint_name=blueprint, **given)
+
+    def script(self, name: str, *turns: list[dict[str, Any]], **front: Any) -> None:
+        """A blueprint whose agent does this in its turns."""
+        options = {"script": {"turns": list(turns)}}
+        head = {"name": name, "description": f"Plays {name}.", "executor": "scripted", "options": options, **front}
+        folder = self.project / ".fidelio" / "agents"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.md").write_text(f"---\n{yaml.safe_dump(head)}---\nYou are {name}.\n")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(environ={"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_SYNC_SECONDS": "20"})
+
+
+@asynccontextmanager
+async def in_memory(settings: Settings, project: Path, environ: dict[str, str] | None = None) -> AsyncIterator[Desk]:
+    async with House(settings) as house:
+        table = AgentToolset(house, environ=environ or {}).tools()
+
+        async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+            done = await table.call(tool, arguments)
+            assert isinstance(done, Done)
+            structured = None if done.structured is None else dict(done.structured)
+            return Reply([done.text, *done.remarks], done.is_error, structured)
+
+        yield Desk(call, project)
+
+
+@asynccontextmanager
+async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[Desk]:
+    environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_SYNC_SECONDS": "20"}
+    arguments = ["-m", "fidelio", "mcp", "--toolset", "orchestrator"]
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=environ, cwd=str(project))
+    async with Client(stdio_client(server)) as client:
+        yield Desk(_through(client), project)
+
+
+@asynccontextmanager
+async def over_http(settings: Settings, project: Path) -> AsyncIterator[Desk]:
+    async with House(settings) as house:
+        table = AgentToolset(house, environ={}).tools()
+        app = create_app({"/mcp/orchestrator": table}, identity_of(settings), states_of(settings))
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
+        try:
+            async with Client(f"{await address}/mcp/orchestrator") as client:
+                yield Desk(_through(client), project)
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving], timeout=10)
+
+
+WAYS = {"memory": in_memory, "stdio": over_stdio, "http": over_http}
+
+
+@pytest.fixture(params=list(WAYS))
+async def desk(request: pytest.FixtureRequest, settings: Settings, project: Path) -> AsyncIterator[Desk]:
+    """The same client over every way in."""
+    async with asyncio.timeout(SECONDS), WAYS[request.param](settings, project) as client:
+        yield client
+
+
+@pytest.fixture
+async def memory(settings: Settings, project: Path) -> AsyncIterator[Desk]:
+    """Without any transport, for what no transport can change."""
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
+        yield client
+
+
+def _through(client: Client) -> Callable[[str, dict[str, Any]], Any]:
+    async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+        result = await client.call_tool(tool, arguments)
+        assert isinstance(result, CallToolResult)
+        texts = [block.text for block in result.content if isinstance(block, TextContent)]
+        return Reply(texts, bool(result.is_error), result.structured_content)
+
+    return call

@@ -1,0 +1,89 @@
+"""`fidelio agents`, as a person at a prompt uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support import proves
+
+SECONDS = 60
+
+
+class Shell:
+    """Runs commands in one project with one home."""
+
+    def __init__(self, place: Path) -> None:
+        self.project = place / "project"
+        self.home = place / "home"
+        (self.home / "agents").mkdir(parents=True)
+        self.project.mkdir()
+
+    def __call__(self, *arguments: str, text: str = "", code: int = 0) -> str:
+        environ = {**os.environ, "FIDELIO_HOME": str(self.home)}
+        command = [sys.executable, "-m", "fidelio", "agents", *arguments]
+        done = subprocess.run(
+            command, cwd=self.project, env=environ, input=text, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done.stdout + (done.stderr if code else "")
+
+    def script(self, name: str, *turns: list[dict[str, object]]) -> None:
+        options = {"script": {"turns": list(turns)}}
+        head = {"name": name, "description": "For tests.", "executor": "scripted", "options": options}
+        (self.home / "agents" / f"{name}.md").write_text(f"---\n{yaml.safe_dump(head)}---\n")
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@proves("orchestrator-tools.command-line")
+def test_a_session_is_started_resumed_read_and_deleted(agents: Shell) -> None:
+    assert "echo" in agents("blueprints")
+    assert agents("start", "one", "Hello.", "-b", "echo") == "Hello.\n"
+    assert agents("resume", "one", "-", text="From a pipe.") == "From a pipe.\n"
+    assert json.loads(agents("list", "--json"))["sessions"][0]["name"] == "one"
+    assert agents("result", "one", "--run", "1") == "Hello.\n"
+    assert json.loads(agents("status", "one", "--json"))["status"] == "finished"
+    assert "run.succeeded" in agents("events", "one")
+    assert "one is deleted." in agents("delete", "one")
+    assert "No agent sessions." in agents("list")
+
+
+@proves("orchestrator-tools.command-line")
+def test_a_detached_agent_works_on_when_the_command_has_returned(agents: Shell) -> None:
+    gate = agents.project / "gate"
+    agents.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "At last."}], [{"result": "{prompt}"}])
+    assert "agents events later --follow" in agents("start", "later", "Go.", "-b", "slow", "--detach")
+    assert "still at work" in agents("wait", "later", "--timeout", "0.2", code=5)
+    agents("send", "later", "And then this.")
+    gate.write_text("")
+    assert "succeeded" in agents("wait", "later", "--timeout", "50")
+    assert "And then this." in agents("result", "later")
+
+
+@proves("orchestrator-tools.command-line")
+def test_a_stopped_agent_says_so_and_a_failed_one_shows_what_it_said(agents: Shell) -> None:
+    agents.script("slow", [{"pause": {"until": str(agents.project / "never"), "seconds": 50}}, {"result": "Never."}])
+    agents.script("clumsy", [{"say": "I tried."}, {"fail": "It broke."}])
+    agents("start", "task", "Go.", "-b", "slow", "--detach")
+    assert "stopped" in agents("stop", "task")
+    failed = agents("start", "other", "Go.", "-b", "clumsy", code=1)
+    assert "I tried." in failed
+    assert "It broke." in failed
+
+
+@proves("orchestrator-tools.command-line")
+def test_what_cannot_be_done_is_said_with_the_way_out(agents: Shell) -> None:
+    assert "list_agent_blueprints" in agents("start", "one", "x", "-b", "nobody", code=4)
+    assert "does not exist" in agents("result", "ghost", code=4)
+    assert "--all" in agents("delete", code=2)
+    assert "No sessions to remove" in agents("delete", "--all", "--yes")

@@ -1,0 +1,144 @@
+"""The seven tools that clients know, over every way in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fidelio.settings import Settings
+from fidelio.surfaces.mcp.agents import AgentToolset
+from fidelio.surfaces.mcp.house import House
+from tests.support import proves
+from tests.surfaces.orchestrator.conftest import Desk
+
+CONTRACT = {
+    "list_agent_blueprints": {"project_dir", "response_format"},
+    "list_agent_sessions": {"project_dir", "response_format"},
+    "start_agent_session": {"session_name", "agent_blueprint_name", "project_dir", "prompt", "async"},
+    "resume_agent_session": {"session_name", "project_dir", "prompt", "async"},
+    "delete_all_agent_sessions": {"project_dir"},
+    "get_agent_session_status": {"session_name", "project_dir", "wait_seconds"},
+    "get_agent_session_result": {"session_name", "project_dir"},
+}
+READ_ONLY = {name for name in CONTRACT if name.startswith(("list", "get"))}
+
+
+@proves("orchestrator-tools.contract", "orchestrator-tools.hints")
+def test_the_tools_are_those_that_clients_know(settings: Settings) -> None:
+    described = {tool["name"]: tool for tool in AgentToolset(House(settings), environ={}).tools().describe()}
+    assert list(described)[:7] == list(CONTRACT)
+    for name, parameters in CONTRACT.items():
+        schema = described[name]["inputSchema"]
+        assert parameters <= set(schema["properties"])
+        assert set(schema.get("required", [])) <= {"session_name", "prompt"}
+        assert described[name]["annotations"]["readOnlyHint"] is (name in READ_ONLY)
+    assert described["delete_all_agent_sessions"]["annotations"]["destructiveHint"] is True
+    assert all(tool["title"] and tool["description"] for tool in described.values())
+    assert described["get_agent_session_status"]["inputSchema"]["properties"]["wait_seconds"]["maximum"] == 300
+
+
+@proves("orchestrator-tools.contract", "orchestrator-tools.listing", "orchestrator-tools.broken-blueprints")
+async def test_blueprints_are_listed_in_both_formats_and_a_broken_one_apart(desk: Desk) -> None:
+    desk.script("singer", [{"result": "La."}])
+    (desk.project / ".fidelio" / "agents" / "broken.md").write_text("---\nname: broken\n---\n")
+    reply = await desk("list_agent_blueprints", project_dir=str(desk.project), response_format="json")
+    body = json.loads(reply.text)
+    assert body == reply.structured
+    assert {"name": "singer", "description": "Plays singer."} in body["agents"]
+    assert body["total"] == len(body["agents"])
+    assert [one["name"] for one in body["broken"]] == ["broken"]
+    markdown = (await desk("list_agent_blueprints", project_dir=str(desk.project))).text
+    assert "## singer\n\nPlays singer." in markdown
+    assert "broken.md" in markdown
+
+
+@proves("orchestrator-tools.contract", "orchestrator-tools.synchronous")
+async def test_a_synchronous_start_returns_the_result_and_a_resume_goes_on(desk: Desk) -> None:
+    desk.script("counter", [{"result": "One: {prompt}"}], [{"result": "Two: {prompt}"}])
+    assert (await desk.start("count", "counter", "begin")).text == "One: begin"
+    again = await desk("resume_agent_session", session_name="count", prompt="go on", project_dir=str(desk.project))
+    assert again.text == "Two: go on"
+
+
+@proves("orchestrator-tools.contract", "orchestrator-tools.asynchronous", "orchestrator-tools.status")
+async def test_an_asynchronous_session_is_running_until_it_has_finished_also_when_it_is_resumed(desk: Desk) -> None:
+    gate = desk.project / "gate"
+    desk.script("slow", [{"result": "First."}], [{"pause": {"until": str(gate), "seconds": 30}}, {"result": "Second."}])
+    place = {"session_name": "task", "project_dir": str(desk.project)}
+    begun = (await desk.start("task", "slow", **{"async": True})).body
+    assert begun["session_name"] == "task"
+    assert begun["status"] == "running"
+    assert (await desk("get_agent_session_status", **place, wait_seconds=30)).body["status"] == "finished"
+    assert (await desk("get_agent_session_result", **place)).text == "First."
+    await desk("resume_agent_session", **place, prompt="More.", **{"async": True})
+    assert (await desk("get_agent_session_status", **place)).body["status"] == "running"
+    too_early = await desk("get_agent_session_result", **place)
+    assert too_early.is_error
+    assert "still running" in too_early.text
+    gate.write_text("")
+    assert (await desk("get_agent_session_status", **place, wait_seconds=30)).body["state"] == "succeeded"
+    assert (await desk("get_agent_session_result", **place)).text == "Second."
+    assert (await desk("get_agent_session_result", **place, run=1)).text == "First."
+
+
+@proves("orchestrator-tools.contract", "orchestrator-tools.listing")
+async def test_sessions_are_listed_in_both_formats_and_all_are_removed(desk: Desk) -> None:
+    assert (await desk("list_agent_sessions")).text == "No sessions found"
+    assert (await desk("delete_all_agent_sessions")).text == "No sessions to remove"
+    await desk.start("one")
+    await desk.start("two")
+    reply = await desk("list_agent_sessions", response_format="json", project_dir=str(desk.project))
+    body = json.loads(reply.text)
+    assert body == reply.structured
+    assert body["total"] == 2
+    assert [one["name"] for one in body["sessions"]] == ["two", "one"]
+    assert {"name", "session_id", "project_dir"} <= set(body["sessions"][0])
+    first = (await desk("list_agent_sessions", response_format="json", limit=1)).body
+    rest = (await desk("list_agent_sessions", response_format="json", limit=1, cursor=first["next_cursor"])).body
+    assert [one["name"] for one in (*first["sessions"], *rest["sessions"])] == ["two", "one"]
+    assert "## one" in (await desk("list_agent_sessions")).text
+    assert (await desk("delete_all_agent_sessions")).text == "All sessions removed"
+    assert (await desk("get_agent_session_status", session_name="one")).body == {"status": "not_existent"}
+    assert (await desk.start("one")).text == "Hello."
+
+
+@proves("orchestrator-tools.contract")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"session_name": "a b"}, "name"),
+        ({"session_name": "x" * 61}, "60"),
+        ({"session_name": "one\n"}, "name"),
+        ({"session_name": ""}, "name"),
+        ({"session_name": "one", "agent_blueprint_name": "nobody"}, "list_agent_blueprints"),
+        ({"session_name": "one", "project_dir": "relative/place"}, "absolute"),
+        ({"session_name": "one", "project_dir": "/no/such/place"}, "/no/such/place"),
+        ({"session_name": "one", "prompt": ""}, "prompt"),
+        ({"session_name": "one", "async": "yes"}, "async"),
+    ],
+)
+async def test_a_start_that_cannot_work_is_an_error_at_once(memory: Desk, arguments: dict[str, object], said: str) -> None:
+    given = {"prompt": "Hello.", "agent_blueprint_name": "echo", "project_dir": str(memory.project), **arguments}
+    reply = await memory("start_agent_session", **given)
+    assert reply.is_error
+    assert said in reply.text
+    assert (await memory("list_agent_sessions", response_format="json")).body["total"] == 0
+
+
+@proves("orchestrator-tools.contract")
+async def test_a_name_that_is_taken_says_what_to_do(desk: Desk) -> None:
+    await desk.start("one")
+    reply = await desk.start("one")
+    assert reply.is_error
+    assert "already exists" in reply.text
+    assert "resume_agent_session" in reply.text
+
+
+@proves("orchestrator-tools.contract")
+async def test_a_name_that_nobody_has_says_what_to_do(desk: Desk) -> None:
+    for tool, more in (("resume_agent_session", {"prompt": "x"}), ("get_agent_session_result", {})):
+        reply = await desk(tool, session_name="ghost", **more)
+        assert reply.is_error
+        assert "does not exist" in reply.text
+        assert "start_agent_session" in reply.text
