@@ -8,6 +8,7 @@ is not plain JSON is refused before it gets there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,20 +19,26 @@ from fidelio.ledger.model import Json
 
 MAX_TEXT = 1 << 20
 MAX_DEPTH = 64
+# Digits enough for a number of more than 64 bits.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _INTEGERS = range(-(1 << 63), 1 << 64)
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _objects = msgspec.json.Decoder(dict[str, Any])
 _lists = msgspec.json.Decoder(list[dict[str, Any]])
+_anything = msgspec.json.Decoder()
 
 
 def encode(value: Json | Sequence[Json], what: str) -> str:
     """The text of `value`. `what` names the value in the error, for whoever has to find it."""
-    _check(value, what, 0)
     try:
-        text = _encoder.encode(value).decode()
-    except (TypeError, ValueError, OverflowError) as error:
+        raw = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        _check(value, what, 0)
         raise BadRecord(f"The {what} cannot be written as JSON: {error}.") from error
+    if not _is_plainly_sound(raw, value):
+        _check(value, what, 0)
+    text = raw.decode()
     if len(text) > MAX_TEXT:
         raise BadRecord(
             f"The {what} has {len(text)} characters; the ledger takes up to {MAX_TEXT}.",
@@ -48,8 +55,15 @@ def decode_list(raw: str) -> tuple[dict[str, Any], ...]:
     return tuple(_lists.decode(raw))
 
 
+def _is_plainly_sound(raw: bytes, value: object) -> bool:
+    """Whether it is neither too deep nor has a long number, and reads back the same. What is not is looked at closely."""
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or _LONG_NUMBER.search(raw):
+        return False
+    return bool(_anything.decode(raw) == value)
+
+
 def _check(value: object, what: str, depth: int) -> None:
-    # One call per list or object and none for what is in it: this runs for everything that is ever written.
+    # One call per list or object and none for what is in it.
     if type(value) is dict:
         _check_keys(value, what)
         items: Iterable[object] = value.values()
