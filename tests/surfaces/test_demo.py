@@ -103,3 +103,13 @@ def test_other_machines_are_not_let_in_without_a_token_and_a_taken_port_is_named
     assert (open_to_all.returncode, in_use.returncode) == (2, 2)
     assert "Set a bearer token" in open_to_all.stderr
     assert "is in use" in in_use.stderr
+
+
+@proves("cli.up", "orchestrator-tools.contract")
+async def test_one_server_offers_every_dialect_and_the_orchestrator(environ: dict[str, str]) -> None:
+    expected = {"/mcp": "yield_checkpoint", "/mcp/gates": "get_checkpoint", "/mcp/navigator": "nav_start"}
+    async with up(environ) as (_, output):
+        address = (await line_with(output, "leads agents")).split()[-1].removesuffix("/mcp")
+        for path, tool in {**expected, "/mcp/orchestrator": "start_agent_session"}.items():
+            async with Client(f"{address}{path}") as client:
+                assert tool in [one.name for one in (await client.list_tools()).tools]

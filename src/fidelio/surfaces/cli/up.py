@@ -138,6 +138,7 @@ async def _finish(companion: asyncio.Task[None], serving: asyncio.Task[None]) ->
 def _say_hello(address: str, program: str) -> None:
     click.echo(f"Fidelio leads agents through workflows at {address}/mcp")
     click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {address}/mcp")
+    click.echo(f"  agents:       {address}/mcp/orchestrator starts and watches other agents")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
     click.echo(f"  your inbox:   {program} inbox --watch")
     click.echo("Ctrl-C ends it; nothing is lost.")
