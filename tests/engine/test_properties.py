@@ -31,6 +31,14 @@ conditions = simple | st.builds(
     st.lists(simple, min_size=2, max_size=2),
 )
 maybe_condition = st.fixed_dictionaries({}, optional={"condition": conditions})
+# Whose question it is, and whether it answers itself in time: at once, or not while a test runs.
+manners = st.fixed_dictionaries({}, optional={"answered_by": st.just("person")}) | st.fixed_dictionaries(
+    {
+        "blocking": st.just(False),
+        "defaultOption": st.sampled_from(["yes", "gone"]),
+        "autoAdvanceMs": st.sampled_from([1, 3_600_000]),
+    }
+)
 effects = st.fixed_dictionaries(
     {},
     optional={
@@ -58,6 +66,7 @@ def activities(draw: st.DrawFn, name: str) -> dict[str, Any]:
                 option("no", **draw(effects)),
                 required=draw(flags),
                 **draw(maybe_condition),
+                **draw(manners),
             )
             for ask in asks
         ],

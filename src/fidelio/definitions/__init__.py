@@ -2,3 +2,6 @@
 
 Nothing is imported here. Listing workflows must not pay for the models, and reading a model must not pay for the library.
 """
+
+# The workflow that serves all others: its skills and resources are found from everywhere.
+META = "meta"

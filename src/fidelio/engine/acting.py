@@ -17,7 +17,7 @@ from fidelio.engine.manifests import LONGEST_OUTPUT
 from fidelio.engine.moves import Action, Move, Situation, situation
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, VARIABLES_SET, YIELDED, Draft, foreseen
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
-from fidelio.engine.state import Record
+from fidelio.engine.state import Pass, Record
 from fidelio.engine.transitions import exists
 from fidelio.engine.variables import set_by_actions, too_much
 from fidelio.engine.verdicts import Refusal
@@ -62,7 +62,7 @@ def accept(
     workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor, *, found: Situation | None = None
 ) -> list[Draft] | Refusal:
     """The events of the move if it is one that `situation` offers; `found` is what that is, where it is known already."""
-    offered = found or situation(workflow, record, now=how.now)
+    offered = found or situation(workflow, record, now=how.now, person=how.demands_person)
     move = next((move for move in offered.offered if (move.action, move.target) == (act.action, act.target)), None)
     if move is None:
         return _refused(workflow, record, act, offered.blocked, how)
@@ -77,10 +77,12 @@ def accept(
             return _answered(workflow, record, act, how, actor)
 
 
-def _completed(workflow: Workflow, record: Record, move: Move, output: str) -> list[Draft]:
+def _completed(workflow: Workflow, record: Record, move: Move, output: str) -> list[Draft] | Refusal:
     task = move.task
     if task is None or task.step is None:
         return []
+    if move.needs == "output" and not output.strip():
+        return Refusal("OUTPUT_REQUIRED", f"Step '{task.id}' has no output.", "Say in `output` what came of it.")
     body = {"activity": record.activity, "step": task.id, "at": task.at, "loop": task.loop}
     if output:
         body["output"] = output[:LONGEST_OUTPUT]
@@ -99,28 +101,47 @@ def _advanced(workflow: Workflow, record: Record, move: Move, items: Sequence[An
     if loop is None or task is None:
         return Refusal("LOOP_NOT_FOUND", f"Loop not found: {move.target}.")
     running = record.here.running if running_loop(workflow, record.here) is loop else None
-    goes_over = running.items if running is not None else _items(workflow, record, loop, items)
-    if isinstance(goes_over, Refusal):
-        return goes_over
+    whole = _items(workflow, record, loop, items) if running is None else _still(loop, running, items)
+    if isinstance(whole, Refusal):
+        return whole
     body = {
         "activity": record.activity,
         "loop": loop.id,
         "iteration": running.iteration + 1 if running is not None else 1,
-        "items": list(goes_over) if goes_over is not None else None,
+        "items": list(whole[: loop.max_iterations]) if whole is not None else None,
         "at": task.at,
         "loops_over": list(task.loops_over),
     }
+    if whole is not None and len(whole) > loop.max_iterations:
+        body["left_out"] = len(whole) - loop.max_iterations
     return [Draft(LOOP_ADVANCED, body)]
 
 
 def _items(workflow: Workflow, record: Record, loop: Loop, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
+    """What the loop goes over: what the record knows, else what is given."""
     if loop.type != "forEach":
         return None
-    items = tuple(given) if given else collection(loop, known(workflow, record))
+    listed = collection(loop, known(workflow, record))
+    if listed and given and tuple(given) != listed:
+        return _other_items(loop)
+    items = listed or tuple(given or ())
     if not items:
         remedy = f"Give loop_items, or report {loop.over} in `variables`." if loop.over else "Give loop_items."
         return Refusal("LOOP_ITEMS_REQUIRED", f"It is not known what loop '{loop.id}' goes over.", remedy)
-    return too_much({}, {loop.over or loop.id: list(items)}) or items[: loop.max_iterations]
+    return too_much({}, {loop.over or loop.id: list(items)}) or items
+
+
+def _still(loop: Loop, running: Pass, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
+    """A loop that is running goes over what it began with."""
+    if loop.type == "forEach" and given and tuple(given)[: loop.max_iterations] != running.items:
+        return _other_items(loop)
+    return running.items
+
+
+def _other_items(loop: Loop) -> Refusal:
+    sentence = f"Loop '{loop.id}' goes over what is on record; other loop_items are not taken."
+    before = f", or report {loop.over} in `variables` before the first pass" if loop.over else ""
+    return Refusal("LOOP_ITEMS_KNOWN", sentence, f"Leave loop_items out{before}.")
 
 
 def _answered(workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor) -> list[Draft] | Refusal:
@@ -132,69 +153,72 @@ def _answered(workflow: Workflow, record: Record, act: Act, how: Circumstances, 
         if act.reached is None:
             how = replace(how, min_response_ms=0)
         record = foreseen(record, before, how.now if act.reached is None else act.reached)
-    found = resolve(workflow, record, _choice(act), how, asked=asked)
+    found = resolve(workflow, record, choice_of(act), how, asked=asked)
     if isinstance(found, Resolution):
         body = found.body(by=actor.by, channel=actor.channel, assurance=actor.assurance)
         return [*before, Draft(ANSWERED, body)]
     return found
 
 
-def _choice(act: Act) -> Choice:
+def choice_of(act: Act) -> Choice:
+    """How an act answers a question."""
     if act.action == "dismiss_checkpoint":
         return Choice(condition_not_met=True)
     return Choice(auto_advance=True) if act.action == "take_default" else Choice(act.option)
 
 
 def _refused(workflow: Workflow, record: Record, act: Act, blocked: Sequence[Move], how: Circumstances) -> Refusal:
-    known_reason = next((move.reason for move in blocked if (move.action, move.target) == (act.action, act.target)), "")
+    why = next((move for move in blocked if (move.action, move.target) == (act.action, act.target)), None)
     if record.status == "completed":
         return Refusal("WORKFLOW_COMPLETED", "The workflow is complete.")
     activity = workflow.activity(record.activity)
     if act.action == "transition":
-        return _no_transition(workflow, record, act.target, known_reason)
+        return _no_transition(workflow, record, act.target, why)
     if activity is None:
         return Refusal("ACTIVITY_NOT_FOUND", phrases.NO_CURRENT_ACTIVITY, "Enter an activity first.")
     if act.action == "complete_step":
-        return _no_step(activity, record, act.target, known_reason)
+        return _no_step(activity, record, act.target, why)
     if act.action == "advance_loop":
-        return _no_loop(activity, act.target, known_reason)
-    return _no_answer(workflow, record, act, how)
+        return _no_loop(activity, act.target, why)
+    return _no_answer(workflow, record, act, how, why)
 
 
-def _no_transition(workflow: Workflow, record: Record, target: str, reason: str) -> Refusal:
+def _no_transition(workflow: Workflow, record: Record, target: str, why: Move | None) -> Refusal:
     if not exists(workflow, target):
         return Refusal("TARGET_ACTIVITY_NOT_FOUND", phrases.activity_not_found(target))
-    code = "ACTIVITY_NOT_COMPLETE" if reason.endswith("first.") else "INVALID_TRANSITION"
-    return Refusal(code, f"{phrases.no_valid_transition(target, record.activity)} {reason}".rstrip())
+    sentence = phrases.no_valid_transition(target, record.activity or "the start")
+    return Refusal(why.code, f"{sentence} {why.reason}") if why is not None else Refusal("INVALID_TRANSITION", sentence)
 
 
-def _no_step(activity: Activity, record: Record, step: str, reason: str) -> Refusal:
+def _no_step(activity: Activity, record: Record, step: str, why: Move | None) -> Refusal:
     inside = [one.id for loop in activity.loops for one in loop.steps]
     if step not in (*(one.id for one in activity.steps), *inside):
         return Refusal("STEP_NOT_FOUND", f"Step not found: {step} in activity {activity.id}.")
-    if reason:
-        return Refusal("CHECKPOINT_BLOCKING", f"Step '{step}' cannot be completed: {reason}")
+    if why is not None:
+        return Refusal(why.code, f"Step '{step}' cannot be completed: {why.reason}")
     running = record.here.running
     if step in record.here.done or (running is not None and step in running.done):
         return Refusal("STEP_ALREADY_COMPLETE", f"Step '{step}' is complete already.")
     return Refusal("STEP_NOT_NEXT", f"Step '{step}' is not one that can come next.")
 
 
-def _no_loop(activity: Activity, loop: str, reason: str) -> Refusal:
+def _no_loop(activity: Activity, loop: str, why: Move | None) -> Refusal:
     if loop not in [one.id for one in activity.loops]:
         return Refusal("LOOP_NOT_FOUND", f"Loop not found: {loop} in activity {activity.id}.")
-    return Refusal("LOOP_NOT_NEXT", f"Loop '{loop}' has no pass to go into. {reason}".rstrip())
+    sentence = f"Loop '{loop}' has no pass to go into."
+    return Refusal(why.code, f"{sentence} {why.reason}") if why is not None else Refusal("LOOP_NOT_NEXT", sentence)
 
 
-def _no_answer(workflow: Workflow, record: Record, act: Act, how: Circumstances) -> Refusal:
-    if current_checkpoint(workflow, record, act.target) is None:
-        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(act.target, record.activity))
-    if act.action != "respond_to_checkpoint" and record.pending_as(act.target) is not None:
+def _no_answer(workflow: Workflow, record: Record, act: Act, how: Circumstances, why: Move | None) -> Refusal:
+    if record.pending_as(act.target) is not None:
         # It waits, so what speaks against this way of answering is what speaks against it everywhere.
-        found = resolve(workflow, record, _choice(act), how, asked=asking(workflow, record, act.target))
+        found = resolve(workflow, record, choice_of(act), how, asked=asking(workflow, record, act.target))
         if isinstance(found, Refusal):
             return found
+    if current_checkpoint(workflow, record, act.target) is None:
+        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(act.target, record.activity))
     if (answer := record.answer_to(act.target)) is not None:
         said = answer.option or "condition_not_met"
         return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.answered_otherwise(act.target, said))
-    return Refusal("CHECKPOINT_NOT_REACHED", f"Checkpoint '{act.target}' is not to be answered now.")
+    sentence = why.reason if why is not None else f"Checkpoint '{act.target}' is not to be answered now."
+    return Refusal("CHECKPOINT_NOT_REACHED", sentence)

@@ -162,6 +162,10 @@ def not_pending(checkpoint: str, waiting: Iterable[str]) -> str:
     return f"Checkpoint '{checkpoint[:LONGEST_NAME]}' is not pending. Pending checkpoints: {names(waiting)}."
 
 
+def asked_since(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint[:LONGEST_NAME]}' was asked after this token was made."
+
+
 def workflow_mismatch(workflow: str, asked: str) -> str:
     return f"Workflow mismatch: the session token is for '{workflow}' but '{asked[:LONGEST_NAME]}' was requested."
 

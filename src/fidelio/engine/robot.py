@@ -165,7 +165,7 @@ def _acts(move: Move) -> Iterator[Act]:
     if move.action == "respond_to_checkpoint":
         yield from (Act(move.action, move.target, option) for option in move.options)
     elif move.action == "advance_loop":
-        yield Act(move.action, move.target, items=_ITEMS)
+        yield Act(move.action, move.target, items=_ITEMS if move.needs else None)
     else:
         yield Act(move.action, move.target)
 

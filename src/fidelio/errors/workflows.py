@@ -76,9 +76,9 @@ class PersonNeeded(WorkflowRefusal):
 
     code = "workflow.person-needed"
 
-    def __init__(self, sentence: str, *, remedy: str = "", request: str, definition: Any) -> None:
+    def __init__(self, sentence: str, *, remedy: str = "", request: str) -> None:
         super().__init__(sentence, remedy=remedy)
-        self.request, self.definition = request, definition
+        self.request = request
 
 
 class MoveRefused(WorkflowRefusal):

@@ -18,6 +18,7 @@ from fidelio.engine.record import CALLED, Draft, Fidelity, Record, as_json, fold
 from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
+from fidelio.ledger.erasing import DELETED, was_deleted
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
 
@@ -132,6 +133,8 @@ class Desk(msgspec.Struct, frozen=True):
 
     async def caught_up(self, session: Session) -> Record:
         """The stored record with the events of other rooms folded in, such as an answer from the command line."""
+        if session.status == DELETED:
+            raise was_deleted(session.id)
         record = from_json(session.record)
         if session.last_seq == record.seq:
             return record

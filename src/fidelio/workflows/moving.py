@@ -82,7 +82,7 @@ class Moving:
 
     async def _decided(self, opened: Opened, move: Move, *, again: bool | None = None) -> Decision[Moved]:
         if not self._desk.rules.moves:
-            raise _not_yours()
+            raise not_yours()
         _refuse_unmovable(opened)
         version = self._desk.library.version(opened.record.workflow)
         ends = ends_workflow(version.workflow, move.to)
@@ -143,7 +143,7 @@ def _weigh(version: Version, record: Record, informed: Record, move: Move) -> tu
     return tuple(warnings(problems))
 
 
-def _not_yours() -> WorkflowRefusal:
+def not_yours() -> WorkflowRefusal:
     return WorkflowRefusal(
         "You do one activity of this workflow; whoever gave it to you moves the session.",
         remedy="End your turn with the manifest of what you did.",

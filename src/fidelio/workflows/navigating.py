@@ -15,26 +15,27 @@ from msgspec.structs import replace
 
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Resource, Workflow
-from fidelio.engine.acting import Act, Actor, accept
+from fidelio.engine.acting import Act, Actor, accept, choice_of
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.record import ANSWERED, CHILD_FINISHED, VARIABLES_SET, Draft, Record, foreseen
-from fidelio.engine.resolving import Circumstances
+from fidelio.engine.resolving import Circumstances, resolve
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.verdicts import Refusal
-from fidelio.errors import MoveRefused, PartNotFound, SessionNotFound
+from fidelio.errors import MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import CloseRequest, OpenRequest
 from fidelio.workflows import navigation_words as words
 from fidelio.workflows.asking import Asking, refused_answer
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
-from fidelio.workflows.moving import Moving
-from fidelio.workflows.navigation import Consequences, first_entry, put, reached
+from fidelio.workflows.moving import Moving, not_yours
+from fidelio.workflows.navigation import Consequences, first_entry, reached
+from fidelio.workflows.navigation_states import answered_before, is_elsewhere, last_moved, stood_at
 from fidelio.workflows.navigation_survey import Standing, Survey
-from fidelio.workflows.questions import closing
+from fidelio.workflows.questions import closing, put
 from fidelio.workflows.starting import ORCHESTRATOR, unborn
-from fidelio.workflows.tokens import Claims, bounded
+from fidelio.workflows.tokens import Claims
 
 # So many workflows may wait for each other; more would be a circle.
 DEEPEST = 32
@@ -118,18 +119,33 @@ class Navigating:
 
         return await self._shown(await self._performed(tool, self._desk.claims(token), decide))
 
-    async def read(self, token: str, reference: str) -> Shown:
-        """A resource, where reading one is possible now."""
+    async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> Shown:
+        """A resource, where reading one is possible now. What the agent reports with the call is put on record."""
 
         async def decide(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
             version = self._survey.version(opened.record.workflow)
-            resource = self._resource(opened, version, reference)
-            message = f"Resource {reference}: {resource.title or resource.name}"
-            said = self._asking.told(version, opened.record, {})
-            return Decision(_Made(version, message, resource=resource), warnings=said)
+            said = self._asking.told(version, opened.record, variables)
+            resource = self._survey.resource(version, opened.record, reference)
+            if isinstance(resource, Refusal):
+                raise await self._no(opened, version, resource)
+            made = _Made(version, f"Resource {reference}: {resource.title or resource.name}", resource=resource)
+            return await self._informed(opened, made, variables, said) if variables else Decision(made, warnings=said)
 
         return await self._shown(await self._performed("nav_action", self._desk.claims(token), decide))
+
+    async def _informed(
+        self, opened: Opened, made: _Made, variables: Mapping[str, Any], said: tuple[str, ...]
+    ) -> Decision[_Made]:
+        """What follows from knowing more."""
+        found = await self._consequences.of(opened, made.version.workflow, _telling(variables, opened.agent))
+        return Decision(
+            replace(made, situation=found.situation, goes_to=found.child, begins=bool(found.child)),
+            events=written(found.drafts, opened.agent),
+            requests=found.requests,
+            warnings=(*said, *found.warnings),
+            beside=found.beside,
+        )
 
     async def act(self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()) -> Shown:
         """Makes one move, if it is one of those that are possible, after what the agent reports with it.
@@ -144,12 +160,12 @@ class Navigating:
             version = self._survey.version(opened.record.workflow)
             if claims.act is not None and claims.sid != opened.session.id:
                 # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
-                raise self._no(opened, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
+                raise await self._no(opened, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
             if act.answers and (given := _given(opened.record, act, asked_person)) is not None:
                 found = await self._consequences.of(opened, version.workflow, ())
                 made = _Made(version, words.answered(act.target, given), found.situation)
                 return Decision(made, events=written(found.drafts, opened.agent), requests=found.requests)
-            return await self._decided(opened, version, act, variables)
+            return await self._repeated(opened, version, act) or await self._decided(opened, version, act, variables)
 
         async def ask(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
@@ -167,12 +183,25 @@ class Navigating:
             await self._performed("nav_action", claims, ask)
             return await self._shown(await self._performed("nav_action", claims, decide))
 
+    async def _repeated(self, opened: Opened, version: Version, act: Act) -> Decision[_Made] | None:
+        """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
+        workflow, record = version.workflow, opened.record
+        given = await answered_before(self._desk.ledger, opened, workflow, act.target) if act.answers else None
+        if given is not None:
+            found = resolve(workflow, record, choice_of(act), self._how(), asked=given.asked, earlier=given)
+            if isinstance(found, Refusal):
+                raise await self._no(opened, version, found)
+            said = self._asking.told(version, record, {})
+            return Decision(_Made(version, words.answered(act.target, given.option or given.mode)), warnings=said)
+        if is_elsewhere(opened):
+            raise await self._no(opened, version, Refusal("STALE_STATE", *words.stale(stood_at(opened.claims), opened)))
+        return None
+
     async def _decided(self, opened: Opened, version: Version, act: Act, variables: Mapping[str, Any]) -> Decision[_Made]:
         said = self._asking.told(version, opened.record, variables)
-        by = f"agent:{opened.agent}"
-        told = [Draft(VARIABLES_SET, {"variables": dict(variables), "by": by})] if variables else []
+        told = _telling(variables, opened.agent)
         informed = replace(opened, record=foreseen(opened.record, told, self._desk.clock())) if told else opened
-        asks, drafts = self._accepted(opened, informed.record, version, act)
+        asks, drafts = await self._accepted(opened, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
         found = await self._consequences.of(informed, version.workflow, drafts, step=step)
         ended = foreseen(informed.record, drafts, self._desk.clock()) if _ends(version.workflow, act) else None
@@ -188,11 +217,15 @@ class Navigating:
             made,
             events=written([*told, *found.drafts], opened.agent),
             requests=(*asks, *_closed(found.drafts), *found.requests),
-            warnings=(*said, *found.warnings),
+            warnings=(*said, *words.left_out(drafts), *found.warnings),
             beside=(*found.beside, *back),
         )
 
-    def _accepted(
+    def _how(self) -> Circumstances:
+        rules = self._desk.rules
+        return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+
+    async def _accepted(
         self, opened: Opened, informed: Record, version: Version, act: Act
     ) -> tuple[tuple[OpenRequest, ...], list[Draft]]:
         """The events of the move, and the question that they put on record when nobody has put it there before.
@@ -200,30 +233,31 @@ class Navigating:
         `informed` is the record with what the agent reports; a refusal shows the one that stays.
         """
         rules, workflow = self._desk.rules, version.workflow
-        if act.action == "transition" and _is_stale(opened):
-            raise self._no(opened, version, Refusal("STALE_STATE", *words.stale(opened)))
-        how = Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        if act.action == "transition" and not rules.moves:
+            why = not_yours()
+            raise await self._no(opened, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
         asks: tuple[OpenRequest, ...] = ()
         checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.pending_as(act.target) is None:
             _, asked = put(workflow, informed, checkpoint, person=rules.answered_by_person)
-            asks, act = (asked,), replaced(act, request=asked.id, reached=opened.session.updated_at)
+            since = await last_moved(self._desk.ledger, opened.session.id, opened.record)
+            asks, act = (asked,), replaced(act, request=asked.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
         known = self._survey.recall(opened.session.id, informed, version) if informed is opened.record else None
         actor = Actor(f"agent:{opened.agent}", channel, assurance_of(channel))
-        found = accept(workflow, informed, act, how, actor, found=known)
+        found = accept(workflow, informed, act, self._how(), actor, found=known)
         if isinstance(found, Refusal):
-            raise self._unacceptable(opened, version, act, found)
+            raise await self._unacceptable(opened, version, act, found)
         return asks, found
 
-    def _unacceptable(self, opened: Opened, version: Version, act: Act, no: Refusal) -> Exception:
+    async def _unacceptable(self, opened: Opened, version: Version, act: Act, no: Refusal) -> Exception:
         if no.code != "checkpoint.person":
-            return self._no(opened, version, no)
+            return await self._no(opened, version, no)
         waiting = opened.record.pending_as(act.target)
-        return _NotAsked() if waiting is None else refused_answer(no, version.workflow, waiting.asked, waiting.request)
+        return _NotAsked() if waiting is None else refused_answer(no, waiting.request)
 
-    def _no(self, opened: Opened, version: Version, no: Refusal) -> MoveRefused:
-        standing = self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+    async def _no(self, opened: Opened, version: Version, no: Refusal) -> MoveRefused:
+        standing = await self._survey.standing(opened.session.id, version, opened.record, opened.agent)
         return MoveRefused(no.sentence, remedy=no.remedy, reason=no.code, standing=standing)
 
     async def _back(self, opened: Opened, record: Record) -> tuple[Beside, ...]:
@@ -270,7 +304,7 @@ class Navigating:
             session, record, version = opened.session.id, opened.record, self._survey.version(opened.record.workflow)
             token = self._desk.tokens.make(session, record, agent=agent)
         found = None if made.goes_to else made.situation
-        standing = self._survey.standing(session, version, record, agent, found)
+        standing = await self._survey.standing(session, version, record, agent, found)
         self._survey.remember(standing, version)
         message = made.message or words.standing(version.workflow, record, standing.situation)
         if made.goes_to:
@@ -282,7 +316,7 @@ class Navigating:
         """Where the agent is, for a reply to a call that is on record already."""
         opened = await self._followed(self._desk.claims(token))
         version = self._survey.version(opened.record.workflow)
-        return self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+        return await self._survey.standing(opened.session.id, version, opened.record, opened.agent)
 
     async def _followed(self, claims: Claims) -> Opened:
         for _ in range(DEEPEST):
@@ -300,19 +334,13 @@ class Navigating:
         carried = await self._survey.carried(standing.session, standing.record)
         return self._desk.tokens.make_state(carried, agent=standing.agent)
 
-    def _resource(self, opened: Opened, version: Version, reference: str) -> Resource:
-        standing = self._survey.standing(opened.session.id, version, opened.record, opened.agent)
-        if not standing.resources:
-            raise self._no(opened, version, words.no_resources(opened.record))
-        try:
-            owner = opened.record.skill_owner or None
-            return self._desk.library.resource(reference, workflow=version.workflow.id, last_skill_owner=owner).definition
-        except PartNotFound as problem:
-            raise self._no(opened, version, Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)) from None
-
 
 def _circle() -> SessionNotFound:
     return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
+
+
+def _telling(variables: Mapping[str, Any], agent: str) -> list[Draft]:
+    return [Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{agent}"})] if variables else []
 
 
 def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | None:
@@ -329,9 +357,3 @@ def _closed(drafts: tuple[Draft, ...]) -> tuple[CloseRequest, ...]:
 
 def _ends(workflow: Workflow, act: Act) -> bool:
     return act.action == "transition" and ends_workflow(workflow, act.target)
-
-
-def _is_stale(opened: Opened) -> bool:
-    """Whether somebody else has moved the session on since the token was made."""
-    claimed = opened.claims.act
-    return claimed is not None and claimed != bounded(opened.record.activity)

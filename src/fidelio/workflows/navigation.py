@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.models import Checkpoint, Workflow
-from fidelio.engine.checkpoints import asking, current_checkpoint
+from fidelio.definitions.models import Workflow
+from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.leaving import departure
 from fidelio.engine.moves import Situation, situation
-from fidelio.engine.record import CHILD_STARTED, ENTERED, YIELDED, Draft, Record, foreseen
+from fidelio.engine.record import CHILD_STARTED, ENTERED, Draft, Record, foreseen
 from fidelio.engine.transitions import ends_workflow, open_ways
 from fidelio.engine.triggers import Triggered, child_started, fired, handed_down
 from fidelio.errors import DefinitionError
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import OpenRequest
 from fidelio.workflows.desk import Beside, Desk, Opened, written
-from fidelio.workflows.questions import question
+from fidelio.workflows.questions import put
 from fidelio.workflows.starting import Birth, Starting, unborn
 from fidelio.workflows.tokens import Claims
 
@@ -51,19 +51,12 @@ class Aftermath(msgspec.Struct, frozen=True):
 
 def reached(workflow: Workflow, record: Record, *, person: bool, now: int) -> Reached:
     """A question that is all that is possible now waits from now on. Where other work can still come first, it does not yet."""
-    found = situation(workflow, record, now=now)
+    found = situation(workflow, record, now=now, person=person)
     checkpoint = current_checkpoint(workflow, record, found.checkpoint) if found.checkpoint else None
     if record.waiting is not None or checkpoint is None or any(move.target != checkpoint.id for move in found.offered):
         return Reached(found)
     draft, request = put(workflow, record, checkpoint, person=person)
-    return Reached(situation(workflow, foreseen(record, [draft], now), now=now), (draft,), (request,))
-
-
-def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:
-    """A question on record, and in the inbox."""
-    asked = asking(workflow, record, checkpoint.id)
-    request = question(workflow, checkpoint, asked, person=person)
-    return Draft(YIELDED, {"checkpoint": checkpoint.id, "request": request.id, "iteration": asked.iteration}), request
+    return Reached(situation(workflow, foreseen(record, [draft], now), now=now, person=person), (draft,), (request,))
 
 
 def first_entry(workflow: Workflow, record: Record) -> list[Draft]:
@@ -121,7 +114,7 @@ class Consequences:
             started.append(child_started(born[0].session, trigger.workflow, trigger))
             beside += born
         if beside:
-            waits = situation(workflow, foreseen(after, started, now))
+            waits = situation(workflow, foreseen(after, started, now), now=now, person=person)
             return Aftermath((*drafts, *started), waits, (), tuple(beside), tuple(said), beside[0].session)
         asks = reached(workflow, after, person=person, now=now)
         return Aftermath((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
 
-from fidelio.definitions.library import META, Version
-from fidelio.definitions.models import Workflow
+from fidelio.definitions import META
+from fidelio.definitions.library import Version
+from fidelio.definitions.models import Resource, Workflow
 from fidelio.engine.moves import Situation, situation
 from fidelio.engine.record import Record
-from fidelio.errors import SessionNotFound
+from fidelio.engine.verdicts import Refusal
+from fidelio.errors import DefinitionError, SessionNotFound
+from fidelio.workflows import navigation_words as words
 from fidelio.workflows.desk import MOST_RECENT, Desk
+from fidelio.workflows.moving import not_yours
+from fidelio.workflows.navigation_states import last_moved
 from fidelio.workflows.tokens import Claims, Kept
 
 
@@ -38,7 +44,7 @@ class Survey:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._meta: tuple[Version, Version] | None = None
-        self._listed: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._listed: dict[str, tuple[str, dict[str, str]]] = {}
         self._shown: dict[str, tuple[int, Version, Situation]] = {}
 
     def version(self, workflow_id: str) -> Version:
@@ -64,11 +70,34 @@ class Survey:
             carried.insert(0, Kept(parent.session, opened.record))
         return carried
 
-    def standing(self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None) -> Standing:
-        found = found or situation(version.workflow, record, now=self._desk.clock())
-        numbers = self._numbers(version) if record.activity and record.waiting is None else ()
-        person, wait = self._desk.rules.answered_by_person, self._wait(record, found)
-        return Standing(session, version.workflow, record, found, agent, numbers, person, wait)
+    async def standing(
+        self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
+    ) -> Standing:
+        person = self._desk.rules.answered_by_person
+        found = self._allowed(found or situation(version.workflow, record, now=self._desk.clock(), person=person))
+        wait = await self._wait(session, record, found)
+        return Standing(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
+
+    def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
+        """One of those that can be read here; their numbers are what a standing lists."""
+        numbers, problems, name = self._readable(version, record), self._problems(version), version.workflow.id
+        number = next((one for one in problems if _same(one, reference)), "")
+        if number not in numbers:
+            return words.no_resource(record, reference, numbers, problems.get(number, ""))
+        try:
+            return self._desk.library.resource(f"{name}/{number}", workflow=name).definition
+        except DefinitionError as problem:
+            return Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)
+
+    def _allowed(self, found: Situation) -> Situation:
+        """Whoever does one activity of a session that somebody else leads does not move it."""
+        if self._desk.rules.moves:
+            return found
+        why = not_yours().sentence
+        held = [replace(move, reason=why, code=words.NOT_YOURS) for move in found.offered if move.action == "transition"]
+        required = tuple(move for move in found.required if move.action != "transition")
+        optional = tuple(move for move in found.optional if move.action != "transition")
+        return replace(found, required=required, optional=optional, blocked=(*found.blocked, *held))
 
     def remember(self, standing: Standing, version: Version) -> None:
         """What was shown is what the next call begins with, unless somebody else writes or time changes it."""
@@ -83,16 +112,43 @@ class Survey:
         seq, of, found = self._shown.pop(session, (-1, version, None))
         return found if seq == record.seq and of is version else None
 
-    def _wait(self, record: Record, found: Situation) -> int:
+    async def _wait(self, session: str, record: Record, found: Situation) -> int:
         least = self._desk.rules.min_response_ms if found.checkpoint else 0
-        waiting = record.pending_as(found.checkpoint) if least else None
-        return max(0, waiting.yielded_at + least - self._desk.clock()) if waiting is not None else least
+        if not least:
+            return 0
+        waiting = record.pending_as(found.checkpoint)
+        since = waiting.yielded_at if waiting is not None else await last_moved(self._desk.ledger, session, record)
+        return max(0, since + least - self._desk.clock())
 
-    def _numbers(self, version: Version) -> tuple[str, ...]:
-        """The numbers of the workflow's resources. They are the same as long as its files are."""
+    def _readable(self, version: Version, record: Record) -> tuple[str, ...]:
+        if not record.activity or record.waiting is not None:
+            return ()
+        return tuple(number for number, problem in self._problems(version).items() if not problem)
+
+    def _problems(self, version: Version) -> dict[str, str]:
+        """The numbers of the workflow's resources, with what is wrong with those that cannot be read.
+
+        They are the same as long as its files are.
+        """
         name = version.workflow.id
         listed = self._listed.get(name)
         if listed is None or listed[0] != version.hash:
-            parts = self._desk.library.parts("resources", name)
-            listed = self._listed[name] = version.hash, tuple(part.index or part.id for part in parts)
+            listed = self._listed[name] = version.hash, dict(self._looked_at(name))
         return listed[1]
+
+    def _looked_at(self, name: str) -> Iterator[tuple[str, str]]:
+        for part in self._desk.library.parts("resources", name):
+            number = part.index or part.id
+            try:
+                self._desk.library.resource(f"{name}/{number}", workflow=name)
+            except DefinitionError as problem:
+                yield number, problem.sentence
+            else:
+                yield number, ""
+
+
+def _same(number: str, reference: str) -> bool:
+    """3 is 03."""
+    if number.isdecimal() and reference.isdecimal():
+        return int(number) == int(reference)
+    return number == reference

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 from fidelio.definitions.models import Workflow
 from fidelio.engine.acting import Act
 from fidelio.engine.moves import Situation
-from fidelio.engine.record import Record
+from fidelio.engine.record import LOOP_ADVANCED, Draft, Record
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.verdicts import Refusal
 from fidelio.workflows.desk import Opened
+
+NOT_YOURS = "NOT_YOURS"
+_GO_ON = "Nothing was done. Go on with the state of this reply, which shows what is possible now, or of nav_situation."
 
 
 def started(workflow: Workflow) -> str:
@@ -54,21 +59,41 @@ def elsewhere(left: Workflow, entered: Workflow, *, begins: bool) -> str:
     return f"Back in workflow '{entered.id}'."
 
 
-def stale(opened: Opened) -> tuple[str, str]:
-    then, now = opened.claims.act or "the start", opened.record.activity or "the start"
-    sentence = f"This state is stale: it stands at '{then}', the session at '{now}'."
-    return sentence, "Somebody else moved the session. Call nav_situation and go on with the state it returns."
+def stale(then: Record | None, opened: Opened) -> tuple[str, str]:
+    """`then` is the record of the state, where it carries one."""
+    stood = _at(then) if then is not None else f"'{opened.claims.act or 'the start'}'"
+    sentence = f"This state is stale: it stands at {stood}, the session at {_at(opened.record)}."
+    return sentence, _GO_ON
+
+
+def _at(record: Record) -> str:
+    running, activity = record.here.running, f"'{record.activity or 'the start'}'"
+    visit = f"{activity}, visit {record.visit}" if record.activity else activity
+    return visit if running is None else f"{visit}, pass {running.iteration} of loop '{running.loop}'"
 
 
 def moved_on(workflow: Workflow) -> tuple[str, str]:
     sentence = f"This state is stale: the work has gone on in workflow '{workflow.id}'."
-    return sentence, "Call nav_situation and go on with the state it returns."
+    return sentence, _GO_ON
 
 
-def no_resources(record: Record) -> Refusal:
+def no_resource(record: Record, reference: str, numbers: Sequence[str], problem: str) -> Refusal:
+    """`problem` is what is wrong with the file, where there is one."""
     if (waiting := record.waiting) is not None:
         return Refusal("CHECKPOINT_BLOCKING", f"Checkpoint '{waiting.checkpoint}' is to be answered first.")
-    return Refusal("RESOURCE_NOT_FOUND", "Resource not found: there is none to read here.")
+    listed = f"Those that can be read here are: {', '.join(numbers)}." if numbers else "There is none to read here."
+    return Refusal("RESOURCE_NOT_FOUND", problem or f"Resource not found: {reference}.", listed)
+
+
+def left_out(drafts: Iterable[Draft]) -> Iterator[str]:
+    """That a loop goes over less than its list has."""
+    for draft in drafts:
+        if draft.type == LOOP_ADVANCED and (rest := draft.body.get("left_out")):
+            taken, loop = len(draft.body["items"]), draft.body["loop"]
+            yield (
+                f"Loop '{loop}' goes over the first {taken} of {taken + rest} items: its maxIterations is {taken}. "
+                "Raise it in the definition, or do the rest by yourself and say so."
+            )
 
 
 def _pass(loop: str, after: Situation) -> str:

@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 
 from fidelio.definitions.models import Checkpoint, Workflow
+from fidelio.definitions.models.activity import Option
 from fidelio.engine.checkpoints import asking, effect_of, to_arm
-from fidelio.engine.record import ARMED, Asked, Draft, Record
+from fidelio.engine.filling import filled
+from fidelio.engine.knowledge import known
+from fidelio.engine.record import ARMED, YIELDED, Draft, Record
 from fidelio.engine.resolving import demands_person
 from fidelio.inbox import new_request
 from fidelio.ledger.model import CloseRequest, OpenRequest
@@ -22,16 +25,32 @@ class Armed(msgspec.Struct, frozen=True):
     requests: tuple[OpenRequest, ...] = ()
 
 
-def question(workflow: Workflow, checkpoint: Checkpoint, asked: Asked, *, person: bool) -> OpenRequest:
-    """`person`: the server wants people to answer everything."""
-    options = tuple(
-        {"id": option.id, "label": option.label, "description": option.description or "", "effect": effect_of(option.effect)}
-        for option in checkpoint.options
-    )
+def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> OpenRequest:
+    """The question as a person reads it: with what it is about put in, as far as that is known when it is asked.
+
+    `person`: the server wants people to answer everything.
+    """
+    asked, values = asking(workflow, record, checkpoint.id), known(workflow, record)
+    options = tuple(_option(option, values) for option in checkpoint.options)
     who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
     place = {"workflow": workflow.id, "activity": asked.activity, "checkpoint": checkpoint.id}
     detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who}
-    return new_request("checkpoint", asked.key, checkpoint.message, options, detail)
+    return new_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail)
+
+
+def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {"label": filled(option.label, values), "description": filled(option.description or "", values)}
+    return {"id": option.id, **shown, "effect": effect_of(option.effect)}
+
+
+def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:
+    """One question on record, and in the inbox."""
+    request = question(workflow, record, checkpoint, person=person)
+    return Draft(YIELDED, _named(checkpoint, request)), request
+
+
+def _named(checkpoint: Checkpoint, request: OpenRequest) -> dict[str, Any]:
+    return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"]}
 
 
 def closing(answer: Mapping[str, Any]) -> CloseRequest:
@@ -50,9 +69,7 @@ def arm(workflow: Workflow, record: Record, *, person: bool) -> Armed:
     """Every question of the activity that was just entered, as far as this visit has not dealt with it."""
     entries, requests = list[dict[str, Any]](), list[OpenRequest]()
     for checkpoint, truth in to_arm(workflow, record):
-        asked = asking(workflow, record, checkpoint.id)
-        request = question(workflow, checkpoint, asked, person=person)
-        entry = {"checkpoint": checkpoint.id, "request": request.id, "iteration": asked.iteration, "condition_holds": truth}
-        entries.append(entry)
+        request = question(workflow, record, checkpoint, person=person)
+        entries.append({**_named(checkpoint, request), "condition_holds": truth})
         requests.append(request)
     return Armed((Draft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else Armed()

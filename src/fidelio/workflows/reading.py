@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from fidelio.definitions import META
 from fidelio.definitions.library import Version
 from fidelio.definitions.library.loading import Loaded
-from fidelio.definitions.library.places import META
 from fidelio.definitions.models import Activity, Resource, Skill, Step, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.claims import check_drift

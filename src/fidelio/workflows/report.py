@@ -27,7 +27,7 @@ from fidelio.engine.record import (
     YIELDED,
 )
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Event
+from fidelio.ledger.model import Event, Request
 
 PAGE = 1000
 
@@ -107,7 +107,12 @@ async def report_session(ledger: Ledger, session: str) -> Report:
     events = [event async for event in _all(ledger, session)]
     snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
     blob = await ledger.blob(snapshot) if snapshot else None
-    return build_report(session, events, Workflow.model_validate(json.decode(blob)) if blob else None)
+    definition = Workflow.model_validate(json.decode(blob)) if blob else None
+    report = build_report(session, events, definition)
+    worded = {one.id: one.question async for one in _requests(ledger, session)}
+    for given in (answer for visit in report.visits for answer in visit.answers):
+        given.question = worded.get(given.request, given.question)
+    return report
 
 
 def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
@@ -120,6 +125,17 @@ def build_report(session: str, events: Sequence[Event], definition: Workflow | N
         been = {visit.activity for visit in report.visits}
         report.never_entered = [one.id for one in definition.activities if one.required and one.id not in been]
     return report
+
+
+async def _requests(ledger: Ledger, session: str) -> AsyncIterator[Request]:
+    """They hold the questions as they were worded when they were asked, with the values of that moment."""
+    cursor: str | None = None
+    while True:
+        page = await ledger.requests(session=session, state=None, cursor=cursor, limit=PAGE)
+        for request in page.items:
+            yield request
+        if (cursor := page.next) is None:
+            return
 
 
 async def _all(ledger: Ledger, session: str) -> AsyncIterator[Event]:
@@ -153,6 +169,9 @@ def _restored(report: Report, event: Event, definition: Workflow | None) -> None
     facts = {key: record[key] for key in ("fidelity", "unverified", "variables") if key in record}
     _start(report, event, definition, {**event.body, **facts, "parent": parent, "activity": here.get("activity")})
     report.restored = True
+    for waiting in (record.get("open"), *record.get("armed", ())):
+        if waiting is not None:
+            _asked(report, waiting["yielded_at"], definition, waiting)
 
 
 def _entered(report: Report, event: Event, definition: Workflow | None) -> None:
@@ -196,33 +215,33 @@ def _step_completed(report: Report, event: Event, _: Workflow | None) -> None:
 
 
 def _yielded(report: Report, event: Event, definition: Workflow | None) -> None:
-    _asked(report, event, definition, event.body)
+    _asked(report, event.time, definition, event.body)
 
 
 def _armed(report: Report, event: Event, definition: Workflow | None) -> None:
     for one in event.body["checkpoints"]:
-        _asked(report, event, definition, one)
+        _asked(report, event.time, definition, one)
 
 
-def _asked(report: Report, event: Event, definition: Workflow | None, one: Mapping[str, Any]) -> None:
+def _asked(report: Report, at: int, definition: Workflow | None, one: Mapping[str, Any]) -> None:
     if not report.visits:
         return
     visit = report.visits[-1]
     activity = definition.activity(visit.activity) if definition else None
     found = next((known for known in activity.checkpoints if known.id == one["checkpoint"]), None) if activity else None
     question = found.message if found else one["checkpoint"]
-    visit.answers.append(AnswerGiven(one["checkpoint"], question, one["request"], event.time))
+    visit.answers.append(AnswerGiven(one["checkpoint"], question, one["request"], at))
 
 
 def _answered(report: Report, event: Event, _: Workflow | None) -> None:
     body = event.body
+    report.variables |= (body.get("effect") or {}).get("setVariable", {})
     given = next((one for visit in report.visits for one in visit.answers if one.request == body["request"]), None)
     if given is None:
         return
     given.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
     given.option, given.by = body.get("option", ""), body["by"]
     given.channel, given.assurance, given.after_ms = body["channel"], body["assurance"], body["after_ms"]
-    report.variables |= (body.get("effect") or {}).get("setVariable", {})
 
 
 def _set(report: Report, event: Event, _: Workflow | None) -> None:

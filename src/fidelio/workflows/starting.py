@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.definitions import META
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.claims import check_drift
@@ -20,7 +21,6 @@ from fidelio.ledger.prepared import digest_of
 from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.tokens import Claims
 
-META = "meta"
 ORCHESTRATOR = "orchestrator"
 
 
@@ -79,11 +79,13 @@ class Starting:
     async def start(self, asked: Asked) -> Outcome[Started]:
         if not asked.session_token:
             return await self._fresh(asked, _Origin(new_session_id()), {})
+        claims: Claims | None = None
         try:
             claims = self._desk.claims(asked.session_token)
             return await self._inherit(asked, claims)
         except (BadToken, SessionNotFound) as problem:
-            if asked.exact:
+            # What a genuine token names and the ledger knows was deleted on purpose: nothing takes its place.
+            if asked.exact or (claims is not None and await self._knows(claims.sid)):
                 raise
             return await self._without_proof(asked, problem)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.packed import MOST_BYTES, PackedSeal, is_packed
 from fidelio.tokens.seal import Seal, read_unverified
 
+T = TypeVar("T")
 # What a definition or a caller chose is carried as its digest when it is longer: that bounds the token whatever they say.
 LONGEST_TEXT = 48
 # A list of questions that would make the token longer than this is carried as its digest, too.
@@ -35,6 +36,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     sid: str
     wf: str = ""
     act: str | None = None
+    vis: int | None = None
     skill: str = ""
     cond: str = ""
     v: str = ""
@@ -62,7 +64,7 @@ class StateClaims(Claims, frozen=True, kw_only=True):
     carried: msgspec.Raw
 
     def kept(self) -> tuple[Kept, ...]:
-        return msgspec.json.decode(self.carried, type=tuple[Kept, ...])
+        return _decoded(self.carried, tuple[Kept, ...])
 
 
 class About(msgspec.Struct, frozen=True):
@@ -105,6 +107,7 @@ class SessionTokens:
             "seq": record.seq,
             "ts": self._clock() // 1000,
             "aid": bounded(agent),
+            **_visit(record),
         }
         if about is None and (waiting := record.waiting) is not None:
             about = About(waiting.checkpoint, waiting.request)
@@ -135,7 +138,14 @@ class SessionTokens:
         """A token that opens the last of these sessions, and holds all of them for a server that knows none."""
         session, record = carried[-1].session, carried[-1].record
         place = {"wf": bounded(record.workflow), "act": bounded(record.activity), "seq": record.seq}
-        claims = {"sid": session, **place, "ts": self._clock() // 1000, "aid": bounded(agent), "carried": carried}
+        claims = {
+            "sid": session,
+            **place,
+            **_visit(record),
+            "ts": self._clock() // 1000,
+            "aid": bounded(agent),
+            "carried": carried,
+        }
         if (waiting := record.waiting) is not None:
             claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
         content = msgspec.json.encode(claims)
@@ -151,7 +161,7 @@ class SessionTokens:
         if is_short_handle(token):
             return Claims(sid=token)
         if is_packed(token):
-            return msgspec.json.decode(self._states.open(token), type=StateClaims)
+            return _decoded(self._states.open(token), StateClaims)
         return _claims(self._sessions.open(token, now=self._clock()))
 
     def claimed(self, token: str) -> Claims | None:
@@ -172,6 +182,11 @@ class SessionTokens:
         first, last, ts = payload["span"]
         head = base64.urlsafe_b64decode(payload["head"] + "=")
         return Segment(payload["sid"], payload["act"], first, last, head, ts)
+
+
+def _visit(record: Record) -> dict[str, int]:
+    """Which visit of its activity the token is of, so that a late call is not taken for one about a later visit."""
+    return {"vis": record.visit} if record.visit else {}
 
 
 def bounded(text: str) -> str:
@@ -195,6 +210,14 @@ def _of_another_server(token: str) -> dict[str, Any] | None:
         if dot and isinstance(payload, dict) and wanted <= set(payload)
         else None
     )
+
+
+def _decoded(content: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """What a genuine state holds. A server of another version may have sealed one that this server cannot read."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise BadToken("This state holds nothing that this server can read.", remedy="Begin again with nav_start.") from error
 
 
 def _claims(payload: dict[str, Any]) -> Claims:

@@ -106,6 +106,9 @@ async def test_a_fresh_session_is_of_the_workflow_that_was_asked_for(play: Playe
     about = {"id": "score", "version": "1.2.3", "title": "The score", "description": "One of everything."}
     assert one_block(started) == {"workflow": about, "session_token": started.token}
     assert (await play("start_session")).is_error
+    empty = await play("start_session", workflow_id="score", session_token="")
+    assert empty.is_error
+    assert "`session_token`" in empty.text
     assert (await play("start_session", workflow_id="nothing")).is_error
 
 
@@ -120,6 +123,7 @@ async def test_the_workflow_is_read_as_a_summary_or_whole(play: Player) -> None:
     assert summary.json["initialActivity"] == "tune"
     assert [activity["id"] for activity in one_block(whole)["activities"]] == ["tune", "play", "bow"]
     assert whole.json["activities"][0]["checkpoints"][1]["blocking"] is False
+    assert whole.json["skills"] == ["conduct"]
     assert whole.json["session_token"] == whole.token
 
 
@@ -159,8 +163,11 @@ async def test_all_skills_of_the_workflow_are_read_and_missing_ones_named(memory
     file = library / "score" / "workflow.yaml"
     file.write_text(file.read_text().replace("{primary: conduct}", "[session-protocol, listen, gone]"))
     async with memory() as play:
-        found = (await play("get_skills", session_token=await play.start())).json
+        token = await play.start()
+        found = (await play("get_skills", session_token=token)).json
+        whole = (await play("get_workflow", session_token=token, summary=False)).json
 
+    assert whole["skills"] == ["session-protocol", "listen", "gone"]
     assert list(found["skills"]) == ["session-protocol", "listen"]
     assert found["skills"]["listen"]["_resources"] == [{"index": "01", "id": "pitch", "version": "2.0.0"}]
     assert "_resources" not in found["skills"]["session-protocol"]

@@ -24,7 +24,7 @@ from fidelio.workflows.navigation import first_entry
 from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Player, playing
 from tests.dialects.navigator.conftest import Guide
-from tests.dialects.navigator.test_offers import offered
+from tests.dialects.navigator.test_offers import calls, moves
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 
@@ -104,9 +104,10 @@ class Pair:
         await self.follow()
 
     def offers(self) -> set[tuple[Any, ...]]:
-        """What the tools offer, without the resources, of which the rules know nothing."""
-        calls = [call for call in offered(self.guide.last) if call["action"] != "get_resource"]
-        return {tuple(sorted((key, str(value)) for key, value in call.items() if key != "loop_items")) for call in calls}
+        """What the tools offer, to a person too, without the resources, of which the rules know nothing."""
+        found = [move for person in (False, True) for move in moves(self.guide.last, person=person)]
+        made = [call for move in found if move["action"] != "get_resource" for call in calls(move)]
+        return {tuple(sorted((key, str(value)) for key, value in call.items() if key != "loop_items")) for call in made}
 
     async def act(self, act: Act, level: Level) -> None:
         question = self.guide.last["checkpoint"] or {}
@@ -143,7 +144,8 @@ def arguments(act: Act) -> dict[str, Any]:
     if act.action == "transition":
         return {"action": act.action, "activity_id": act.target}
     if act.action == "advance_loop":
-        return {"action": act.action, "loop_id": act.target, "loop_items": list(act.items or ())}
+        items = {"loop_items": list(act.items)} if act.items else {}
+        return {"action": act.action, "loop_id": act.target, **items}
     how = {"option_id": act.option} if act.action == "respond_to_checkpoint" else {"condition_not_met": True}
     return {"action": "respond_to_checkpoint", "checkpoint_id": act.target, **how}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,6 +66,8 @@ async def test_definitions_are_read_whole_and_in_parts(play: Player) -> None:
         ("get_workflow_activity", {"workflow_id": "tour", "activity_id": "zzz"}),
         ("get_checkpoint", {"workflow_id": "tour", "activity_id": "pack", "checkpoint_id": "zzz"}),
         ("get_activity", {"activity_id": "zzz"}),
+        ("get_activity", {"activity_id": "/pack"}),
+        ("get_activity", {"activity_id": "meta/pack"}),
         ("get_skill", {"skill_id": "zzz"}),
         ("get_resource", {"workflow_id": "tour", "index": "99"}),
         ("get_template", {"workflow_id": "tour", "index": "99"}),
@@ -110,6 +113,25 @@ async def test_activities_are_found_by_phrases_and_point_on(play: Player) -> Non
     read = (await play("get_activity", activity_id="start-workflow")).json
     assert (read["workflowId"], read["name"]) == ("meta", "Start")
     assert (await play(read["next_action"]["tool"], **read["next_action"]["parameters"])).json["id"] == "leading"
+
+
+@proves("navigator.guidance")
+async def test_an_activity_that_two_workflows_have_is_matched_with_its_workflow(memory: Opens, library: Path) -> None:
+    swim = "{id: swim, version: 1.0.0, name: Swim, recognition: [Do laps]}"
+    (library / "pool.yaml").write_text(f"id: pool\nversion: 1.0.0\ntitle: Pool\nactivities: [{swim}]\n")
+    async with memory() as play:
+        matched = (await play("get_activities")).json["quick_match"]
+        found = (await play("get_activity", activity_id=matched["do laps"])).json
+
+    assert (matched["go swimming"], matched["do laps"], matched["make dinner"]) == ("camp/swim", "pool/swim", "cook")
+    assert found["workflowId"] == "pool"
+
+
+@proves("navigator.tools")
+async def test_the_health_check_counts_what_is_listed(play: Player) -> None:
+    listed = (await play("list_workflows")).json
+
+    assert (await play("health_check")).json["workflows_available"] == len(listed)
 
 
 @proves("navigator.guidance")

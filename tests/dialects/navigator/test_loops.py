@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fidelio.ledger import open_ledger
+from fidelio.settings import Settings
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
 from tests.support import proves
@@ -95,3 +97,36 @@ async def test_coming_back_to_an_activity_asks_anew(memory: Opens) -> None:
         await guide.step("dive")
         assert (await guide.do("complete_step", step_id="dive")).code == "STEP_ALREADY_COMPLETE"
         await guide.go("__terminal__")
+
+
+@proves("navigator.loop-items")
+async def test_items_that_the_record_knows_are_not_replaced_by_others(guide: Guide) -> None:
+    await at_the_visit(guide, stops=["harbour", "tower"])
+    refused = await guide.do("advance_loop", loop_id="each", loop_items=["moon"])
+    assert refused.code == "LOOP_ITEMS_KNOWN"
+    assert "report stops in `variables`" in refused.last["message"]
+
+    await guide.advance("each", "harbour", "tower")
+    await guide.step("look")
+    await guide.say("rate", "good")
+    await guide.step("note")
+    assert (await guide.do("advance_loop", loop_id="each", loop_items=["moon"])).code == "LOOP_ITEMS_KNOWN"
+    await guide.advance("each")
+    assert guide.last["position"]["loop"]["item"] == "tower"
+
+
+@proves("navigator.loop-items", "navigator.trace")
+async def test_a_list_that_is_longer_than_the_maximum_is_cut_with_a_warning_that_is_on_record(
+    memory: Opens, settings: Settings
+) -> None:
+    async with memory() as play:
+        guide = await at_the_visit(Guide(play), stops=list(range(150)))
+        await guide.advance("each")
+
+        (warning,) = guide.last["warnings"]
+        assert "the first 100 of 150 items: its maxIterations is 100" in warning
+    async with await open_ledger(settings.ledger) as ledger:
+        called = (await ledger.events(types=["tool.called"]))[-1]
+        advanced = (await ledger.events(types=["loop.advanced"]))[-1]
+    assert called.body["vw"] == [warning]
+    assert (len(advanced.body["items"]), advanced.body["left_out"]) == (100, 50)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.models import Workflow
+from fidelio.inbox import Inbox
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.surfaces.mcp.house import House
@@ -32,7 +33,7 @@ EVERYTHING: list[Json] = [
     *({"action": "respond_to_checkpoint", "checkpoint_id": name, "auto_advance": True} for name in QUESTIONS),
     *({"action": "transition", "activity_id": name} for name in TARGETS),
     *({"action": "advance_loop", "loop_id": name, "loop_items": ["a", "b"]} for name in LOOPS),
-    {"action": "get_resource", "index": "01"},
+    *({"action": "get_resource", "index": name} for name in ("01", "02", "map", "meta/01", "../workflow.json")),
 ]
 
 
@@ -53,13 +54,32 @@ class Stage:
         self._count += 1
         name = f"walk-{self._count}"
         written = definition.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"broken"})
-        (self._library / f"{name}.json").write_text(json.dumps({**written, "id": name}))
+        (self._library / name / "resources").mkdir(parents=True)
+        (self._library / name / "workflow.json").write_text(json.dumps({**written, "id": name}))
+        (self._library / name / "resources" / "01-map.md").write_text("# The map\n")
+        (self._library / name / "resources" / "02-torn.md").write_text("---\nid: [\n---\n")
         return name
 
     def call(self, tool: str, **arguments: Any) -> Json:
+        """The reply, when what only time can change has changed."""
         done = self._runner.run(self._table.call(tool, arguments))
-        assert isinstance(done, Done)
-        return dict(json.loads(done.text))
+        said = done if isinstance(done, Done) else done.waiting
+        assert said is not None
+        reply = dict(json.loads(said.text))
+        return self.call("nav_situation", state=reply["state"]) if reply["success"] and in_a_moment(reply) else reply
+
+    def answer_as_person(self, reply: Json, move: Json) -> Json:
+        """A relayed answer is refused and puts the question on record; then a person answers it."""
+        option = move["options"][0]
+        named = {"action": "respond_to_checkpoint", "checkpoint_id": move["checkpoint"], "option_id": option}
+        refused = self.call("nav_action", state=reply["state"], **named)
+        assert refused["error"]["code"] == "CHECKPOINT_PERSON"
+        self._runner.run(self._answer(refused["checkpoint"]["request_id"], option))
+        return self.call("nav_situation", state=refused["state"])
+
+    async def _answer(self, request: str, option: str) -> None:
+        inbox = Inbox((await self.house.workflows()).desk.ledger)
+        await inbox.answer(request, option, by="person:test", channel="cli")
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +90,34 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         runner.run(found.house.__aexit__(None, None, None))
 
 
+def in_a_moment(reply: Json) -> bool:
+    return any(move["reason"].startswith("Its 1 ms") for move in reply["availableActions"]["blocked"])
+
+
+def moves(reply: Json, *, person: bool) -> list[Json]:
+    """What a reply offers to the agent, or asks a person for."""
+    actions = reply["availableActions"]
+    return [move for move in (*actions["required"], *actions["optional"]) if ("answered_by" in move) is person]
+
+
 def offered(reply: Json) -> list[Json]:
     """The calls that a reply offers, one for each option."""
-    actions = reply["availableActions"]
-    return [call for move in (*actions["required"], *actions["optional"]) for call in calls(move)]
+    return [call for move in moves(reply, person=False) for call in calls(move)]
+
+
+def refusable(reply: Json) -> list[Json]:
+    """Everything that is not offered. To ask for what only a person may answer changes something: then they are asked."""
+    possible, theirs = offered(reply), {move["checkpoint"] for move in moves(reply, person=True)}
+    return [call for call in EVERYTHING if call not in possible and call.get("checkpoint_id") not in theirs]
 
 
 def calls(move: Json) -> list[Json]:
+    if move["action"] == "get_resource":
+        return [{"action": "get_resource", "index": index} for index in move["resources"]]
     named = {"action": move["action"], **{f"{key}_id": move[key] for key in KEYS if key in move}}
     flags: Json = {key: True for key in ("condition_not_met", "auto_advance") if key in move}
     if flags or move["action"] != "respond_to_checkpoint":
-        items = {"loop_items": ["a", "b"]} if move["action"] == "advance_loop" else {}
+        items = {"loop_items": ["a", "b"]} if move["action"] == "advance_loop" else {}  # the same in every pass
         return [{**named, **flags, **items}]
     return [{**named, "option_id": option} for option in move["options"]]
 
@@ -95,18 +132,20 @@ def test_everything_offered_is_accepted_and_everything_else_is_refused_with_the_
     known = {"p": chance.random() < 0.5} if seed % 3 else {}
     reply = stage.call("nav_start", workflow_id=stage.write(definition), initial_variables=known)
     for _ in range(LONGEST):
-        possible = offered(reply)
-        assert possible or reply["status"] == "completed", reply
-        state = reply["state"]
-        for call in chance.sample([one for one in EVERYTHING if one not in possible], 4):
+        possible, theirs, state = offered(reply), moves(reply, person=True), reply["state"]
+        assert possible or theirs or reply["status"] == "completed", reply
+        for call in chance.sample(refusable(reply), 4):
             refused = stage.call("nav_action", state=state, **call)
             assert refused["success"] is False, call
             assert refused["error"]["code"]
             assert refused["error"]["message"]
             assert (refused["state"], refused["availableActions"]) == (state, reply["availableActions"])
-        if not possible:
+        if not possible and not theirs:
             break
-        reply = stage.call("nav_action", state=state, **chance.choice(possible))
+        if theirs and (not possible or chance.random() < 0.5):
+            reply = stage.answer_as_person(reply, theirs[0])
+        else:
+            reply = stage.call("nav_action", state=state, **chance.choice(possible))
         assert reply["success"] is True, reply
 
 

@@ -18,6 +18,32 @@ from tests.dialects.navigator.conftest import Guide
 from tests.dialects.test_elicitation import both_eras, call, client
 from tests.support import proves
 
+GATE = """
+id: gate
+version: 1.0.0
+title: A gate
+variables: [{name: cold, type: boolean}]
+initialActivity: bar
+activities:
+  - id: bar
+    version: 1.0.0
+    name: Bar
+    checkpoints:
+      - id: sure
+        name: Sure?
+        message: Are you sure?
+        answered_by: person
+        condition: {type: simple, variable: cold, operator: "==", value: true}
+        options: [{id: yes, label: "Yes"}, {id: no, label: "No"}]
+      - id: slow
+        name: Slow?
+        message: Shall we wait?
+        blocking: false
+        defaultOption: wait
+        autoAdvanceMs: 10
+        options: [{id: wait, label: Wait}, {id: rush, label: Rush}]
+"""
+
 
 async def answer(settings: Settings, option: str) -> str:
     async with await open_ledger(settings.ledger) as ledger:
@@ -94,6 +120,35 @@ async def test_a_question_that_may_not_apply_is_dismissed_and_one_whose_time_is_
         blocking = await guide.do("respond_to_checkpoint", checkpoint_id="cold", auto_advance=True)
         assert "blocking" in blocking.last["message"]
         guide.expect(await guide.do("respond_to_checkpoint", checkpoint_id="cold", condition_not_met=True))
+
+
+@proves("navigator.person", "navigator.offers")
+async def test_what_only_a_person_may_answer_is_marked_and_cannot_be_waved_away(memory: Opens, library: Path) -> None:
+    (library / "gate.yaml").write_text(GATE.lstrip())
+    async with memory() as play:
+        guide = await Guide(play).start("gate")
+        (asked,) = guide.last["availableActions"]["required"]
+        assert asked["answered_by"] == "person"
+        assert guide.optional == []
+        assert "by a person" in guide.blocked["respond_to_checkpoint", "sure"]
+        refused = await guide.do("respond_to_checkpoint", checkpoint_id="sure", condition_not_met=True)
+        assert refused.code == "CHECKPOINT_PERSON"
+
+        known = await Guide(play).start("gate", cold=False)
+        assert known.last["checkpoint"]["id"] == "slow"
+
+
+@proves("navigator.person", "navigator.offers")
+async def test_a_default_is_not_offered_where_the_server_wants_people(memory: Opens, library: Path) -> None:
+    (library / "gate.yaml").write_text(GATE.lstrip())
+    async with memory(person=True) as play:
+        guide = await Guide(play).start("gate", cold=False)
+        async with asyncio.timeout(10):
+            while "ms have to run out" in guide.blocked["respond_to_checkpoint", "slow"]:
+                await guide.look()
+        assert guide.optional == []
+        refused = await guide.do("respond_to_checkpoint", checkpoint_id="slow", auto_advance=True)
+        assert refused.code == "CHECKPOINT_PERSON"
 
 
 @proves("navigator.checkpoints")

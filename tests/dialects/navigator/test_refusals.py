@@ -21,7 +21,7 @@ from tests.support import proves
         ("complete_step", {"step_id": "ask"}, "STEP_NOT_NEXT", "'ask'"),
         ("transition", {"activity_id": "zzz"}, "TARGET_ACTIVITY_NOT_FOUND", "not found"),
         ("transition", {"activity_id": "home"}, "ACTIVITY_NOT_COMPLETE", "No valid transition"),
-        ("transition", {"activity_id": "pack"}, "INVALID_TRANSITION", "No valid transition"),
+        ("transition", {"activity_id": "pack"}, "INVALID_TRANSITION", "No valid transition from 'pack'"),
         ("advance_loop", {"loop_id": "each"}, "LOOP_NOT_FOUND", "not found"),
         ("respond_to_checkpoint", {"checkpoint_id": "zzz", "option_id": "a"}, "CHECKPOINT_NOT_FOUND", "not found"),
         ("respond_to_checkpoint", {"checkpoint_id": "size", "option_id": "big"}, "CHECKPOINT_NOT_REACHED", "'size'"),
@@ -107,7 +107,7 @@ async def test_a_variable_that_is_not_declared_is_refused_where_the_server_enfor
         assert guide.code == "UNDECLARED"
         assert "colour" in guide.last["message"]
         assert (guide.state, guide.required) == (before, [("complete_step", "list")])
-        await guide.step("list", variables={"calm": True})
+        await guide.step("list", variables={"calm": True}, output="A list.")
         assert (await play("nav_start", workflow_id="tour", initial_variables={"colour": "red"})).is_error
 
 

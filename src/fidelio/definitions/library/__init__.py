@@ -7,7 +7,7 @@ correct but may read a file twice.
 from fidelio.definitions.library.library import Library, Part, Version
 from fidelio.definitions.library.listing import Entry
 from fidelio.definitions.library.names import PartName
-from fidelio.definitions.library.places import META, Folder, Root
+from fidelio.definitions.library.places import Folder, Root
 from fidelio.definitions.library.source import Source
 
-__all__ = ["META", "Entry", "Folder", "Library", "Part", "PartName", "Root", "Source", "Version"]
+__all__ = ["Entry", "Folder", "Library", "Part", "PartName", "Root", "Source", "Version"]

@@ -16,17 +16,17 @@ _LONGEST = 200
 _UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 
 
-def checked_id(text: str, what: str = "workflow") -> str:
+def checked_id(text: str, what: str = "a workflow") -> str:
     """The id in its normal form, or `BadId`."""
     name = unicodedata.normalize("NFC", text.strip())
     if not name or len(name) > _LONGEST:
         raise BadId(
-            f"An id of a {what} has 1 to {_LONGEST} characters.",
+            f"The id of {what} has 1 to {_LONGEST} characters.",
             remedy="`fidelio list` or the tool list_workflows shows the ids.",
         )
     if name.startswith(".") or _UNSAFE.search(name) or not name.isprintable():
         raise BadId(
-            f"{text[:_LONGEST]!r} is no id of a {what}.",
+            f"{text[:_LONGEST]!r} is no id of {what}.",
             remedy="An id is a plain name, without separators, leading dots and control characters.",
         )
     return name
@@ -53,7 +53,7 @@ def _escape(sign: str) -> str:
 
 def split_reference(reference: str, folder: str) -> tuple[str | None, str]:
     """`name`, `workflow/name` or `workflow/folder/name`; `folder/name` stays in the same workflow."""
-    parts = [checked_id(part, "part of a workflow") for part in reference.strip().split("/")]
+    parts = [checked_id(part, "a part of a workflow") for part in reference.strip().split("/")]
     if len(parts) > 1 and parts[-2] == folder:
         del parts[-2]
     if len(parts) > 2:
@@ -63,7 +63,7 @@ def split_reference(reference: str, folder: str) -> tuple[str | None, str]:
 
 def inner_folder(text: str) -> str:
     """A directory below another one, given as text; `BadId` when it could be anywhere else."""
-    return "/".join(checked_id(step, "directory") for step in text.strip().removeprefix("./").rstrip("/").split("/"))
+    return "/".join(checked_id(step, "a directory") for step in text.strip().removeprefix("./").rstrip("/").split("/"))
 
 
 def near(name: str, known: Iterable[str]) -> str:

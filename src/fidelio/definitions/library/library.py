@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from fidelio.definitions import META
 from fidelio.definitions.library.files import digest_of
 from fidelio.definitions.library.ids import checked_id, near
 from fidelio.definitions.library.listing import Entry, entry
 from fidelio.definitions.library.lookup import find_part
 from fidelio.definitions.library.names import PartName
-from fidelio.definitions.library.places import META, Folder, Places, Root
+from fidelio.definitions.library.places import Folder, Places, Root
 from fidelio.definitions.library.source import Source
 from fidelio.errors import PartNotFound, UnreadableDefinition, WorkflowNotFound
 
@@ -65,7 +66,7 @@ class Library:
         return self._assembled(workflow).workflow
 
     def activity(self, workflow: str, activity: str) -> Activity:
-        assembled, name = self._assembled(workflow), checked_id(activity, "activity")
+        assembled, name = self._assembled(workflow), checked_id(activity, "an activity")
         found = assembled.workflow.activity(name)
         if found is not None:
             return found

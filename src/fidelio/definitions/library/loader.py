@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from fidelio.definitions import META
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.assembly import Assembled, assemble, pieces_of
 from fidelio.definitions.library.loading import Loaded, findings_of, load, load_text
 from fidelio.definitions.library.lookup import read_part
 from fidelio.definitions.library.names import PartName
-from fidelio.definitions.library.places import META, Folder, Place, Places
+from fidelio.definitions.library.places import Folder, Place, Places
 from fidelio.definitions.library.source import Source
 from fidelio.definitions.models import Resource, Rules, Skill, Template
 from fidelio.errors import UnreadableDefinition

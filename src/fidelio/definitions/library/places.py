@@ -17,7 +17,6 @@ from fidelio.definitions.library.roots import candidates, further, misnamed, pas
 from fidelio.definitions.reading.document import Format
 from fidelio.errors import UnreadableDefinition, WorkflowNotFound
 
-META = "meta"
 _RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
 
 Folder = Literal["activities", "skills", "resources", "templates"]

@@ -144,7 +144,7 @@ def bad_id(subject: Subject) -> Iterator[Problem]:
 
 def _can_be_asked_for(name: str) -> bool:
     try:
-        return checked_id(name, "activity") == name
+        return checked_id(name, "an activity") == name
     except BadId:
         return False
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fidelio.definitions import META
 from fidelio.definitions.flow import activity_ids, known_variables
 from fidelio.definitions.library import Library, PartName
 from fidelio.definitions.library.names import part_name
-from fidelio.definitions.library.places import META, Folder
+from fidelio.definitions.library.places import Folder
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Skill, Workflow
 from fidelio.definitions.models.base import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fidelio.definitions import META
 from fidelio.definitions.flow import is_end, may_end_here, ways_out
-from fidelio.definitions.library import META
 from fidelio.definitions.lint.graphs import circles, reached, turned
 from fidelio.definitions.lint.rules import Problem, rule
 from fidelio.definitions.lint.subject import ActivityPart, Subject

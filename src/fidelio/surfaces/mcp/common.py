@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.clock import now_ms
+from fidelio.definitions import META
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.session_parameters import Nothing
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from fidelio.workflows.starting import Started
     from fidelio.workflows.tracing import Trace
 
-META = "meta"
 Schema = Mapping[str, Any]
 TEXT: Schema = {"type": "string"}
 
@@ -45,6 +45,10 @@ class Dialect:
         if isinstance(token, str) and token:
             await (await self.house.workflows()).desk.note_misuse(tool, token, error)
 
+    def worded(self, error: FidelioError) -> str:
+        """An error as a client reads it."""
+        return self.house.shortened(str(error))
+
     def health_tool(self, handler: Callable[[Nothing], Awaitable[Done]]) -> Tool[Nothing]:
         """The row of health_check, which is the same everywhere."""
         return Tool(
@@ -67,7 +71,7 @@ class Dialect:
             "uptime_seconds": (now_ms() - self._began) // 1000,
         }
 
-    def ask(self, service: WorkflowService, needed: PersonNeeded) -> AskPerson:
+    async def ask(self, service: WorkflowService, needed: PersonNeeded) -> AskPerson:
         """Puts a question to the person at the client; what they say is recorded as theirs."""
         from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
 
@@ -80,9 +84,11 @@ class Dialect:
         async def elsewhere() -> None:
             await inbox.closed(needed.request)
 
-        options = tuple(Option(one.id, one.label, one.description or "") for one in needed.definition.options)
+        # The request holds the question with its values put in, the same for everybody who may be asked.
+        request = await service.desk.ledger.request(needed.request)
+        options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
         waiting = Done(str(needed), is_error=True)
-        return AskPerson(needed.request, needed.definition.message, options, answered, waiting, elsewhere)
+        return AskPerson(request.id, request.question, options, answered, waiting, elsewhere)
 
 
 def offered(service: WorkflowService) -> list[Entry]:

@@ -11,6 +11,14 @@ from fidelio.surfaces.mcp.session_parameters import AgentId, AutoAdvance, Condit
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
+Resumed = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="Continues this session, with its place and its pending checkpoints. For workers and for resuming.",
+    ),
+]
+
 
 class StartSession(msgspec.Struct):
     """What start_session takes."""
@@ -21,10 +29,7 @@ class StartSession(msgspec.Struct):
             min_length=1, description="The workflow; discover names them. Beside session_token: the workflow of that session."
         ),
     ]
-    session_token: Annotated[
-        str,
-        Meta(description="Continues this session, with its place and its pending checkpoints. For workers and for resuming."),
-    ] = ""
+    session_token: Resumed | msgspec.UnsetType = msgspec.UNSET
     agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET
 
 

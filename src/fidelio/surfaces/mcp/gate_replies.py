@@ -50,8 +50,19 @@ class Written:
         if known is None:
             if len(self._known) >= MOST_WRITTEN:
                 self._known.clear()
-            known = self._known[id(definition)] = definition, msgspec.json.encode(definition_json(definition))
+            known = self._known[id(definition)] = definition, msgspec.json.encode(_served(definition))
         return known[1]
+
+
+def _served(definition: Definition) -> dict[str, Any]:
+    """The definition as clients of this dialect know it: a workflow names all its skills in one list."""
+    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
+
+    body = definition_json(definition)
+    if isinstance(definition, Workflow) and "skills" in body:
+        named = (definition.skills.primary, *definition.skills.supporting)
+        body["skills"] = list(dict.fromkeys(skill for skill in named if skill))
+    return body
 
 
 def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:

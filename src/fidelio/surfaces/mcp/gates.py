@@ -49,7 +49,7 @@ class GatesDialect(Dialect):
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.gate_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(rows(self), instructions=INSTRUCTIONS, misused=self.note_misuse)
+        return ToolTable(rows(self), instructions=INSTRUCTIONS, misused=self.note_misuse, worded=self.worded)
 
     async def discover(self, _: Nothing) -> Done:
         service = await self.house.workflows()
@@ -73,7 +73,8 @@ class GatesDialect(Dialect):
         from fidelio.workflows.starting import Asked  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.sessions.start(Asked(asked.workflow_id, given(asked.agent_id), asked.session_token, exact=True))
+        token = given(asked.session_token) or ""
+        outcome = await service.sessions.start(Asked(asked.workflow_id, given(asked.agent_id), token, exact=True))
         return reply(started_json(outcome), outcome)
 
     async def get_workflow(self, asked: GetWorkflow) -> Done:
@@ -113,7 +114,7 @@ class GatesDialect(Dialect):
                 asked.session_token, asked.checkpoint_id, choice, asked_person=self.asked_person
             )
         except PersonNeeded as needed:
-            return self.ask(service, needed)
+            return await self.ask(service, needed)
         ways = transitions(outcome.result.workflow, outcome.record)
         return reply(resolved_json(outcome), outcome, transitions=ways)
 

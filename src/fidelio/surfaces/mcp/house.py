@@ -7,6 +7,7 @@ tools should not wait for it.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -63,6 +64,12 @@ class House:
             if self._workflows is None:
                 self._workflows = await self._open_workflows()
             return self._workflows
+
+    def shortened(self, text: str) -> str:
+        """A text that names the files of the library from its roots on: where those lie is no client's business."""
+        for root in self._workflows.library.roots if self._workflows is not None else ():
+            text = text.replace(f"{root.path}{os.sep}", "")
+        return text
 
     async def agents(self) -> AgentService:
         """The orchestrator. From now on this process carries out agents, unless another one of this home does."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from fidelio.definitions import META
 from fidelio.errors import DefinitionError, PartNotFound
 from fidelio.surfaces.mcp.common import Dialect
 from fidelio.surfaces.mcp.nav_parameters import (
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity
 
 Json = dict[str, Any]
-META = "meta"
 # What is found by its number or name in a folder of a workflow, and the tool that serves it.
 Part = Literal["resource", "template"]
 _FOLDERS: dict[Part, Literal["resources", "templates"]] = {"resource": "resources", "template": "templates"}
@@ -49,7 +50,8 @@ class NavigatorLibrary(Dialect):
         return Done(as_json(listed), structured={"workflows": listed})
 
     async def health_check(self, _: Nothing) -> Done:
-        body = await self.health()
+        # `meta` can be started here, so it counts as one of them.
+        body = {**await self.health(), "workflows_available": len(_readable(await self.library()))}
         return Done(as_json(body), structured=body)
 
     async def get_workflow(self, asked: OfWorkflow) -> Done:
@@ -79,13 +81,15 @@ class NavigatorLibrary(Dialect):
         return Done(as_json(body), structured=body)
 
     async def get_activities(self, _: Nothing) -> Done:
-        library, listed, phrases = await self.library(), list[Json](), dict[str, str]()
-        for workflow, activity in _activities(library):
-            then = {"tool": "get_activity", "parameters": {"activity_id": f"{workflow}/{activity.id}"}}
+        found, listed, phrases = list(_activities(await self.library())), list[Json](), dict[str, str]()
+        times = Counter(activity.id for _, activity in found)
+        for workflow, activity in found:
+            whole = f"{workflow}/{activity.id}"
+            then = {"tool": "get_activity", "parameters": {"activity_id": whole}}
             about = {"problem": activity.problem, "primary_skill": activity.skills.primary}
             listed.append({"id": activity.id, "workflowId": workflow, **about, "next_action": then})
             for phrase in activity.recognition:
-                phrases.setdefault(phrase.lower(), activity.id)
+                phrases.setdefault(phrase.lower(), activity.id if times[activity.id] == 1 else whole)
         first = listed[0]["next_action"] if listed else {"tool": "list_workflows", "parameters": {}}
         return Done(
             as_json(
@@ -101,9 +105,8 @@ class NavigatorLibrary(Dialect):
 
     async def get_activity(self, asked: AnyActivity) -> Done:
         library = await self.library()
-        wanted, _, name = asked.activity_id.rpartition("/")
         for workflow, activity in _activities(library):
-            if activity.id == name and wanted in ("", workflow):
+            if asked.activity_id in (activity.id, f"{workflow}/{activity.id}"):
                 return Done(as_json({**_data(activity), "workflowId": workflow, "next_action": _reading(workflow, activity)}))
         raise PartNotFound(f"Activity not found: {asked.activity_id}.", remedy="get_activities lists them.")
 

@@ -57,7 +57,11 @@ class NavAction(msgspec.Struct):
     ] = msgspec.UNSET
     index: Annotated[Name, Meta(description="For get_resource: a number, such as 03.")] = ""
     output: Annotated[
-        str, Meta(max_length=10_000, description="For complete_step: what came of it, in a sentence, for the record.")
+        str,
+        Meta(
+            max_length=10_000,
+            description="For complete_step: what came of it, in a sentence, for the record. Required where the step needs it.",
+        ),
     ] = ""
     variables: Annotated[
         dict[str, Any], Meta(description="Variables of the workflow that you found out meanwhile. They count for this action.")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.filling import expected_artifacts, filled
 from fidelio.engine.knowledge import known
-from fidelio.engine.loops import collection
 from fidelio.engine.resolving import demands_person
 from fidelio.engine.transitions import ends_workflow
 from fidelio.surfaces.mcp.session_replies import as_json
@@ -45,7 +44,8 @@ def failed(refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
 def checkpoint_only(found: Shown) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
     if (question := _question(found.standing)) is not None:
-        body = {"active": True, "checkpoint": question, "message": "Put it to the user; answer with respond_to_checkpoint."}
+        how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
+        body = {"active": True, "checkpoint": question, "message": how}
     whole = {**body, "state": found.state}
     return Done(as_json(whole), {"session_token": found.token}, structured=whole)
 
@@ -121,8 +121,12 @@ def _named(move: Move) -> Json:
 def _details(standing: Standing, move: Move) -> Iterator[tuple[str, Any]]:
     if move.options:
         yield "options", list(move.options)
-    if standing.wait_ms and move.action == "respond_to_checkpoint":
+    if move.person:
+        yield "answered_by", "person"
+    elif standing.wait_ms and move.action == "respond_to_checkpoint":
         yield "wait_ms", standing.wait_ms
+    if move.needs:
+        yield "needs", move.needs
     if move.task is not None and move.task.step is not None:
         yield from _of_step(standing, move.task.step)
     elif move.action == "transition":
@@ -159,21 +163,28 @@ def _of_loop(standing: Standing, name: str) -> Iterator[tuple[str, Any]]:
     if loop is None:
         return
     yield "name", loop.name
-    going = running is not None and running.loop == name
-    yield "iteration", running.iteration + 1 if running is not None and going else 1
-    if loop.type == "forEach" and not going and not collection(loop, known(standing.workflow, standing.record)):
-        yield "needs", "loop_items"
+    yield "iteration", running.iteration + 1 if running is not None and running.loop == name else 1
 
 
 def _question(standing: Standing) -> Json | None:
     name = standing.situation.checkpoint
     checkpoint = current_checkpoint(standing.workflow, standing.record, name) if name else None
     if checkpoint is None:
-        return None
+        return _without_definition(standing)
     values = known(standing.workflow, standing.record)
     body: Json = {"id": checkpoint.id, "name": checkpoint.name, "message": filled(checkpoint.message, values)}
     body["options"] = [_option(one.id, one.label, one.description, values) for one in checkpoint.options]
     return {**body, **_who(standing, checkpoint)}
+
+
+def _without_definition(standing: Standing) -> Json | None:
+    """A question that waits and that the definition has lost: who can still answer it, and how."""
+    waiting = standing.record.waiting
+    if waiting is None or not standing.situation.checkpoint:
+        return None
+    (gone,) = standing.situation.blocked
+    about = {"id": waiting.checkpoint, "name": waiting.checkpoint, "message": gone.reason, "options": list[Json]()}
+    return {**about, "answered_by": "person", "request_id": waiting.request}
 
 
 def _who(standing: Standing, checkpoint: Checkpoint) -> Json:

@@ -117,15 +117,7 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             read_only=True,
             output_schema={"type": "object", "properties": {"valid": {"type": "boolean"}, "reason": {"type": "string"}}},
         ),
-        Tool(
-            "health_check",
-            "Check the server",
-            "Returns the server's state, version, number of workflows and uptime.",
-            Nothing,
-            dialect.health_check,
-            read_only=True,
-            output_schema=_OBJECT,
-        ),
+        dialect.health_tool(dialect.health_check),
     ]
 
 

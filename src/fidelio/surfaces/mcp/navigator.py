@@ -36,7 +36,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.nav_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(rows(self), instructions=INSTRUCTIONS, misused=self.note_misuse)
+        return ToolTable(rows(self), instructions=INSTRUCTIONS, misused=self.note_misuse, worded=self.worded)
 
     async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         await super().note_misuse(tool, {"session_token": arguments.get("state")}, error)
@@ -60,7 +60,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         try:
             return _shown(await self._acted(service, asked))
         except PersonNeeded as needed:
-            return replace(self.ask(service, needed), waiting=await _refused(service, needed, asked.state))
+            return replace(await self.ask(service, needed), waiting=await _refused(service, needed, asked.state))
         except WorkflowRefusal as refusal:
             return await _refused(service, refusal, asked.state)
         except UsageProblem as problem:
@@ -69,18 +69,22 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
 
     async def _acted(self, service: WorkflowService, asked: NavAction) -> Shown:
         if asked.action == "get_resource":
-            return await service.navigation.read(asked.state, _needed(asked.index, "index", asked.action))
+            index = _needed(asked.index, "index", asked.action)
+            return await service.navigation.read(asked.state, index, asked.variables)
         return await service.navigation.act(asked.state, _act(asked), asked.variables, asked_person=self.asked_person)
 
 
 async def _refused(service: WorkflowService, refusal: WorkflowRefusal, state: str) -> Done:
-    """A refusal in the shape of every reply. A move that was refused leaves the state as it is, so it is given back."""
+    """A refusal in the shape of every reply. A move that was refused leaves the state as it is, so it is given back.
+
+    Not one that stands elsewhere: the agent would never come on with it.
+    """
     from fidelio.surfaces.mcp.nav_replies import failed  # noqa: PLC0415  # waits for the first call
     from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
 
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.standing(state)
-    keeps = is_packed(state) and not isinstance(refusal, PersonNeeded)
+    keeps = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
     return failed(refusal, standing, state if keeps else await navigation.state_of(standing))
 
 

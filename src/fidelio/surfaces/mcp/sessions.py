@@ -54,7 +54,13 @@ class SessionsDialect(Dialect):
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.session_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(rows(self), instructions=INSTRUCTIONS, resources=schema_resources(), misused=self.note_misuse)
+        return ToolTable(
+            rows(self),
+            instructions=INSTRUCTIONS,
+            resources=schema_resources(),
+            misused=self.note_misuse,
+            worded=self.worded,
+        )
 
     async def discover(self, _: Nothing) -> Done:
         service = await self.house.workflows()
@@ -184,7 +190,7 @@ class SessionsDialect(Dialect):
         try:
             outcome = await service.checkpoints.respond(_handle(asked), choice, asked_person=self.asked_person)
         except PersonNeeded as needed:
-            return self.ask(service, needed)
+            return await self.ask(service, needed)
         return reply(resolved_json(outcome.result, outcome.token), outcome)
 
     async def get_skills(self, asked: WithToken) -> Done:

@@ -108,15 +108,18 @@ class ToolTable:
         instructions: str = "",
         resources: tuple[Resource, ...] = (),
         misused: Misused | None = None,
+        worded: Callable[[FidelioError], str] = str,
     ) -> None:
         """`instructions` tell a client what the tools are for.
 
-        `misused` is told of calls whose arguments were refused before any handler saw them.
+        `misused` is told of calls whose arguments were refused before any handler saw them. `worded` is how a client reads
+        an error.
         """
         self._tools = {tool.name: tool for tool in tools}
         self.instructions = instructions
         self.resources = resources
         self._misused = misused
+        self._worded = worded
         self._described: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
@@ -130,7 +133,7 @@ class ToolTable:
             tool = self._find(name)
             return await tool.handler(await self._read(tool, arguments))
         except FidelioError as error:
-            return Done(str(error), is_error=True)
+            return Done(self._worded(error), is_error=True)
 
     async def _read(self, tool: Tool[P], arguments: Mapping[str, Any]) -> P:
         try:
