@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
 from fidelio.orchestrator.service import AgentService
 from tests.orchestrator.fakes import House, finished, start
@@ -141,3 +143,37 @@ async def test_many_sessions_of_one_repository_get_their_worktrees_at_once(house
 
     assert [session.run.state for session in sessions] == ["succeeded"] * 6
     assert len({session.worktree for session in sessions}) == 6
+
+
+@proves("orchestrator.worktree", "orchestrator.worktree-kept")
+async def test_a_worktree_that_its_agent_has_spoilt_keeps_no_run_from_its_end(house: House, hosted: AgentService) -> None:
+    async def spoiling(turn: Turn, tell: Teller) -> Finished:
+        index = Path(git(turn.directory, "rev-parse", "--absolute-git-dir")) / "index"
+        index.write_text("junk")
+        return Finished(text="done")
+
+    repository(house.project)
+    house.actor.part = spoiling
+    await start(hosted, "aria", worktree=True)
+    (session,) = await finished(hosted, "aria")
+
+    assert session.run.state == "succeeded"
+    assert "cannot be read" in session.changes
+    assert (await hosted.delete("aria")).kept == (session.worktree,)
+
+
+@proves("orchestrator.environment")
+async def test_no_program_of_an_agent_sees_our_secrets_through_git(
+    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "leaked")
+    repository(house.project)
+    seen = house.project.parent / "seen"
+    hook = house.project / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nenv > {seen}\n")
+    hook.chmod(0o755)
+    await start(hosted, "aria", worktree=True)
+    await finished(hosted, "aria")
+
+    assert not seen.exists()

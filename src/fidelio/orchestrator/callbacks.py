@@ -21,6 +21,7 @@ from fidelio.orchestrator.starting import message
 from fidelio.orchestrator.texts import Kept, keep
 from fidelio.orchestrator.turns import next_run
 
+_BLOCK = "agent-session-ended"
 _RESULT_LENGTH = 8_000
 
 
@@ -55,10 +56,9 @@ class Callbacks(msgspec.Struct, frozen=True):
         text = await self._result(child, run)
         if len(text) > _RESULT_LENGTH:
             text = f"{text[:_RESULT_LENGTH]}\n[{len(text)} characters; read the whole with `get_agent_session_result`]"
-        return (
-            f'<agent-session-ended session="{child.session.name}" id="{child.id}" run="{run.number}" state="{run.state}"'
-            f"{f' reason={run.reason!r}' if run.reason else ''}>\n{text}\n</agent-session-ended>"
-        )
+        reason = f' reason="{run.reason}"' if run.reason else ""
+        about = f'session="{child.session.name}" id="{child.id}" run="{run.number}" state="{run.state}"{reason}'
+        return f"<{_BLOCK} {about}>\n{_inside(text)}\n</{_BLOCK}>"
 
     async def _result(self, child: Opened, run: Run) -> str:
         try:
@@ -74,3 +74,8 @@ def _received(parent: Opened, text: Kept, origin: dict[str, str]) -> Decision:
     if is_active(state) or state == "stopped":
         return message(parent, text, origin)
     return Decision(drafts=next_run(parent, prompt=text), blobs=text.blobs)
+
+
+def _inside(text: str) -> str:
+    """The words of a child, which cannot end the block they stand in."""
+    return text.replace(f"</{_BLOCK}", f"<\\/{_BLOCK}")

@@ -50,6 +50,11 @@ _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+def harmless(ours: Mapping[str, str]) -> dict[str, str]:
+    """What any program may see."""
+    return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_BEGINNINGS)}
+
+
 def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping[str, str], home: Home) -> dict[str, str]:
     """The whole environment of an agent's process, with the mark that it is one."""
     beginnings = (*_BEGINNINGS, *_OWN.get(executor, ()))

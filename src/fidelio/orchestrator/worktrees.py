@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import ExecutorFailure, UsageProblem
+from fidelio.orchestrator.environment import harmless
 from fidelio.orchestrator.record import Record
 from fidelio.orchestrator.rules import NO_WORKTREE
 from fidelio.orchestrator.texts import one_line
@@ -63,11 +64,20 @@ async def create(project: str, place: Path, name: str, session: str) -> Worktree
 
 
 async def changes(worktree: Worktree) -> str:
-    """What differs from where it began, in a few lines; empty when nothing does."""
+    """What differs from where it began, in a few lines; empty when nothing does. Never fails, whatever was done to it."""
     code, _ = await _git(worktree.path, "rev-parse", "HEAD")
     if code:
         return "The worktree is gone."
-    committed = await _read(worktree.path, "diff", "--stat=100", "--stat-count=40", worktree.base)
+    try:
+        return await _changes(worktree)
+    except ExecutorFailure as failure:
+        return f"What has changed cannot be read: {failure.sentence}"
+
+
+async def _changes(worktree: Worktree) -> str:
+    committed = await _read(
+        worktree.path, "diff", "--no-ext-diff", "--no-textconv", "--stat=100", "--stat-count=40", worktree.base
+    )
     status = await _read(worktree.path, "status", "--porcelain", "--untracked-files=all")
     new = [line[3:] for line in status.splitlines() if line.startswith("??")]
     lines = [committed] if committed else []
@@ -82,8 +92,8 @@ async def remove(project: str, worktree: Worktree) -> bool:
     code, head = await _git(worktree.path, "rev-parse", "HEAD")
     if code:
         return True
-    status = await _read(worktree.path, "status", "--porcelain", "--ignored=no")
-    if status or head != worktree.base:
+    code, status = await _git(worktree.path, "status", "--porcelain", "--ignored=no")
+    if code or status or head != worktree.base:
         return False
     code, _ = await _git(project, "worktree", "remove", worktree.path)
     if code:
@@ -106,15 +116,14 @@ async def _read(directory: str, *arguments: str) -> str:
 
 
 async def _git(directory: str, *arguments: str) -> tuple[int, str]:
-    """Exit code, and what was printed. Nothing asks for a password, and no hook or setting of ours leaks in."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    """Exit code, and what was printed. Nothing asks for a password, and no program that an agent put there sees our secrets."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *("git", "-C", directory, *arguments),
+            *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", directory, *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=harmless(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except OSError as error:
         return 127, str(error)

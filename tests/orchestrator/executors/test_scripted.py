@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -269,3 +271,16 @@ async def test_a_scripted_process_is_adopted_with_its_question(tmp_path: Path) -
 @proves("scripted.adopt")
 async def test_what_is_played_in_the_host_cannot_be_adopted(turn: Turn, tell: Recording) -> None:
     assert await ScriptedExecutor().adopt(turn, ProcessIdentity(1, ""), tell) is None
+
+
+@proves("scripted.process")
+async def test_a_process_that_dies_while_people_think_is_noticed(tmp_path: Path, tell: Recording) -> None:
+    steps = [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}]
+    turn = make_turn(tmp_path, blueprint=scripted(steps, process=True))
+    working = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))
+    async with asyncio.timeout(SECONDS):
+        await tell.until(lambda: tell.questions)
+        for identity in find_marked(turn.run):
+            os.kill(identity.pid, signal.SIGKILL)
+        with pytest.raises(ExecutorFailure):
+            await working

@@ -7,7 +7,8 @@ from typing import Any
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors import own_lines as lines
-from fidelio.orchestrator.executors.contract import Finished, Teller
+from fidelio.orchestrator.executors.beside import beside
+from fidelio.orchestrator.executors.contract import Finished, Question, Teller
 from fidelio.orchestrator.processes import AgentProcess
 
 
@@ -19,19 +20,29 @@ def own_program(module: str) -> list[str]:
 async def pass_on_all(process: AgentProcess, tell: Teller) -> Finished:
     """Passes on what the process prints, until it has printed its end."""
     partial = ""
-    async for text in process.lines():
-        line = lines.decode(text)
-        if isinstance(line, lines.Said):
-            partial = line.text
-        if isinstance(line, lines.Ended):
-            return Finished(text=line.text, data=line.data)
-        if isinstance(line, lines.Failed):
-            raise ExecutorFailure(line.sentence, remedy=line.remedy, reason=line.reason, partial=line.partial)
-        await _pass_on(line, process, tell)
-    raise process.failure(await process.ended(), partial=partial)
+    async with beside() as going_on:
+        async for text in process.lines():
+            line = lines.decode(text)
+            if isinstance(line, lines.Said):
+                partial = line.text
+            if isinstance(line, lines.Ended):
+                return Finished(text=line.text, data=line.data)
+            if isinstance(line, lines.Failed):
+                raise ExecutorFailure(line.sentence, remedy=line.remedy, reason=line.reason, partial=line.partial)
+            if isinstance(line, lines.Asked):
+                # Beside, so that somebody notices when the process dies while people think.
+                going_on.start(_pass_question(line.question, process, tell))
+            else:
+                await _pass_on(line, tell)
+        raise process.failure(await process.ended(), partial=partial)
 
 
-async def _pass_on(line: Any, process: AgentProcess, tell: Teller) -> None:
+async def _pass_question(question: Question, process: AgentProcess, tell: Teller) -> None:
+    reply = await tell.ask(question)
+    await process.write(lines.encode(lines.Answer(question.key, reply.option, reply.text)))
+
+
+async def _pass_on(line: Any, tell: Teller) -> None:
     match line:
         case lines.Said(text=text):
             await tell.said(text)
@@ -41,8 +52,5 @@ async def _pass_on(line: Any, process: AgentProcess, tell: Teller) -> None:
             await tell.returned(call, ok=ok, text=text)
         case lines.Used(usage=usage):
             await tell.used(usage)
-        case lines.Asked(question=question):
-            reply = await tell.ask(question)
-            await process.write(lines.encode(lines.Answer(question.key, reply.option, reply.text)))
         case _:
             pass

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.clock import iso
 from fidelio.errors import ExecutorFailure, UsageProblem
+from fidelio.surfaces.cli.agent_words import print_event, row, show
 from fidelio.surfaces.cli.context import (
     App,
     F,
     json_option,
-    json_text,
     pass_app,
     print_json,
     print_table,
@@ -25,7 +25,6 @@ from fidelio.surfaces.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.ledger.model import Event
     from fidelio.orchestrator.deletion import Deleted
     from fidelio.orchestrator.model import AgentSession, Result
     from fidelio.orchestrator.service import AgentService
@@ -94,7 +93,7 @@ def list_sessions(app: App, project: str | None, state: str | None, limit: int, 
         elif not page.items:
             click.echo("No agent sessions. `fidelio agents start NAME PROMPT` starts one.")
         else:
-            print_table([_row(one) for one in page.items], ["name", "state", "blueprint", "runs", "changed", "project"])
+            print_table([row(one) for one in page.items], ["name", "state", "blueprint", "runs", "changed", "project"])
             if page.next:
                 click.echo(f"More with: fidelio agents list --after {page.next}")
 
@@ -117,7 +116,7 @@ def start(app: App, /, name: str, prompt: str, detach: bool, project: str | None
     from fidelio.orchestrator.model import StartAgent
 
     more["worktree"] = more["worktree"] or None
-    wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), **more)
+    wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), parent=_calling_session(), **more)
 
     async def work() -> int:
         async with app.agents(carry_out=not detach) as service:
@@ -171,7 +170,7 @@ def status(app: App, name: str, project: str | None, as_json: bool) -> None:
 
     async def work() -> None:
         async with app.agents() as service:
-            _show(await service.find(name, _project(project)), as_json=as_json)
+            show(await service.find(name, _project(project)), as_json=as_json)
 
     run_async(work())
 
@@ -214,7 +213,7 @@ def wait(app: App, names: tuple[str, ...], any_: bool, timeout: float | None, pr
                 while not _over(found, any_=any_):
                     found = list(await service.wait([one.id for one in found], mode=mode, seconds=30.0))
         for one in found:
-            _show(one, as_json=as_json)
+            show(one, as_json=as_json)
         return 0
 
     try:
@@ -234,7 +233,7 @@ def stop(app: App, name: str, project: str | None, as_json: bool) -> None:
 
     async def work() -> None:
         async with app.agents() as service:
-            _show(await service.stop(name, _project(project), by="cli"), as_json=as_json)
+            show(await service.stop(name, _project(project), by="cli"), as_json=as_json)
 
     run_async(work())
 
@@ -282,7 +281,7 @@ def events(app: App, name: str, after: int, follow: bool, project: str | None, a
             while True:
                 page = await service.events(session.id, after=seen, limit=200)
                 for event in page:
-                    _print_event(event, as_json=as_json)
+                    print_event(event, as_json=as_json)
                     seen = event.seq
                 if len(page) == 200:
                     continue
@@ -302,7 +301,7 @@ async def _begun(app: App, service: AgentService, session: AgentSession, *, deta
     """Watches the run to its end and prints its result, or says how to find it again."""
     if detach:
         if as_json:
-            _show(session, as_json=True)
+            show(session, as_json=True)
         else:
             click.echo(
                 f"{session.name} is {session.run.state}. Watch it with: {app.program} agents events {session.name} --follow"
@@ -355,42 +354,17 @@ def _over(sessions: list[AgentSession], *, any_: bool) -> bool:
     return any(ended) if any_ else all(ended)
 
 
+def _calling_session() -> str | None:
+    """The session of the agent that runs this command, where one does."""
+    from fidelio.inbox import AGENT_MARKER
+    from fidelio.orchestrator.rules import session_of
+
+    return session_of(os.environ.get(AGENT_MARKER, "")) or None
+
+
 def _text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
 def _lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.splitlines())
-
-
-def _row(session: AgentSession) -> dict[str, str]:
-    return {
-        "name": session.name,
-        "state": session.run.state,
-        "blueprint": session.blueprint or "-",
-        "runs": str(session.run.number),
-        "changed": iso(session.updated_at)[:19].replace("T", " "),
-        "project": session.project,
-    }
-
-
-def _show(session: AgentSession, *, as_json: bool) -> None:
-    from fidelio.surfaces.mcp.agent_replies import status_json
-
-    body = status_json(session)
-    if as_json:
-        print_json(body)
-        return
-    click.echo(f"{session.name}  {session.run.state}" + (f" ({session.run.reason})" if session.run.reason else ""))
-    for key in ("detail", "last_activity", "question", "queued_messages", "changes", "usage"):
-        if key in body:
-            click.echo(f"  {key.replace('_', ' ')}: {printable(str(body[key]))}")
-
-
-def _print_event(event: Event, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json_text({"seq": event.seq, "type": event.type, "time": iso(event.time), "body": event.body}))
-        return
-    body = {key: value for key, value in event.body.items() if key != "run"}
-    said = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
-    click.echo(f"{event.seq:>5}  {iso(event.time)[11:19]}  {event.type:<18} {printable(str(said))[:160]}")

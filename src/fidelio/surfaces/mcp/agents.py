@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
 from fidelio.inbox import AGENT_MARKER
+from fidelio.orchestrator.rules import session_of
 from fidelio.surfaces.mcp import progress
 from fidelio.surfaces.mcp.agent_parameters import (
     AnswerQuestion,
@@ -67,7 +68,7 @@ class AgentToolset:
         self._conducting = Conducting(house)
         # An agent that Fidelio started, and that starts others, carries the name of its run.
         run = (os.environ if environ is None else environ).get(AGENT_MARKER, "")
-        self._caller = run.rpartition(".")[0] or None
+        self._caller = session_of(run) or None
 
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.agent_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
