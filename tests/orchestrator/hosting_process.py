@@ -72,8 +72,9 @@ def kill(host: subprocess.Popen[str]) -> None:
 
 async def main(home: Path, project: Path) -> None:
     async with await open_ledger(home / "ledger.db") as ledger, Host(real_service(ledger, home, project)) as host:
-        while not host.hosting:  # noqa: ASYNC110  # it is the lock of another process that we wait for
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while not host.hosting:  # noqa: ASYNC110  # it is the lock of another process that we wait for
+                await asyncio.sleep(0.01)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -44,7 +44,7 @@ class Loop:
         for kind in self.chance.sample(KINDS, 2):
             started = await self.service.start(StartAgent(name=f"{kind}-{number}", prompt="Sing.", blueprint=kind))
             self.sessions.add(started.id)
-        await asyncio.sleep(self.chance.random() * 0.7)
+        await asyncio.sleep(self.chance.random() * 0.7)  # not for anything to happen: this is the random moment
         if self.chance.random() < 0.5:
             self.kill_an_agent()
         kill(host)

@@ -220,6 +220,7 @@ async def spawn(
         await tell.process(identity)
         _release(child)
     except BaseException:
+        # Also when we are told to stop: the process is held, and nobody else knows of it yet.
         _abandon(child)
         await process.stop(0)
         raise

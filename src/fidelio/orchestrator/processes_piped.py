@@ -93,6 +93,7 @@ async def open_pipes(
     try:
         await tell.process(process.identity)
     except BaseException:
+        # Also when we are told to stop: nobody else knows of the process yet.
         await process.stop(0)
         raise
     return process

@@ -85,6 +85,7 @@ class Committer:
         except apsw.Error as error:
             self._fail([ticket], translate(error, self._place.path))
         except BaseException:
+            # Whatever it is goes on; the next user of the connection must not find a transaction open.
             self._roll_back()
             raise
         finally:
