@@ -105,7 +105,7 @@ def _request(request: OpenRequest | CloseRequest) -> PreparedRequest:
     if isinstance(request, CloseRequest):
         return PreparedRequest(request, encode(request.answer, f"answer to {request.id}"))
     return PreparedRequest(
-        request, encode(request.options, f"options of {request.id}"), encode(request.detail, f"detail of {request.id}")
+        request, encode(list(request.options), f"options of {request.id}"), encode(request.detail, f"detail of {request.id}")
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, NewEvent, OpenRequest, PutDocument, Query
 from fidelio.ledger.sqlite import index, open_sqlite
+from fidelio.ledger.sqlite.reading import NOT_DELETED
 from tests.support import proves
 from tests.support.ledgers import start
 
@@ -75,7 +76,7 @@ async def test_no_list_walks_over_deleted_sessions(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "ledger.db"))
     plans = []
     for tests in ("", "kind = ? AND", "namespace = ? AND", "namespace = ? AND kind = ? AND"):
-        text = f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {tests} status <> 'deleted' ORDER BY key DESC LIMIT 5"
+        text = f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {tests} {NOT_DELETED} ORDER BY key DESC LIMIT 5"
         plans += [row[3] for row in connection.execute(text, ["x"] * text.count("?"))]
     connection.close()
 

@@ -29,7 +29,7 @@ def connection() -> Iterator[apsw.Connection]:
     connection = apsw.Connection(":memory:")
     for migration in MIGRATIONS:
         run(connection, migration)
-    run(connection, "INSERT INTO sessions VALUES (1, 's_a', 'agent', '', NULL, NULL, '', '', 1, x'', 0, 0, '{}')")
+    run(connection, "INSERT INTO sessions VALUES (1, 's_a', 'agent', '', NULL, NULL, '', '', 1, x'', 0, 0, '{}', 0)")
     yield connection
     connection.close()
 

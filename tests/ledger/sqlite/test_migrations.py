@@ -39,6 +39,22 @@ async def test_a_file_of_the_oldest_schema_is_opened_with_everything_in_it(
 
 
 @proves("ledger.schema")
+async def test_what_was_deleted_in_an_older_file_stays_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.db"
+    _only(monkeypatch, MIGRATIONS[:2])
+    async with await open_sqlite(path) as ledger:
+        await start(ledger, "s_a")
+        await start(ledger, "s_b")
+    _read(path, "UPDATE sessions SET status = 'deleted' WHERE id = 's_a'")
+    monkeypatch.undo()
+
+    async with await open_sqlite(path) as ledger:
+        there, gone = await ledger.sessions(), await ledger.sessions(status="deleted")
+
+    assert ([session.id for session in there.items], [session.id for session in gone.items]) == (["s_b"], ["s_a"])
+
+
+@proves("ledger.schema")
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.db"
     async with await open_sqlite(path) as ledger:

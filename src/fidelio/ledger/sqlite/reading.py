@@ -15,7 +15,7 @@ from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, statement, to_even
 
 _BY_ID = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
 # Word for word the condition of the indexes that leave deleted sessions out.
-NOT_DELETED = "status <> 'deleted'"
+NOT_DELETED = "deleted = 0"
 _BY_NAME = statement("SELECT", SESSION, "FROM sessions WHERE namespace = ? AND name = ?")
 
 
