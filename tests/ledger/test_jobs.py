@@ -141,11 +141,11 @@ async def test_a_lease_lasts_as_long_as_its_handler(address: str, monkeypatch: p
 
         async def handle(_: Assignment) -> None:
             for beat in range(1, 6):
-                assert await beats.get() == begun + beat * 89 + 90
+                assert await beats.get() == begun + beat * 599 + 600
             kept.set()
 
         monkeypatch.setattr(ledger, "heartbeat", heartbeat)
-        jobs = Jobs(ledger, clock=clock, lease_ms=90)
+        jobs = Jobs(ledger, clock=clock, lease_ms=600)
         jobs.register("long", handle)
         async with running(jobs):
             await jobs.enqueue("long", "s_a")
@@ -160,10 +160,10 @@ async def test_a_handler_is_cancelled_when_its_lease_is_lost(address: str) -> No
     clock = MovingClock()
     async with ledger_with_sessions(address, "s_a", clock=clock) as ledger:
         cancelled = asyncio.Event()
-        jobs = Jobs(ledger, clock=clock, lease_ms=90, concurrency=1)
+        jobs = Jobs(ledger, clock=clock, lease_ms=600, concurrency=1)
 
         async def handle(_: Assignment) -> None:
-            clock.now += 90
+            clock.now += 600
             assert await ledger.claim("faster", ["long"], lease_ms=1000) is not None
             try:
                 await asyncio.Event().wait()

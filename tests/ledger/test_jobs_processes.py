@@ -46,7 +46,7 @@ async def test_the_job_of_a_killed_worker_is_taken_over_after_its_lease(address:
             assert first.hears() == 1
             first.kill()
             (held,) = await ledger.jobs()
-            with child(worker.brief, address, 400) as second:
+            with child(worker.brief, address, 5_000) as second:
                 *_, job, session, fence = second.hears()
                 second.line.send("stop")
                 assert second.wait() == 0
@@ -62,7 +62,7 @@ async def test_a_process_that_stalled_past_its_lease_cannot_write(address: str) 
         await Jobs(ledger).enqueue("work", "s_a")
         with child(worker.stalling, address, 300) as slow:
             assert slow.hears() == 1
-            with child(worker.brief, address, 300) as fast:
+            with child(worker.brief, address, 5_000) as fast:
                 assert fast.hears()[-1] == 2
             slow.line.send("go on")
             assert slow.hears() == "refused"
