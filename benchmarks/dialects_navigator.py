@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from benchmarks.workflows import ACTIVITIES, STEPS, Call, Client, Recording
@@ -11,7 +12,7 @@ class Led(Recording):
     """Goes on with the state that each reply returns."""
 
     def token_of(self, result: dict[str, Any]) -> str:
-        return str(result["structuredContent"]["state"])
+        return str(json.loads(result["content"][0]["text"])["state"])
 
 
 def walk_navigator(client: Client, workflow: str) -> list[Call]:

@@ -91,6 +91,16 @@ async def starts() -> list[Figure]:
 # Over HTTP: one call against an echo on the SDK alone
 
 
+def http_request(revision: str, number: int, params: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """Body and headers of a call, as the revision wants them."""
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    headers["MCP-Protocol-Version"] = revision
+    if revision == "2026-07-28":
+        params = {**params, "_meta": _META}
+        headers |= {"Mcp-Method": "tools/call", "Mcp-Name": params["name"]}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}), headers
+
+
 @dataclass(slots=True)
 class Caller:
     """One connection that is kept open, with as little of a client as possible."""
@@ -104,13 +114,7 @@ class Caller:
         return await seconds_per_call(CALLS, partial(self.call, size))
 
     async def call(self, size: int, number: int) -> None:
-        params: dict[str, Any] = {"name": "echo", "arguments": {"size": size}}
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        headers["MCP-Protocol-Version"] = self.revision
-        if self.revision == "2026-07-28":
-            params["_meta"] = _META
-            headers |= {"Mcp-Method": "tools/call", "Mcp-Name": "echo"}
-        body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+        body, headers = http_request(self.revision, number, {"name": "echo", "arguments": {"size": size}})
         self.connection.request("POST", "/mcp", body, headers)
         reply = self.connection.getresponse().read()
         assert len(reply) > size, reply

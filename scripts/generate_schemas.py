@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fidelio.definitions.models import Activity, Definition, Rules, Skill, StructuredResource, WorkflowFile
+from fidelio.definitions.models import Activity, Definition
+from fidelio.definitions.models.resource import Rules, StructuredResource
+from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.workflow_file import WorkflowFile
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = ROOT / "src" / "fidelio" / "definitions" / "schemas"

@@ -60,12 +60,14 @@ def test_settings_come_from_the_environment() -> None:
         "FIDELIO_SERVER_NAME": "conductor",
         "FIDELIO_SERVER_VERSION": "9.9.9",
         "FIDELIO_MIN_RESPONSE_SECONDS": "0.25",
+        "FIDELIO_ADOPTION": "off",
         "FIDELIO_LEDGER": "postgresql://somewhere/x",
     }
     settings = load_settings(environ=environ)
 
     assert (settings.server_name, settings.server_version) == ("conductor", "9.9.9")
     assert (settings.min_response_ms, settings.ledger) == (250, "postgresql://somewhere/x")
+    assert settings.adoption is False
 
 
 @proves("cli.settings")
@@ -73,6 +75,13 @@ def test_settings_come_from_the_environment() -> None:
 def test_a_bad_setting_is_refused_with_the_allowed_values(value: str) -> None:
     with pytest.raises(UsageProblem, match=r"Give a number of seconds from 0 to 86400"):
         load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_MIN_RESPONSE_SECONDS": value})
+
+
+@proves("cli.settings", "sessions.adoption-setting")
+def test_a_switch_is_on_or_off() -> None:
+    assert load_settings(environ={"FIDELIO_HOME": "/h"}).adoption is True
+    with pytest.raises(UsageProblem, match=r"FIDELIO_ADOPTION is 'perhaps'\. Say on or off"):
+        load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_ADOPTION": "perhaps"})
 
 
 @proves("cli.surroundings")

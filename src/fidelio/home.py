@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fidelio.errors import HomeProblem
 
 DIRECTORY = ".fidelio"
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """One home directory. The files in it are named here and nowhere else."""
 
     path: Path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fidelio import __version__
 from fidelio.errors import UsageProblem
@@ -17,8 +17,7 @@ from fidelio.home import Home, find_home
 POSTGRES = ("postgresql://", "postgres://")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLimits:
+class AgentLimits(NamedTuple):
     """How many agents work at once, in one project and in all, and how deep sessions may start sessions.
 
     An agent is a program of several hundred megabytes; the numbers suit a developer's machine.
@@ -29,8 +28,7 @@ class AgentLimits:
     depth: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """Everything a service needs to know about where and how it runs."""
 
     home: Home
@@ -38,6 +36,8 @@ class Settings:
     server_name: str = "fidelio"
     server_version: str = __version__
     min_response_ms: int = 3000
+    # Whether a token that does not verify may begin a session at the place it claims.
+    adoption: bool = True
     # How long a call that waits for an agent stays open; most clients give up after a minute. 0: to the end.
     sync_seconds: float = 50.0
     agents: AgentLimits = AgentLimits()
@@ -54,6 +54,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
         min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
+        adoption=_switch(environ, "FIDELIO_ADOPTION", default="on"),
         sync_seconds=_milliseconds(environ, "FIDELIO_SYNC_SECONDS", default=50.0) / 1000,
         agents=_agent_limits(environ),
         executor=environ.get("FIDELIO_AGENTS_EXECUTOR") or None,
@@ -83,6 +84,13 @@ def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> i
     if not 0 <= seconds <= 86_400:
         raise UsageProblem(f"{name} is {text!r}.", remedy="Give a number of seconds from 0 to 86400, such as 3 or 0.5.")
     return round(seconds * 1000)
+
+
+def _switch(environ: Mapping[str, str], name: str, *, default: str) -> bool:
+    text = environ.get(name) or default
+    if text not in ("on", "off"):
+        raise UsageProblem(f"{name} is {text!r}.", remedy="Say on or off.")
+    return text == "on"
 
 
 def _agent_limits(environ: Mapping[str, str]) -> AgentLimits:

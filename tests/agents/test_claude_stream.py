@@ -33,7 +33,7 @@ class Played(AgentProcess):
         self._messages, self._complaint = messages, complaint
         self._news = asyncio.Event()
 
-    async def lines(self, longest: int = 0) -> AsyncIterator[str]:  # noqa: ARG002  # all lines are short here
+    async def lines(self) -> AsyncIterator[str]:
         for message in self._messages:
             if callable(message):
                 await message()

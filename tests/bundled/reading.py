@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fidelio.definitions.flow import steps_of, triggers_of
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.models import Action, Activity, Condition, Skill, Step, Workflow, variables_in
+from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow, variables_in
+from fidelio.definitions.models.skill import Skill
 
 BUNDLED = Path(str(files("fidelio"))) / "bundled"
 # `hello` is a first taste, written to be short; the other three show how a real workflow is written.

@@ -151,3 +151,25 @@ def test_the_same_workflow_can_be_made_from_its_snapshot(tmp_path: Path) -> None
     assert snapshot["odd"] == {"a": [1, None]}
     assert snapshot["activities"][0]["checkpoints"][0]["blocking"] is True
     assert str(tmp_path) not in json.dumps(snapshot)
+
+
+@proves("models.unknown-keys")
+def test_an_unknown_key_that_is_called_like_an_attribute_is_kept_and_means_nothing(tmp_path: Path) -> None:
+    unknown = {"initial_activity": "a", "artifact_locations": 3, "_fields_set": 4}
+    shelf = library(save(tmp_path, {"w.yaml": manifest("w", activities=[ACTIVITY], broken="no", **unknown)}))
+
+    workflow = shelf.workflow("w")
+
+    assert (workflow.initial_activity, workflow.artifact_locations, workflow.broken) == (None, {}, {})
+    assert workflow.model_extra == unknown
+    assert shelf.snapshot("w") == workflow.model_dump(mode="json", by_alias=True, exclude={"broken"})
+
+
+@proves("library.listed-ids")
+@pytest.mark.parametrize("file", ["foo/workflow.yaml", "foo.yaml"])
+def test_a_workflow_goes_by_the_name_it_is_found_by_whatever_its_file_calls_it(file: str, tmp_path: Path) -> None:
+    shelf = library(save(tmp_path, {file: manifest("score", activities=[ACTIVITY])}))
+    [listed] = shelf.list()
+
+    assert (listed.id, shelf.workflow("foo").id, shelf.snapshot("foo")["id"]) == ("foo", "foo", "foo")
+    assert shelf.version(shelf.workflow(listed.id).id).workflow is shelf.workflow("foo")

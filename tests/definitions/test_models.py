@@ -13,12 +13,12 @@ from fidelio.definitions.models import (
     Activity,
     Checkpoint,
     Condition,
-    Rules,
-    Skill,
-    WorkflowFile,
     unknown_keys,
     variables_in,
 )
+from fidelio.definitions.models.resource import Rules
+from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.workflow_file import WorkflowFile
 from fidelio.definitions.reading import read_text
 from fidelio.definitions.validation import validate
 from fidelio.errors import UnreadableDefinition

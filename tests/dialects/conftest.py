@@ -23,8 +23,9 @@ from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, path_of, tools_of
 from fidelio.surfaces.mcp.entry import identity_of, states_of
 from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import Done
+from fidelio.surfaces.mcp.tools import AskPerson, Done
 from tests.dialects.score import write_score
+from tests.surfaces.mcp.checking import Strict
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,24 @@ async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, 
     """The tools without any transport, over the workflows in one directory. Takes the options of `House`."""
     async with House(settings, [str(library)], **options) as house:
         table = tools_of(dialect, house)
+        strict = Strict(table)
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
             outcome = await table.call(tool, arguments)
-            done = outcome if isinstance(outcome, Done) else outcome.waiting
-            assert done is not None
+            done = outcome if isinstance(outcome, Done) else await _unanswered(outcome)
+            strict.check(tool, done.structured, is_error=done.is_error)
             structured = None if done.structured is None else dict(done.structured)
             return Reply(done.text, dict(done.meta), done.is_error, structured)
 
         yield Player(call)
+
+
+async def _unanswered(question: AskPerson) -> Done:
+    """The reply where nobody can be asked."""
+    assert question.unanswered is not None
+    assert question.waiting is not None
+    await question.unanswered()
+    return question.waiting
 
 
 @pytest.fixture
@@ -120,27 +130,41 @@ def memory(settings: Settings, library: Path, dialect: str) -> Opens:
 
 @pytest.fixture
 def stdio(settings: Settings, library: Path, dialect: str) -> Opens:
+    """The same in a process of its own, which is told by flags and environment."""
+
     @asynccontextmanager
-    async def open_player() -> AsyncIterator[Player]:
-        environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
+    async def open_player(
+        *, house_settings: Settings | None = None, fidelity: str = "advise", person: bool = False, era: Any = "auto"
+    ) -> AsyncIterator[Player]:
+        wanted = {"--enforce": fidelity == "enforce", "--person": person}
         arguments = ["-m", "fidelio", "mcp", "--workflows", str(library), "--dialect", dialect]
+        arguments += [flag for flag, on in wanted.items() if on]
+        environ = {**os.environ, **_outside(house_settings or settings)}
         server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
-        async with Client(stdio_client(server)) as client:
+        async with Client(stdio_client(server), mode=era) as client:
             yield Player(_through(client))
 
     return open_player
 
 
+def _outside(settings: Settings) -> dict[str, str]:
+    seconds = str(settings.min_response_ms / 1000)
+    return {"FIDELIO_HOME": str(settings.home.path), "FIDELIO_MIN_RESPONSE_SECONDS": seconds}
+
+
 @pytest.fixture
 def http(settings: Settings, library: Path, dialect: str) -> Opens:
     @asynccontextmanager
-    async def open_player() -> AsyncIterator[Player]:
-        async with House(settings, [str(library)]) as house:
-            app = create_app({path_of(dialect): tools_of(dialect, house)}, identity_of(settings), states_of(settings))
+    async def open_player(
+        *, house_settings: Settings | None = None, era: Any = "auto", **options: Any
+    ) -> AsyncIterator[Player]:
+        mine = house_settings or settings
+        async with House(mine, [str(library)], **options) as house:
+            app = create_app({path_of(dialect): tools_of(dialect, house)}, identity_of(mine), states_of(mine))
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
             try:
-                async with asyncio.timeout(30), Client(f"{await address}{path_of(dialect)}") as client:
+                async with asyncio.timeout(30), Client(f"{await address}{path_of(dialect)}", mode=era) as client:
                     yield Player(_through(client))
             finally:
                 serving.cancel()
@@ -150,9 +174,15 @@ def http(settings: Settings, library: Path, dialect: str) -> Opens:
 
 
 @pytest.fixture(params=["memory", "stdio", "http"])
-async def play(request: pytest.FixtureRequest) -> AsyncIterator[Player]:
+def opens(request: pytest.FixtureRequest) -> Opens:
+    """Every way in, one after the other."""
+    found: Opens = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+async def play(opens: Opens) -> AsyncIterator[Player]:
     """The same player over every way in."""
-    opens: Opens = request.getfixturevalue(request.param)
     async with opens() as player:
         yield player
 

@@ -43,7 +43,8 @@ class Walker:
             target = await self._way_on()
             if target == "__terminal__":
                 break
-            await self._enter(workflow, target)
+            if await self._enter(workflow, target):
+                return session
         await self._move("__terminal__", [])
         return session
 
@@ -52,15 +53,16 @@ class Walker:
         open_ways = [way["to"] for way in status["transitions"] if way["holds"] is not False]
         return open_ways[-1 if self._last else 0] if open_ways else "__terminal__"
 
-    async def _enter(self, workflow: str, target: str) -> None:
-        moved = await self._move(target, [])
-        if moved.is_error or moved.json["status"] == "completed":
-            return
+    async def _enter(self, workflow: str, target: str) -> bool:
+        """Whether that was the end."""
+        if (await self._move(target, [])).json["status"] == "completed":
+            return True
         read = await self._play("get_activity", session_token=self.token)
         assert not read.is_error, read.text
         activity = self._library.activity(workflow, target)
         for step in activity.steps:
             await self._ask(activity, step.checkpoint)
+        return False
 
     async def _ask(self, activity: Activity, name: str | None) -> None:
         checkpoint = next((one for one in activity.checkpoints if one.id == name), None)
@@ -82,8 +84,7 @@ class Walker:
 
     async def _move(self, target: str, manifest: list[dict[str, str]]) -> Reply:
         moved = await self._play("next_activity", session_token=self.token, activity_id=target, step_manifest=manifest)
-        if not moved.is_error:
-            self.token = moved.token
+        self.token = moved.token
         return moved
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,9 +109,9 @@ async def test_an_answer_reports_its_effect_and_opens_the_gate(play: Player) -> 
     ],
 )
 async def test_a_wrong_way_of_answering_is_refused_and_the_gate_stays_closed(
-    memory: Opens, checkpoint: str, choice: dict[str, object], phrase: str
+    opens: Opens, checkpoint: str, choice: dict[str, object], phrase: str
 ) -> None:
-    async with memory() as play:
+    async with opens() as play:
         _, handle = await yielded(play, checkpoint)
         refused = await play("respond_checkpoint", checkpoint_handle=handle, **choice)
         status = (await play("get_workflow_status", session_token=handle)).json
@@ -132,8 +131,8 @@ async def test_false_beside_an_option_counts_as_absent(play: Player) -> None:
 
 
 @proves("sessions.modes")
-async def test_a_conditional_checkpoint_is_dismissed_unless_its_condition_is_known_to_hold(memory: Opens) -> None:
-    async with memory() as play:
+async def test_a_conditional_checkpoint_is_dismissed_unless_its_condition_is_known_to_hold(opens: Opens) -> None:
+    async with opens() as play:
         _, handle = await yielded(play, "cold")
         dismissed = await play("respond_checkpoint", checkpoint_handle=handle, condition_not_met=True)
         token = await play.at("tune")
@@ -211,10 +210,10 @@ async def test_a_handle_that_is_handed_on_stands_for_the_question_it_was_asked_a
 
 
 @proves("sessions.answer-once")
-async def test_a_default_that_was_taken_can_be_taken_again(memory: Opens, library: Path) -> None:
+async def test_a_default_that_was_taken_can_be_taken_again(opens: Opens, library: Path) -> None:
     file = library / "score" / "activities" / "01-tune.yaml"
     file.write_text(file.read_text().replace("autoAdvanceMs: 50", "autoAdvanceMs: 1"))
-    async with memory() as play:
+    async with opens() as play:
         _, handle = await yielded(play, "encore")
         await play("get_workflow_status", session_token=handle)
         first, second = [await play("respond_checkpoint", checkpoint_handle=handle, auto_advance=True) for _ in range(2)]
@@ -223,8 +222,8 @@ async def test_a_default_that_was_taken_can_be_taken_again(memory: Opens, librar
 
 
 @proves("sessions.answer-once", "sessions.person")
-async def test_after_a_person_has_answered_another_answer_of_the_model_is_refused(memory: Opens, settings: Settings) -> None:
-    async with memory() as play:
+async def test_after_a_person_has_answered_another_answer_of_the_model_is_refused(opens: Opens, settings: Settings) -> None:
+    async with opens() as play:
         _, handle = await yielded(play, "conductor")
         async with await open_ledger(settings.ledger) as ledger:
             (request,) = (await ledger.requests()).items
@@ -240,8 +239,8 @@ async def test_after_a_person_has_answered_another_answer_of_the_model_is_refuse
 
 
 @proves("sessions.answer-once")
-async def test_a_new_visit_asks_again(memory: Opens) -> None:
-    async with memory() as play:
+async def test_a_new_visit_asks_again(opens: Opens) -> None:
+    async with opens() as play:
         _, handle = await yielded(play)
         token = (await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")).token
         for activity in ("play", "tune"):
@@ -263,9 +262,9 @@ async def test_resuming_without_an_answer_is_an_error_and_repeating_it_is_not(pl
 
 
 @proves("sessions.timers")
-async def test_an_answer_faster_than_a_person_is_refused(memory: Opens, settings: Settings) -> None:
-    slow = replace(settings, min_response_ms=60_000)
-    async with memory(house_settings=slow) as play:
+async def test_an_answer_faster_than_a_person_is_refused(opens: Opens, settings: Settings) -> None:
+    slow = settings._replace(min_response_ms=60_000)
+    async with opens(house_settings=slow) as play:
         _, handle = await yielded(play)
         await play("get_workflow_status", session_token=handle)
         refused = await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")
@@ -287,8 +286,8 @@ async def test_a_model_cannot_answer_for_the_person_who_is_demanded(play: Player
 
 
 @proves("sessions.person")
-async def test_the_server_can_demand_a_person_everywhere(memory: Opens) -> None:
-    async with memory(person=True) as play:
+async def test_the_server_can_demand_a_person_everywhere(opens: Opens) -> None:
+    async with opens(person=True) as play:
         _, handle = await yielded(play)
         refused = await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")
 

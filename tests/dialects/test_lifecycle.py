@@ -21,9 +21,9 @@ async def test_discovery_names_the_server_and_the_procedure(play: Player) -> Non
 
 
 @proves("sessions.discover")
-async def test_discovery_works_without_a_meta_workflow(memory: Opens, library: Path) -> None:
+async def test_discovery_works_without_a_meta_workflow(opens: Opens, library: Path) -> None:
     shutil.rmtree(library / "meta")
-    async with memory() as play:
+    async with opens() as play:
         found = await play("discover")
 
     assert not found.is_error
@@ -71,8 +71,8 @@ async def test_the_workflow_is_read_as_skill_separator_and_summary(play: Player)
 
 
 @proves("sessions.read")
-async def test_what_a_workflow_does_not_have_is_null_in_its_summary(memory: Opens) -> None:
-    async with memory() as play:
+async def test_what_a_workflow_does_not_have_is_null_in_its_summary(opens: Opens) -> None:
+    async with opens() as play:
         summary = decode((await play("get_workflow", session_token=await play.start("solo"))).text)
 
     assert isinstance(summary, dict)
@@ -174,3 +174,16 @@ async def test_missing_and_wrong_arguments_name_the_field(play: Player) -> None:
     assert wrong.is_error
     assert "activity_id" in wrong.text
     assert not extra.is_error
+
+
+@proves("library.listed-ids", "sessions.start")
+async def test_a_workflow_is_started_and_carried_out_by_the_id_that_is_listed(memory: Opens, library: Path) -> None:
+    (library / "score").rename(library / "foo")
+    async with memory() as play:
+        listed = (await play("list_workflows")).text
+        entered = await play("next_activity", session_token=await play.start("foo"), activity_id="tune")
+        status = (await play("get_workflow_status", session_token=entered.token)).json
+
+    assert "foo" in listed
+    assert "score" not in listed.lower().replace("the score", "")
+    assert (entered.warnings, status["workflow"]["id"], status["current_activity"]) == ([], "foo", "tune")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fidelio.home import Home
 from fidelio.settings import Settings
+from fidelio.tokens.seal import read_unverified
 from tests.dialects.conftest import Opens, Player
 from tests.support import proves
 
@@ -59,8 +59,8 @@ async def test_only_a_move_from_another_activity_is_stale(play: Player) -> None:
 
 
 @proves("sessions.two-agents")
-async def test_of_two_agents_that_move_at_once_one_moves(memory: Opens) -> None:
-    async with memory() as play:
+async def test_of_two_agents_that_move_at_once_one_moves(opens: Opens) -> None:
+    async with opens() as play:
         token = await play.at("tune")
         moves = [play("next_activity", session_token=token, activity_id=to) for to in ("play", "bow", "play", "bow")]
         results = await asyncio.gather(*moves)
@@ -72,12 +72,12 @@ async def test_of_two_agents_that_move_at_once_one_moves(memory: Opens) -> None:
 
 
 @proves("sessions.tokens", "tokens.length")
-async def test_no_token_exceeds_its_bound_whatever_the_definition_says(memory: Opens, library: Path) -> None:
+async def test_no_token_exceeds_its_bound_whatever_the_definition_says(opens: Opens, library: Path) -> None:
     long = "a" * 200
     text = f"id: {long}\nversion: 1.0.0\ntitle: Long\ninitialActivity: {long}\n"
     text += f"activities:\n  - {{id: {long}, version: 1.0.0, name: Long}}\n"
     (library / f"{long}.yaml").write_text(text)
-    async with memory() as play:
+    async with opens() as play:
         fresh = await play.start("score", agent_id="orchestrator")
         parent = await play.start(long, agent_id="b" * 48)
         child = await play.start(long, parent_session_token=parent, agent_id="b" * 48)
@@ -87,6 +87,17 @@ async def test_no_token_exceeds_its_bound_whatever_the_definition_says(memory: O
     assert len(parent) <= 700
     assert len(moved.token) <= 700
     assert len(moved.meta["trace_token"]) <= 300
+
+
+@proves("sessions.tokens", "sessions.gate")
+async def test_a_token_names_a_checkpoint_as_active_only_while_it_waits(play: Player) -> None:
+    yielding = await play("yield_checkpoint", session_token=await play.at("tune"), checkpoint_id="how")
+    answered = await play("respond_checkpoint", checkpoint_handle=yielding.token, option_id="forte")
+    resumed = await play("resume_checkpoint", session_token=answered.token)
+
+    assert (read_unverified(yielding.token) or {})["bcp"] == "how"
+    assert "bcp" not in (read_unverified(answered.token) or {})
+    assert resumed.json["option_id"] == "forte"
 
 
 @proves("sessions.inherit")
@@ -119,13 +130,13 @@ async def test_a_forged_token_is_adopted_as_a_session_of_its_own(play: Player) -
 
 @proves("sessions.adopt")
 async def test_a_token_of_another_home_keeps_its_id_when_nobody_has_it(
-    memory: Opens, settings: Settings, tmp_path: Path
+    opens: Opens, settings: Settings, tmp_path: Path
 ) -> None:
-    elsewhere = replace(settings, home=Home(tmp_path / "else"), ledger=str(tmp_path / "else" / "ledger.db"))
-    async with memory(house_settings=elsewhere) as other:
+    elsewhere = settings._replace(home=Home(tmp_path / "else"), ledger=str(tmp_path / "else" / "ledger.db"))
+    async with opens(house_settings=elsewhere) as other:
         token = await other.at("tune")
         there = (await other("get_trace", session_token=token)).json["traceId"]
-    async with memory() as play:
+    async with opens() as play:
         adopted = await play("start_session", session_token=token)
         here = (await play("get_trace", session_token=adopted.token)).json["traceId"]
 
@@ -134,11 +145,11 @@ async def test_a_token_of_another_home_keeps_its_id_when_nobody_has_it(
 
 
 @proves("sessions.adopt")
-async def test_a_saved_token_of_another_implementation_is_adopted(memory: Opens) -> None:
+async def test_a_saved_token_of_another_implementation_is_adopted(opens: Opens) -> None:
     claims = {"wf": "score", "act": "tune", "skill": "", "cond": "", "v": "", "seq": 4, "ts": 1, "aid": "worker"}
     payload = json.dumps({**claims, "sid": "5d0c7a39-8f5e-4d0c-9a54-0f6f7e1f2a11", "bcp": "how"}).encode()
     token = base64.urlsafe_b64encode(payload).decode().rstrip("=") + "." + "0" * 64
-    async with memory() as play:
+    async with opens() as play:
         adopted = await play("start_session", session_token=token)
         status = (await play("get_workflow_status", session_token=adopted.token)).json
 
@@ -147,8 +158,8 @@ async def test_a_saved_token_of_another_implementation_is_adopted(memory: Opens)
 
 
 @proves("sessions.adopt")
-async def test_a_forged_copy_of_an_enforced_session_is_refused(memory: Opens) -> None:
-    async with memory() as play:
+async def test_a_forged_copy_of_an_enforced_session_is_refused(opens: Opens) -> None:
+    async with opens() as play:
         refused = await play("start_session", session_token=forged(await play.start(fidelity="enforce")))
 
     assert refused.is_error
@@ -156,8 +167,8 @@ async def test_a_forged_copy_of_an_enforced_session_is_refused(memory: Opens) ->
 
 @proves("sessions.adopt")
 @pytest.mark.parametrize("token", ["garbage", "f1.aaaaaa.bm90IGpzb24.x", "f1.", "x" * 5000])
-async def test_an_unreadable_token_is_recovered_as_a_fresh_session(memory: Opens, token: str) -> None:
-    async with memory() as play:
+async def test_an_unreadable_token_is_recovered_as_a_fresh_session(opens: Opens, token: str) -> None:
+    async with opens() as play:
         recovered = await play("start_session", session_token=token, workflow_id="score")
 
     assert recovered.json["recovered"] is True
@@ -166,8 +177,8 @@ async def test_an_unreadable_token_is_recovered_as_a_fresh_session(memory: Opens
 
 
 @proves("sessions.adopt")
-async def test_where_it_is_enforced_nothing_is_adopted(memory: Opens) -> None:
-    async with memory(fidelity="enforce") as play:
+async def test_where_it_is_enforced_nothing_is_adopted(opens: Opens) -> None:
+    async with opens(fidelity="enforce") as play:
         refused = await play("start_session", session_token=forged(await play.start()))
 
     assert refused.is_error

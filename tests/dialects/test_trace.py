@@ -54,8 +54,8 @@ async def test_trace_tokens_commit_to_their_stretch_and_resolve(play: Player) ->
 
 
 @proves("sessions.trace")
-async def test_trace_tokens_of_other_sessions_are_marked_foreign(memory: Opens) -> None:
-    async with memory() as play:
+async def test_trace_tokens_of_other_sessions_are_marked_foreign(opens: Opens) -> None:
+    async with opens() as play:
         other = await play("next_activity", session_token=await play.start(), activity_id="tune")
         trace = (await play("get_trace", session_token=await play.start(), trace_tokens=[other.meta["trace_token"]])).json
 
@@ -64,8 +64,8 @@ async def test_trace_tokens_of_other_sessions_are_marked_foreign(memory: Opens) 
 
 
 @proves("sessions.trace")
-async def test_the_calls_of_a_child_are_not_foreign_to_its_parent(memory: Opens) -> None:
-    async with memory() as play:
+async def test_the_calls_of_a_child_are_not_foreign_to_its_parent(opens: Opens) -> None:
+    async with opens() as play:
         parent = await play.at("tune")
         child = await play(
             "next_activity", session_token=await play.start("solo", parent_session_token=parent), activity_id="alone"
@@ -90,10 +90,10 @@ async def test_more_than_a_record_can_hold_is_refused_with_one_error_event(memor
 
 
 @proves("sessions.trace", "workflows.record")
-async def test_the_trace_survives_a_restart_and_verifies(memory: Opens, settings: Settings) -> None:
-    async with memory() as play:
+async def test_the_trace_survives_a_restart_and_verifies(opens: Opens, settings: Settings) -> None:
+    async with opens() as play:
         moved = await play("next_activity", session_token=await play.start(), activity_id="tune")
-    async with memory() as play:
+    async with opens() as play:
         trace = (await play("get_trace", session_token=moved.token, trace_tokens=[moved.meta["trace_token"]])).json
     async with await open_ledger(settings.ledger) as ledger:
         verdict = await verify_session(ledger, trace["traceId"])
@@ -103,15 +103,15 @@ async def test_the_trace_survives_a_restart_and_verifies(memory: Opens, settings
 
 
 @proves("sessions.trace")
-async def test_a_trace_token_does_not_resolve_when_its_events_were_changed(memory: Opens, settings: Settings) -> None:
+async def test_a_trace_token_does_not_resolve_when_its_events_were_changed(opens: Opens, settings: Settings) -> None:
     import apsw
 
-    async with memory() as play:
+    async with opens() as play:
         moved = await play("next_activity", session_token=await play.start(), activity_id="tune")
     database = apsw.Connection(settings.ledger)
     database.execute("UPDATE events SET hash = zeroblob(32) WHERE seq = (SELECT max(seq) FROM events)")
     database.close()
-    async with memory() as play:
+    async with opens() as play:
         trace = (await play("get_trace", session_token=moved.token, trace_tokens=[moved.meta["trace_token"]])).json
 
     assert trace["event_count"] == 0
@@ -136,9 +136,9 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
 @proves("sessions.hostile")
 @pytest.mark.parametrize(("tool", "arguments"), HOSTILE)
 async def test_a_hostile_call_changes_nothing_except_one_error_event(
-    memory: Opens, tool: str, arguments: dict[str, Any]
+    opens: Opens, tool: str, arguments: dict[str, Any]
 ) -> None:
-    async with memory() as play:
+    async with opens() as play:
         token = await play.at("tune")
         before = (await play("get_workflow_status", session_token=token)).json
         calls = (await play("get_trace", session_token=token)).json["event_count"]
@@ -172,8 +172,8 @@ async def test_a_manifest_of_ten_megabytes_is_refused(memory: Opens, settings: S
 
 @proves("sessions.hostile")
 @pytest.mark.parametrize("token", ["", "x", "f1.x", "x" * 1_000_000, "s_000000000000", "é", "f1.aaaaaa.e30.AAAA"])
-async def test_no_bad_token_opens_anything(memory: Opens, token: str) -> None:
-    async with memory() as play:
+async def test_no_bad_token_opens_anything(opens: Opens, token: str) -> None:
+    async with opens() as play:
         for tool, more in (("get_workflow", {}), ("next_activity", {"activity_id": "tune"}), ("get_trace", {})):
             refused = await play(tool, session_token=token, **more)
             assert refused.is_error

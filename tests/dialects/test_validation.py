@@ -47,8 +47,8 @@ async def test_a_wrong_first_activity_is_one_warning(play: Player) -> None:
         ({"variables": {"bars": "many"}}, "declared as number"),
     ],
 )
-async def test_each_problem_gets_its_one_warning(memory: Opens, more: dict[str, Any], phrase: str) -> None:
-    async with memory() as play:
+async def test_each_problem_gets_its_one_warning(opens: Opens, more: dict[str, Any], phrase: str) -> None:
+    async with opens() as play:
         left = await leave_tune(play, **more)
 
     assert len(left.warnings) == 1
@@ -56,8 +56,8 @@ async def test_each_problem_gets_its_one_warning(memory: Opens, more: dict[str, 
 
 
 @proves("sessions.validation")
-async def test_no_manifest_and_no_direct_transition_are_warned_of(memory: Opens) -> None:
-    async with memory() as play:
+async def test_no_manifest_and_no_direct_transition_are_warned_of(opens: Opens) -> None:
+    async with opens() as play:
         token = await play.at("bow")
         moved = await play("next_activity", session_token=token, activity_id="play")
 
@@ -68,16 +68,16 @@ async def test_no_manifest_and_no_direct_transition_are_warned_of(memory: Opens)
 
 @proves("sessions.validation")
 @pytest.mark.parametrize("claim", ["loud == true", 'mood == "bright"'])
-async def test_a_claim_is_right_when_any_edge_to_the_target_fits(memory: Opens, claim: str) -> None:
-    async with memory() as play:
+async def test_a_claim_is_right_when_any_edge_to_the_target_fits(opens: Opens, claim: str) -> None:
+    async with opens() as play:
         left = await leave_tune(play, transition_condition=claim, variables={"mood": "bright"})
 
     assert left.warnings == []
 
 
 @proves("sessions.validation")
-async def test_a_claim_that_is_known_to_be_false_is_warned_of_although_another_way_leads_there(memory: Opens) -> None:
-    async with memory() as play:
+async def test_a_claim_that_is_known_to_be_false_is_warned_of_although_another_way_leads_there(opens: Opens) -> None:
+    async with opens() as play:
         left = await leave_tune(play, transition_condition='mood == "bright"', variables={"mood": "dull"})
 
     assert len(left.warnings) == 1
@@ -86,8 +86,8 @@ async def test_a_claim_that_is_known_to_be_false_is_warned_of_although_another_w
 
 
 @proves("sessions.enforce")
-async def test_where_it_is_enforced_a_step_is_not_done_before_its_question_is_answered(memory: Opens) -> None:
-    async with memory(fidelity="enforce") as play:
+async def test_where_it_is_enforced_a_step_is_not_done_before_its_question_is_answered(opens: Opens) -> None:
+    async with opens(fidelity="enforce") as play:
         token = await play.at("tune")
         skipped = await play(
             "next_activity", session_token=token, activity_id="play", step_manifest=TUNED, variables={"loud": True}
@@ -98,8 +98,8 @@ async def test_where_it_is_enforced_a_step_is_not_done_before_its_question_is_an
 
 
 @proves("sessions.validation")
-async def test_a_move_that_an_answer_contradicts_is_warned_of(memory: Opens) -> None:
-    async with memory() as play:
+async def test_a_move_that_an_answer_contradicts_is_warned_of(opens: Opens) -> None:
+    async with opens() as play:
         softened = [*TUNED, {"step_id": "soften", "output": "x"}]
         left = await leave_tune(play, answer="piano", to="play", step_manifest=softened, variables={"mood": "dull"})
 
@@ -109,12 +109,12 @@ async def test_a_move_that_an_answer_contradicts_is_warned_of(memory: Opens) -> 
 
 @proves("sessions.enforce")
 @pytest.mark.parametrize("how", ["server", "session", "workflow"])
-async def test_where_it_is_enforced_the_same_problems_are_refused(memory: Opens, library: Path, how: str) -> None:
+async def test_where_it_is_enforced_the_same_problems_are_refused(opens: Opens, library: Path, how: str) -> None:
     if how == "workflow":
         file = library / "score" / "workflow.yaml"
         file.write_text(file.read_text() + "fidelity: enforce\n")
     options = {"fidelity": "enforce"} if how == "server" else {}
-    async with memory(**options) as play:
+    async with opens(**options) as play:
         more = {"fidelity": "enforce"} if how == "session" else {}
         token = await play.start(**more)
         wrong = await play("next_activity", session_token=token, activity_id="play")
@@ -130,9 +130,9 @@ async def test_where_it_is_enforced_the_same_problems_are_refused(memory: Opens,
 
 
 @proves("sessions.drift")
-async def test_a_definition_that_changes_during_a_session_is_noticed(memory: Opens, library: Path) -> None:
+async def test_a_definition_that_changes_during_a_session_is_noticed(opens: Opens, library: Path) -> None:
     file = library / "score" / "activities" / "03-bow.yaml"
-    async with memory() as play:
+    async with opens() as play:
         token = await play.at("tune")
         before = await play("get_activity", session_token=token)
         file.write_text(file.read_text().replace("Smile", "Grin"))
@@ -153,8 +153,8 @@ async def test_a_definition_that_changes_during_a_session_is_noticed(memory: Ope
 
 
 @proves("sessions.validation")
-async def test_every_way_on_says_whether_it_holds(memory: Opens) -> None:
-    async with memory() as play:
+async def test_every_way_on_says_whether_it_holds(opens: Opens) -> None:
+    async with opens() as play:
         token = await play.at("tune")
         unknown = (await play("get_activity", session_token=token)).meta["transitions"]
         handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token

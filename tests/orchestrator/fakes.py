@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class Actor:
     works: bool = True
     turns: list[Turn] = field(default_factory=list)
 
-    async def availability(self) -> Availability:
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         return Availability(works=self.works, why="It plays." if self.works else "It has lost its voice.")
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it complains of all alike

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fidelio.errors import ExecutorFailure
+from fidelio.ledger.jobs import Assignment
+from fidelio.orchestrator.callbacks import Callbacks
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
 from fidelio.orchestrator.service import AgentService
 from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
@@ -78,14 +82,20 @@ async def test_a_parent_that_did_not_ask_is_not_told(house: House, hosted: Agent
 
 
 @proves("orchestrator.callback")
-async def test_a_parent_is_told_once_although_the_host_died_before_it_could(house: House, service: AgentService) -> None:
-    async with house.host(service) as host:
+async def test_a_parent_is_told_once_although_the_host_died_before_it_could(
+    house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: Callbacks, __: Assignment) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Callbacks, "deliver", never)
+    async with house.host(service):
         parent = await start(service, "parent")
         await finished(service, "parent")
-        # A host that is gone before it could deliver: the job is due, and nobody takes it.
-        host._callbacks.stop()
         await start(service, "child", "Sing.", parent=parent.id, callback=True)
         await finished(service, "child")
+    monkeypatch.undo()
+    assert (await service.find("parent")).run.number == 1
     for _ in range(2):
         async with house.host(service):
             await until(service, "parent", lambda session: session.run.number == 2 and session.status == "finished")

@@ -221,7 +221,7 @@ async def test_an_executor_that_breaks_in_an_unforeseen_way_does_not_begin_again
 async def test_a_run_that_cannot_begin_in_an_unforeseen_way_is_not_queued_for_ever(
     house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken() -> Availability:
+    async def broken(_: object) -> Availability:
         raise ZeroDivisionError("a slip of ours")
 
     monkeypatch.setattr("fidelio.ledger.jobs.FIRST_PAUSE_MS", 1)

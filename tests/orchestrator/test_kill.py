@@ -8,13 +8,15 @@ import random
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from fidelio.errors import RequestClosed
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
-from fidelio.orchestrator.model import StartAgent
+from fidelio.orchestrator.model import AgentSession, StartAgent
 from fidelio.orchestrator.processes_table import entries
 from fidelio.orchestrator.record import SAID, Record, fold, from_json
 from fidelio.orchestrator.rules import session_of
@@ -23,16 +25,17 @@ from fidelio.orchestrator.worker import work_until_idle
 from tests.orchestrator.hosting_process import LOG, kill, real_service, spawn_host
 from tests.support import proves
 
-KINDS = ("singer", "steady-singer", "player", "steady-player", "indoors")
+KINDS = ("singer", "steady-singer", "player", "steady-player", "indoors", "asking")
 
 
 class Loop:
-    """One home, in which everything is killed. `killed` are the runs whose agents were."""
+    """One home, in which everything is killed. `killed` are the runs whose agents were, `answered` what people chose."""
 
     def __init__(self, service: AgentService, chance: random.Random) -> None:
         self.service, self.chance = service, chance
         self.sessions: set[str] = set()
         self.killed: set[str] = set()
+        self.answered: dict[str, str] = {}
 
     @property
     def project(self) -> Path:
@@ -48,8 +51,33 @@ class Loop:
         if self.chance.random() < 0.5:
             self.kill_an_agent()
         kill(host)
+        if self.chance.random() < 0.8:
+            await self.answer_everything()
         if self.chance.random() < 0.3:
             self.kill_an_agent()
+
+    async def answer_everything(self) -> None:
+        for found in await self.all():
+            await self.answer(found)
+
+    async def answer(self, found: AgentSession) -> None:
+        if found.question is not None:
+            option = self.chance.choice(("loud", "soft"))
+            # Meanwhile the agent may have been found dead, and nobody wants to know any more.
+            with suppress(RequestClosed):
+                await self.service.answer(found.id, option=option, request=found.question, by="me", channel="cli")
+                self.answered[found.run.id] = option
+
+    async def bring_to_an_end(self) -> None:
+        """Nothing is killed any more, and every question is answered."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work_until_idle(self.service, idle_seconds=0.5))
+            while running := [one.id for one in await self.all() if one.status == "running"]:
+                for found in await self.service.wait(running, mode="all", seconds=None):
+                    await self.answer(found)
+
+    async def all(self) -> list[AgentSession]:
+        return [await self.service.find(session) for session in sorted(self.sessions)]
 
     def kill_an_agent(self) -> None:
         mine = [entry for entry in entries() if entry.run and session_of(entry.run) in self.sessions]
@@ -77,7 +105,9 @@ async def check(loop: Loop, ledger: Ledger) -> None:
         for run in await loop.service.runs(session):
             if run.state == "succeeded":
                 text = (await loop.service.result(session, run=run.id)).text
-                assert text in (f"sung by {run.id}", "sung")
+                assert text in (f"sung by {run.id}", "sung", loop.answered.get(run.id))
+            if run.id in loop.answered and run.id not in loop.killed:
+                assert run.state == "succeeded", f"the answer to {run.id} was lost: {run}"
             if run.id in ended and run.id not in loop.killed:
                 assert run.state == "succeeded", f"the result of {run.id} was lost: {run}"
         await check_record(loop, ledger, session)
@@ -105,7 +135,7 @@ async def killed_again_and_again(place: Path, times: int) -> Loop:
         for number in range(times):
             await loop.once(number)
         async with asyncio.timeout(60):
-            await work_until_idle(loop.service, idle_seconds=0.5)
+            await loop.bring_to_an_end()
         await check(loop, ledger)
     return loop
 

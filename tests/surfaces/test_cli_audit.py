@@ -28,10 +28,15 @@ async def test_a_report_says_what_was_asked_what_happened_and_who_answered(conne
     assert answer["by"].startswith("person:")
     assert report["visits"][0]["asked"] == ["look", "ask"]
     assert report["differences"][0].startswith("greet: No step_manifest")
-    assert [refused["tool"] for refused in report["refused"]] == ["next_activity"]
+    assert [(refused["tool"], refused["reason"]) for refused in report["refused"]] == [
+        ("next_activity", "checkpoint.unresolved")
+    ]
+    assert report["set_by"] == {"write_note": "checkpoint:greet/choose-tone/none"}
+    assert "write_note = false, set by checkpoint:greet/choose-tone/none" in shown
     assert report["never_entered"] == ["compose"]
     assert report["chain"]["holds"] is True
     assert "Shall I leave a note about this project" in shown
     assert "by person:" in shown
     assert [event["name"] for event in trace["events"]][:2] == ["start_session", "next_activity"]
+    assert all(set(event) >= {"seq", "time", "ts", "traceId", "wf"} for event in trace["events"])
     assert "next_activity in greet: refused" in fidelio("trace", session).stdout

@@ -23,7 +23,7 @@ from fidelio.conductor.workers import Workers
 from fidelio.engine.manifests import check_steps
 from fidelio.engine.record import VARIABLES_SET, Answer, Draft, Record, foreseen
 from fidelio.engine.resolving import Choice
-from fidelio.engine.variables import check_variables
+from fidelio.engine.variables import check_report
 from fidelio.errors import AgentSessionNotFound, ConductorFailure, FidelioError, LedgerError, WorkflowRefusal
 from fidelio.inbox import Inbox
 from fidelio.ledger.model import NewEvent
@@ -209,7 +209,9 @@ class Conductor:
         if isinstance(manifest, str):
             return None, [manifest]
         workflow, informed = self._workflow(record), self._informed(record, manifest)
-        found = [*check_steps(workflow, informed, manifest.steps), *check_variables(workflow, manifest.variables)]
+        person = self._desk.rules.answered_by_person
+        said = check_report(workflow, record, manifest.variables, person=person)
+        found = [*check_steps(workflow, informed, manifest.steps), *said]
         return manifest, list(dict.fromkeys(problem.sentence for problem in found))
 
     async def _start_child(self, session: str, record: Record) -> bool:

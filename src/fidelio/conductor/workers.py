@@ -42,7 +42,8 @@ class Workers:
         parts = self._agents.parts
         require_directory(project)
         found = parts.blueprint(blueprint, project)
-        require_sound(await parts.working_executor(found.executor or await parts.usual_executor()), found)
+        name = found.executor or await parts.usual_executor(found)
+        require_sound(await parts.working_executor(name, found), found)
 
     async def find(self, session: str, record: Record, project: str) -> AgentSession | None:
         try:

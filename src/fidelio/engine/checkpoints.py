@@ -1,8 +1,8 @@
 """Where the checkpoints of an activity stand, and which asking of one is meant.
 
 A checkpoint that a step names is reached before that step. One that no step names is there from the moment the activity is
-entered. In a loop it is asked in every pass. Where nobody reports the passes, a question of a loop that was answered, taken
-note of (`resumed`) and is asked again is the question of the next pass.
+entered. In a loop it is asked in every pass. Where nobody reports the passes, a question of a loop that is asked again after
+the work went on is the question of the next pass: one question too many is better than a pass that nobody was asked about.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ def find_checkpoint(activity: Activity, checkpoint_id: str) -> Checkpoint | None
 def current_checkpoint(workflow: Workflow, record: Record, checkpoint_id: str) -> Checkpoint | None:
     activity = workflow.activity(record.activity)
     return find_checkpoint(activity, checkpoint_id) if activity is not None else None
+
+
+def demands_person(workflow: Workflow, checkpoint: Checkpoint, *, server: bool = False) -> bool:
+    """Whether only a person may answer it. `server`: the server wants people to answer everything."""
+    return server or "person" in (checkpoint.answered_by, workflow.answered_by)
 
 
 def unattached(activity: Activity) -> list[Checkpoint]:
@@ -114,7 +119,7 @@ def _iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> int:
     answer = record.answer_to(checkpoint_id)
     if answer is None:
         return 1
-    return answer.iteration + 1 if answer.resumed else answer.iteration
+    return answer.iteration + 1 if answer.resumed or answer.behind else answer.iteration
 
 
 def _named_in_loops(activity: Activity) -> set[str | None]:

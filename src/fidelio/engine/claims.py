@@ -27,6 +27,8 @@ _DEFAULT_CLAIMS = ("", "default")
 def check_transition(workflow: Workflow, record: Record, target: str, claim: str | None = None) -> list[Problem]:
     """What is wrong with going to `target`, and with the condition that is claimed for it."""
     found = ways(workflow, record)
+    if record.activity and workflow.activity(record.activity) is None:
+        return [_stands_nowhere(workflow, record, begins=bool(_leading_to(workflow, found, target)))]
     return _is_direct(workflow, record, target, found) or [
         *_compared(workflow, record, target, claim, found),
         *_holds(workflow, record, target, claim, found),
@@ -71,6 +73,12 @@ def _fits(claim: str, way: Way) -> bool:
     return same_words(claim, way.condition) or (way.when is not None and says(claim, way.when))
 
 
+def _stands_nowhere(workflow: Workflow, record: Record, *, begins: bool) -> Problem:
+    """Where the definition begins is the one place that it still names; going there is only pointed out."""
+    sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
+    return Problem("activity-gone", sentence, "Restore it, or start a new session.", advisory=begins)
+
+
 def _is_direct(workflow: Workflow, record: Record, target: str, found: Sequence[Way]) -> list[Problem]:
     if target == record.activity or workflow.independent:
         return []
@@ -92,13 +100,18 @@ def _holds(workflow: Workflow, record: Record, target: str, claim: str | None, f
         return []
     if record.forced and exists(workflow, record.forced) and not _same(workflow, record.forced, target):
         return [Problem("not-held", phrases.answer_leads_elsewhere(target, record.forced))]
-    everything = ways(workflow, record, told=True)
+    everything = ways(workflow, record, told=True) if _depends_on_values(workflow, record, found) else found
     leading = _leading_to(workflow, everything, target)
     # Whoever names one of several ways to the target claims that this one is open, not another.
     claimed = [way for way in leading if claim is not None and way.when is not None and _fits(claim, way)] or leading
     if claimed and all(way.holds is False for way in claimed):
         return [Problem("not-held", phrases.does_not_hold(target, _because(claimed[0], everything)))]
     return _doubts(workflow, record, target, found)
+
+
+def _depends_on_values(workflow: Workflow, record: Record, found: Iterable[Way]) -> bool:
+    """Whether it makes a difference who said what. Going around what is left out may hide a condition."""
+    return any(way.when is not None for way in found) or bool(left_out(workflow, record))
 
 
 def _doubts(workflow: Workflow, record: Record, target: str, everything: Sequence[Way]) -> list[Problem]:

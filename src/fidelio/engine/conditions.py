@@ -6,6 +6,6 @@ here, so that only this module knows where it comes from.
 
 from __future__ import annotations
 
-from fidelio.definitions.evaluation import MISSING, Truth, every, holds, look_up, negated
+from fidelio.definitions.evaluation import MISSING, Truth, every, holds, look_up, negated, same
 
-__all__ = ["MISSING", "Truth", "every", "holds", "look_up", "negated"]
+__all__ = ["MISSING", "Truth", "every", "holds", "look_up", "negated", "same"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fidelio.engine.claims import check_claim
-from fidelio.engine.knowledge import known, running_loop
+from fidelio.engine.knowledge import known, left_out, running_loop
 from fidelio.engine.record import COMPLETED, ENTERED, VARIABLES_SET, Draft, foreseen
 from fidelio.engine.state import Record
 from fidelio.engine.transitions import ends_workflow, next_in_pass, ways
@@ -62,6 +62,8 @@ def leads_back(workflow: Workflow, record: Record, claim: str | None) -> bool:
 
 
 def _passing(workflow: Workflow, record: Record, target: str) -> dict[str, Any]:
+    if not left_out(workflow, record):
+        return {}
     way = next((way for way in ways(workflow, record) if way.to == target and way.via), None)
     return {"passed": list(way.via)} if way is not None else {}
 

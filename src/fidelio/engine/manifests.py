@@ -7,6 +7,7 @@ turn came may be there or be absent. Each real problem gets one sentence: one st
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,12 +19,13 @@ from fidelio.engine.checkpoints import find_checkpoint
 from fidelio.engine.claims import fits_any
 from fidelio.engine.conditions import holds
 from fidelio.engine.knowledge import told
+from fidelio.engine.record import BY_ANSWER
 from fidelio.engine.state import Record
 from fidelio.engine.variables import variables_in
 from fidelio.engine.verdicts import Problem
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Step, Workflow
+    from fidelio.definitions.models import Activity, Condition, Step, Workflow
 
 # An event keeps enough of an output to recognise it; the whole is the agent's to keep.
 LONGEST_OUTPUT = 500
@@ -47,9 +49,12 @@ class ActivityDone(msgspec.Struct, frozen=True):
 
 
 def check_steps(
-    workflow: Workflow, record: Record, manifest: Sequence[StepDone] | None, *, leaving: bool = True
+    workflow: Workflow, record: Record, manifest: Sequence[StepDone] | None, *, leaving: bool = True, per_pass: bool = True
 ) -> list[Problem]:
-    """What is wrong with the manifest of the current activity. When it is not being left, nothing can be missing."""
+    """What is wrong with the manifest of the current activity. When it is not being left, nothing can be missing.
+
+    `per_pass`: the questions of loops are asked in every pass, and not all at the door.
+    """
     activity = workflow.activity(record.activity)
     if activity is None or not (activity.steps or activity.loops):
         return []
@@ -65,6 +70,7 @@ def check_steps(
         *_out_of_order(activity, manifest),
         *_empty(manifest),
         *_unasked(workflow, record, activity, manifest),
+        *(_asked_less(record, activity, manifest) if per_pass and activity.loops else ()),
     ]
 
 
@@ -90,14 +96,14 @@ def _certain(workflow: Workflow, record: Record, activity: Activity) -> Iterable
         if not step.required:
             continue
         if step.condition is None or (
-            holds(step.condition, values, told=True) and _settled_before(number, step, record, activity)
+            holds(step.condition, values, told=True) and _settled_before(number, step.condition, record, activity)
         ):
             yield step
 
 
-def _settled_before(number: int, step: Step, record: Record, activity: Activity) -> bool:
+def _settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
     """Whether everything the condition looks at had its present value already when the step's turn came."""
-    names = {name.partition(".")[0] for name in variables_in(step.condition)} if step.condition else set()
+    names = {name.partition(".")[0] for name in variables_in(condition)}
     recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
     return all(_known_at(number, record.set_by.get(name, ""), activity) for name in recent)
 
@@ -105,7 +111,7 @@ def _settled_before(number: int, step: Step, record: Record, activity: Activity)
 def _known_at(number: int, author: str, activity: Activity) -> bool:
     if author == f"entry:{activity.id}":
         return True
-    own = f"checkpoint:{activity.id}/"
+    own = f"{BY_ANSWER}{activity.id}/"
     if not author.startswith(own):
         return False
     checkpoint = author.removeprefix(own).rpartition("/")[0]
@@ -113,14 +119,32 @@ def _known_at(number: int, author: str, activity: Activity) -> bool:
 
 
 def _unasked(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
-    """Steps that come after a question which nobody has answered. A doubt: where moves are only advised, the agent may know."""
+    """Steps that come after a question which nobody has answered.
+
+    A doubt where the question may not have applied when its turn came: an agent that is only advised may know.
+    """
     done = {entry.step_id for entry in manifest}
-    for step in activity.steps:
+    for number, step in enumerate((*activity.steps, *_loop_steps(activity))):
         checkpoint = find_checkpoint(activity, step.checkpoint) if step.checkpoint and step.id in done else None
         if checkpoint is None or not checkpoint.required or record.answer_to(checkpoint.id) is not None:
             continue
-        if holds(checkpoint.condition, told(workflow, record), told=True):
-            yield Problem("unasked", phrases.unasked(step.id, checkpoint.id), "Yield the checkpoint first.", doubt=True)
+        condition = checkpoint.condition
+        if holds(condition, told(workflow, record), told=True):
+            doubt = condition is not None and not _settled_before(number, condition, record, activity)
+            yield Problem("unasked", phrases.unasked(step.id, checkpoint.id), "Yield the checkpoint first.", doubt=doubt)
+
+
+def _asked_less(record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
+    """Steps of loops that were done more often than their question was asked; one with a condition may not apply each time."""
+    for step in _loop_steps(activity):
+        answer = record.answer_to(step.checkpoint) if step.checkpoint else None
+        checkpoint = find_checkpoint(activity, answer.checkpoint) if answer is not None and answer.iteration else None
+        if answer is None or checkpoint is None or not checkpoint.required or checkpoint.condition is not None:
+            continue
+        times = sum(entry.step_id == step.id for entry in manifest)
+        if times > answer.iteration:
+            sentence = phrases.asked_less(step.id, checkpoint.id, times, answer.iteration)
+            yield Problem("unasked", sentence, "Yield the checkpoint in every pass.")
 
 
 def _missing(needed: Sequence[str], manifest: Sequence[StepDone]) -> list[Problem]:
@@ -137,9 +161,7 @@ def _unexpected(activity: Activity, manifest: Sequence[StepDone]) -> list[Proble
 
 def _repeated(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
     once = {step.id for step in activity.steps} - {step.id for step in _loop_steps(activity)}
-    counts: dict[str, int] = {}
-    for entry in manifest:
-        counts[entry.step_id] = counts.get(entry.step_id, 0) + 1
+    counts = Counter(entry.step_id for entry in manifest)
     twice = [step for step, count in counts.items() if count > 1 and step in once]
     return [Problem("repeated-steps", phrases.repeated_steps(twice))] if twice else []
 
@@ -147,9 +169,11 @@ def _repeated(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]
 def _out_of_order(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
     order = {step.id: number for number, step in enumerate(activity.steps)}
     reported = [step for step in dict.fromkeys(entry.step_id for entry in manifest) if step in order]
-    kept = _longest_rise([order[step] for step in reported])
-    astray = [step for step in reported if order[step] not in kept]
-    return [Problem("step-order", phrases.order_mismatch(astray))] if astray else []
+    numbers = [order[step] for step in reported]
+    if numbers == sorted(numbers):
+        return []
+    kept = _longest_rise(numbers)
+    return [Problem("step-order", phrases.order_mismatch([step for step in reported if order[step] not in kept]))]
 
 
 def _longest_rise(numbers: Sequence[int]) -> set[int]:

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fidelio.engine.checkpoints import asking, current_checkpoint
+from fidelio.engine.checkpoints import asking, current_checkpoint, demands_person
 from fidelio.engine.claims import check_transition
 from fidelio.engine.knowledge import known, running_loop
 from fidelio.engine.loops import collection, passes
 from fidelio.engine.progress import Task, question_before, questions, tasks
 from fidelio.engine.record import YIELDED, Draft, foreseen
-from fidelio.engine.resolving import Choice, Circumstances, demands_person, resolve
+from fidelio.engine.resolving import Choice, Circumstances, resolve
 from fidelio.engine.state import Record
 from fidelio.engine.transitions import Way, exists, open_ways, ways
 from fidelio.engine.verdicts import Refusal, refusal

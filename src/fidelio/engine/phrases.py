@@ -28,6 +28,11 @@ def first_activity(expected: str, asked: str) -> str:
     return f"First activity must be '{expected}' but '{asked}' was requested. Start with the workflow's initialActivity."
 
 
+def activity_gone(activity: str, *, unreadable: bool) -> str:
+    fate = "can no longer be read" if unreadable else "is gone from the definition"
+    return f"Activity '{activity}', where the session stands, {fate}: nothing says what may follow it."
+
+
 def not_direct(target: str, activity: str, valid: Iterable[str]) -> str:
     return f"Activity '{target}' is not a direct transition from '{activity}'. Valid transitions: {names(valid)}"
 
@@ -104,6 +109,18 @@ def unasked(step: str, checkpoint: str) -> str:
     return f"Step '{step}' is reported as done, but its checkpoint '{checkpoint}' has not been answered in this visit."
 
 
+def never_asked(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' was never asked."
+
+
+def never_started(workflow: str) -> str:
+    return f"Workflow '{workflow}' was to be started here and never was."
+
+
+def asked_less(step: str, checkpoint: str, done: int, asked: int) -> str:
+    return f"Step '{step}' is reported {done} times, but its checkpoint '{checkpoint}' was asked only {asked} times."
+
+
 def unknown_activity(activity: str) -> str:
     return f"Activity manifest references unknown activity '{activity}'"
 
@@ -176,6 +193,13 @@ def undeclared_variables(variables: Iterable[str]) -> str:
 
 def wrong_type(variable: str, declared: str, found: str) -> str:
     return f"Variable '{variable}' is declared as {declared} but {found} was reported."
+
+
+def set_by_answer(variable: str, checkpoint: str) -> str:
+    return (
+        f"Variable '{variable}' was set by the answer to checkpoint '{checkpoint}': "
+        "another answer or the definition changes it, a report does not."
+    )
 
 
 def no_valid_transition(target: str, activity: str) -> str:

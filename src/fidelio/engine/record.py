@@ -12,11 +12,14 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.engine.conditions import same
 from fidelio.engine.state import Answer, Asked, Child, Fidelity, OpenCheckpoint, Parent, Pass, Place, Record, Reported, Status
 
 __all__ = [
     "ANSWERED",
     "ARMED",
+    "BY_ANSWER",
+    "BY_DEFINITION",
     "CALLED",
     "CHILD_FINISHED",
     "CHILD_STARTED",
@@ -66,6 +69,10 @@ CHILD_FINISHED = "child.finished"
 COMPLETED = "session.completed"
 CALLED = "tool.called"
 
+# How the authors of variables begin: an answer, and what the definition itself does.
+BY_ANSWER = "checkpoint:"
+BY_DEFINITION = ("entry:", "exit:", "step:")
+
 
 class Fact(Protocol):
     """What `fold` reads of an event."""
@@ -114,7 +121,8 @@ def as_events(record: Record, drafts: Iterable[Draft], now: int) -> list[Foresee
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(record))
+    # By way of JSON, so that tuples come out as the lists that will be read back.
+    return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Any])
 
 
 def from_json(data: Mapping[str, Any]) -> Record:
@@ -237,7 +245,7 @@ def _answered(record: Record, event: Fact) -> Record:
         skipped=_union(record.skipped, answer.effect.get("skipActivities", ())),
         forced=answer.effect.get("transitionTo") or record.forced,
     )
-    author = f"checkpoint:{answer.activity}/{answer.checkpoint}/{answer.option}"
+    author = f"{BY_ANSWER}{answer.activity}/{answer.checkpoint}/{answer.option}"
     return _held(_set(closed, answer.effect.get("setVariable", {}), author))
 
 
@@ -262,13 +270,25 @@ def _answer(waiting: OpenCheckpoint, event: Fact) -> Answer:
 def _resumed(record: Record, _: Fact) -> Record:
     if record.last is None:
         return record
-    last = replace(record.last, resumed=True)
+    return _with_last(record, replace(record.last, resumed=True))
+
+
+def _with_last(record: Record, last: Answer) -> Record:
     answers = tuple(last if known.asked == last.asked else known for known in record.here.answers)
     return replace(record, last=last, here=replace(record.here, answers=answers))
 
 
 def _variables_set(record: Record, event: Fact) -> Record:
-    return _set(record, event.body["variables"], event.body["by"])
+    body, before = event.body, record.set_by
+    after = _set(record, body["variables"], body["by"])
+    # Who only repeats what an answer said does not become its author: it could be changed then as if nobody had answered.
+    confirmed = [name for name, value in body["variables"].items() if _only_repeats(record, name, value, body["by"])]
+    return replace(after, set_by={**after.set_by, **{name: before[name] for name in confirmed}}) if confirmed else after
+
+
+def _only_repeats(record: Record, name: str, value: Any, author: str) -> bool:
+    by_answer = record.set_by.get(name, "").startswith(BY_ANSWER)
+    return by_answer and not author.startswith(BY_DEFINITION) and same(record.variables[name], value)
 
 
 def _skill_loaded(record: Record, event: Fact) -> Record:
@@ -301,7 +321,11 @@ def _completed(record: Record, event: Fact) -> Record:
 
 
 def _called(record: Record, event: Fact) -> Record:
-    return replace(record, since=event.seq + 1) if event.body.get("closes") else record
+    body, last = event.body, record.last
+    if last is not None and last.iteration and not last.behind and body.get("s") == "ok":
+        # Every reply after an answer tells it, or could not have come before it.
+        record = _with_last(record, replace(last, behind=True))
+    return replace(record, since=event.seq + 1) if body.get("closes") else record
 
 
 def _set(record: Record, variables: Mapping[str, Any], author: str) -> Record:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import effect_of, find_checkpoint
+from fidelio.engine.checkpoints import demands_person, effect_of, find_checkpoint
 from fidelio.engine.condition_text import text_of
 from fidelio.engine.conditions import holds
 from fidelio.engine.knowledge import told
@@ -173,10 +173,6 @@ def _cannot_dismiss(question: _Question, how: Circumstances) -> Refusal | None:
     # Otherwise a model could wave away the question that only a person may answer.
     person = how.relayed and demands_person(question.workflow, checkpoint, server=how.demands_person)
     return _needs_person(question) if person and truth is None else None
-
-
-def demands_person(workflow: Workflow, checkpoint: Checkpoint, *, server: bool = False) -> bool:
-    return server or "person" in (checkpoint.answered_by, workflow.answered_by)
 
 
 def _needs_person(question: _Question) -> Refusal:

@@ -50,7 +50,10 @@ class OpenCheckpoint(_Part, frozen=True):
 
 
 class Answer(_Part, frozen=True):
-    """The one answer that an asking got. A dismissed question has no option."""
+    """The one answer that an asking got. A dismissed question has no option.
+
+    `resumed`: the worker said that it goes on with it. `behind`: the work of a loop went on after it, said or not.
+    """
 
     checkpoint: str
     activity: str
@@ -65,6 +68,7 @@ class Answer(_Part, frozen=True):
     iteration: int = 0
     mode: Mode = "option"
     request: str = ""
+    behind: bool = False
 
     @property
     def asked(self) -> Asked:

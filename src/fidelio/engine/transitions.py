@@ -217,7 +217,7 @@ def _through_loop(workflow: Workflow, record: Record) -> list[Way]:
 def _beside_loops(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Way]:
     """Where a loop leads whose passes nobody reports: into its activities, from one to the other, and back."""
     inside = [name for loop in activity.loops for name in loop.activities]
-    for owner in workflow.activities if not record.outer else ():
+    for owner in workflow.looping if not record.outer else ():
         for loop in owner.loops:
             if activity.id in loop.activities:
                 inside += [*loop.activities, owner.id]

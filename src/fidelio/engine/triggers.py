@@ -10,8 +10,9 @@ import msgspec
 from fidelio.engine.conditions import MISSING, look_up
 from fidelio.engine.knowledge import known
 from fidelio.engine.progress import finishes_steps
-from fidelio.engine.record import CHILD_FINISHED, CHILD_STARTED, Draft
+from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, Draft
 from fidelio.engine.state import Child, Record
+from fidelio.engine.variables import settled_by
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Trigger, Workflow
@@ -66,6 +67,22 @@ def child_started(session: str, child_workflow: str, triggered: Triggered | None
     if triggered is not None:
         body |= {"step": triggered.step, "pass_context": list(triggered.pass_context)}
     return Draft(CHILD_STARTED, body)
+
+
+def brought_back(workflow: Workflow | None, parent: Record, ended: Record, *, person: bool = False) -> dict[str, Any]:
+    """The variables of a child as its parent takes them; `workflow` is the parent's, where it can still be read.
+
+    Where moves are enforced, what an answer has settled in the parent is changed by an answer or an action in the child, and
+    not by what an agent of the child reports.
+    """
+    ours = (BY_ANSWER, *BY_DEFINITION)
+    return {
+        name: value
+        for name, value in ended.variables.items()
+        if parent.fidelity == "advise"
+        or ended.set_by.get(name, "").startswith(ours)
+        or not settled_by(workflow, parent, name, person=person)
+    }
 
 
 def child_finished(child: Child, variables: Mapping[str, Any], outcome: str = "completed") -> Draft:

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.engine import phrases
-from fidelio.engine.conditions import holds
+from fidelio.engine.checkpoints import demands_person, find_checkpoint
+from fidelio.engine.conditions import holds, look_up, same
+from fidelio.engine.record import BY_ANSWER
+from fidelio.engine.state import Record
 from fidelio.engine.verdicts import Problem, Refusal
 
 if TYPE_CHECKING:
@@ -45,6 +48,49 @@ def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Pro
         if name in declared and value is not None and type_of(value) != declared[name]:
             problems.append(Problem("wrong-type", phrases.wrong_type(name, declared[name], type_of(value))))
     return problems
+
+
+def check_report(workflow: Workflow, record: Record, reported: Mapping[str, Any], *, person: bool = False) -> list[Problem]:
+    """What is wrong with what an agent reports: beside the declarations, that an answer has said otherwise.
+
+    `person`: the server wants people to answer everything.
+    """
+    return [*check_variables(workflow, reported), *contradicted(workflow, record, reported, person=person)] if reported else []
+
+
+def contradicted(workflow: Workflow, record: Record, reported: Mapping[str, Any], *, person: bool = False) -> list[Problem]:
+    """The variables that an answer has set to something else."""
+    return [
+        Problem("answered-variable", phrases.set_by_answer(name, checkpoint), "Leave it out, or have the question asked anew.")
+        for name, value in reported.items()
+        if (checkpoint := settled_by(workflow, record, name, person=person))
+        and not same(look_up(name, record.variables), value)
+    ]
+
+
+def settled_by(workflow: Workflow | None, record: Record, name: str, *, person: bool = False) -> str:
+    """The checkpoint whose answer has settled the variable, or the whole that it is a part of; empty when none has.
+
+    What only a person may answer is settled for good: otherwise a model could answer for the person after all. Any other answer
+    settles it for the visit in which it was given. Later work may come to something else, such as that what had to be mended is
+    mended; and a model that may pass on answers could have passed on another.
+    """
+    while name and name not in record.set_by:
+        name = name.rpartition(".")[0]
+    author = record.set_by.get(name, "")
+    if not author.startswith(BY_ANSWER):
+        return ""
+    place, _, rest = author.removeprefix(BY_ANSWER).partition("/")
+    checkpoint = rest.rpartition("/")[0]
+    here = place == record.activity and record.answer_to(checkpoint) is not None
+    return checkpoint if here or person or _demanded(workflow, place, checkpoint) else ""
+
+
+def _demanded(workflow: Workflow | None, place: str, checkpoint: str) -> bool:
+    """Whether a person was demanded; what the definition has lost may have demanded one."""
+    activity = workflow.activity(place) if workflow is not None else None
+    found = find_checkpoint(activity, checkpoint) if activity is not None else None
+    return workflow is None or found is None or demands_person(workflow, found)
 
 
 def too_much(known: Mapping[str, Any], reported: Mapping[str, Any]) -> Refusal | None:

@@ -70,14 +70,18 @@ class WorkflowRefusal(FidelioError):
 
     code = "workflow.refused"
 
+    def __init__(self, sentence: str, *, remedy: str = "", reason: str = "") -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.reason = reason
+
 
 class PersonNeeded(WorkflowRefusal):
     """The question takes an answer only from a person. Whoever can reach one asks them; `request` names the question."""
 
     code = "workflow.person-needed"
 
-    def __init__(self, sentence: str, *, remedy: str = "", request: str) -> None:
-        super().__init__(sentence, remedy=remedy)
+    def __init__(self, sentence: str, *, remedy: str = "", reason: str = "", request: str) -> None:
+        super().__init__(sentence, remedy=remedy, reason=reason)
         self.request = request
 
 
@@ -87,5 +91,5 @@ class MoveRefused(WorkflowRefusal):
     code = "workflow.move-refused"
 
     def __init__(self, sentence: str, *, remedy: str = "", reason: str, standing: Any) -> None:
-        super().__init__(sentence, remedy=remedy)
-        self.reason, self.standing = reason, standing
+        super().__init__(sentence, remedy=remedy, reason=reason)
+        self.standing = standing

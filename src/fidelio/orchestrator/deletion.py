@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from fidelio.orchestrator import phrases, worktrees
+from fidelio.orchestrator.callbacks import Callbacks
 from fidelio.orchestrator.desk import Opened, opened, view
 from fidelio.orchestrator.parts import Parts
 from fidelio.orchestrator.queries import Queries
@@ -48,18 +49,23 @@ class Deletion(msgspec.Struct, frozen=True):
         return deleted
 
     async def _erase(self, sessions: list[Opened], *, by: str) -> Deleted:
-        working = [at for at in sessions if is_active(at.record.run.state)]
-        if working:
-            await self.stopping.stop_all(working, by=by)
-            for at in working:
-                now = await self.parts.desk.open(at.id)
-                if is_active(now.record.run.state):
-                    raise phrases.cannot_stop(view(now))
+        sessions = await self._at_rest(sessions, by=by)
+        await Callbacks(self.parts, self.queries).before_deletion(sessions, by=by)
         kept = [path for at in sessions if (path := await self._worktree_left(at))]
         await self.parts.ledger.erase([at.id for at in sessions], actor=by, reason="The session was deleted.")
         for at in sessions:
             remove_session(self.parts.home, at.id)
         return Deleted(len(sessions), tuple(kept))
+
+    async def _at_rest(self, sessions: list[Opened], *, by: str) -> list[Opened]:
+        """The sessions once nobody works on them any more, as they are then: a last turn may have changed anything."""
+        working = [at for at in sessions if is_active(at.record.run.state)]
+        await self.stopping.stop_all(working, by=by)
+        stopped = {at.id: await self.parts.desk.open(at.id) for at in working}
+        for now in stopped.values():
+            if is_active(now.record.run.state):
+                raise phrases.cannot_stop(view(now))
+        return [stopped.get(at.id, at) for at in sessions]
 
     async def _worktree_left(self, at: Opened) -> str:
         """Where the worktree of a session is that has to stay, else empty."""

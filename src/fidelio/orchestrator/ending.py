@@ -6,16 +6,28 @@ that was lost and may be resumed) and the word to the parent: a crash leaves all
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from fidelio.errors import ExecutorFailure, FidelioError
+from fidelio.errors import ExecutorFailure, FidelioError, RequestClosed
+from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import CloseRequest, Done, NewJob
+from fidelio.orchestrator import worktrees
 from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.parts import Parts
+from fidelio.orchestrator.patience import patiently
 from fidelio.orchestrator.record import END_OF, RunRecord
-from fidelio.orchestrator.rules import LOST_WITH_PROCESS, RESUMES_IN_A_ROW, STOPPED_WITH_PARENT, is_active
+from fidelio.orchestrator.rules import (
+    LOST_WITH_PROCESS,
+    RESUMES_IN_A_ROW,
+    STOPPED_ON_REQUEST,
+    STOPPED_WITH_PARENT,
+    is_active,
+)
+from fidelio.orchestrator.spools import remove_run
 from fidelio.orchestrator.texts import clean, json_text, keep
 from fidelio.orchestrator.turns import next_run
 
@@ -26,14 +38,14 @@ _TAKEN_AWAY = frozenset({"vanished", "signal.SIGKILL"})
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended. `text` is its result, or what it had said until then; `usage` None: as it was told last."""
+    """How a run ended. `text` is its result, or what it had said until then. `usage`, `changes` None: as told last."""
 
     state: Literal["succeeded", "failed", "stopped", "lost"]
     reason: str = ""
     detail: str = ""
     text: str = ""
     data: Any = None
-    changes: str = ""
+    changes: str | None = None
     usage: Usage | None = None
 
 
@@ -44,6 +56,35 @@ def of_failure(error: FidelioError) -> Ending:
     if reason in _TAKEN_AWAY:
         return Ending(state="lost", reason=LOST_WITH_PROCESS, detail=str(error), text=partial)
     return Ending(state="failed", reason=reason, detail=str(error), text=partial)
+
+
+def of_stop(run: RunRecord) -> Ending:
+    """How a run ends that somebody wanted to end."""
+    by = f"It was stopped by {run.stop_by}." if run.stop_by else "It was stopped."
+    return Ending(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)
+
+
+async def bring_to_end(
+    parts: Parts, at: Opened, ending: Ending, *, actor: str, work: Assignment | None = None, resume_lost: bool = False
+) -> None:
+    """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
+
+    `work` is the job that carried it out, and ends with it; None: there is nobody any more who does.
+    """
+    run = at.record.run
+    if at.record.worktree:
+        ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
+    answered: frozenset[str] = frozenset()
+    while True:
+        decide = end(run.id, ending, now_ms=parts.clock(), resume_lost=resume_lost, answered=answered)
+        try:
+            await patiently(partial(parts.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
+        except RequestClosed as closed:
+            # Somebody has answered while the run ended: one question less to dismiss.
+            answered |= {closed.request}
+            continue
+        await remove_run(parts.home, at.id, run.number)
+        return
 
 
 def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()) -> Decide:
@@ -66,7 +107,7 @@ def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, ans
         }
         if ending.data is not None:
             body["data"] = data.body
-        if now.record.worktree:
+        if ending.changes is not None:
             body["changes"] = ending.changes
         following = _following(now, ending, resume_lost=resume_lost)
         return Decision(

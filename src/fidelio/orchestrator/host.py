@@ -2,7 +2,7 @@
 
 Every process may ask for anything; what is asked for is on record. The host follows the record: it admits what is queued,
 carries it out, stops what is to be stopped. It is whoever holds the lock; when it dies, the next one takes over, adopts the
-processes it left, and says of the rest that they were lost.
+processes it left, and says of the rest that they were lost. One that fails without dying gives the lock back and begins anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from fidelio.errors import FidelioError, SessionNotFound, StaleLease
+from fidelio.errors import SessionNotFound, StaleLease
 from fidelio.ids import new_id
 from fidelio.ledger.jobs import Assignment, Jobs
 from fidelio.ledger.model import Event, Lease, Retry
@@ -25,10 +25,12 @@ from fidelio.orchestrator.desk import Opened, opened
 from fidelio.orchestrator.ending import CALLBACK
 from fidelio.orchestrator.lock import host_lock, host_name
 from fidelio.orchestrator.patience import PASSING, patiently
+from fidelio.orchestrator.preparing import sweep_worktrees
 from fidelio.orchestrator.record import ENDS, QUEUED, STOP_REQUESTED
 from fidelio.orchestrator.runs import Hand
 from fidelio.orchestrator.service import AgentService
 from fidelio.orchestrator.spools import sweep
+from fidelio.orchestrator.steadiness import rest, steadily
 
 RUN = "agent.run"
 _FOLLOWED = (QUEUED, STOP_REQUESTED, *ENDS)
@@ -55,21 +57,9 @@ class Host:
     """
 
     def __init__(self, service: AgentService, *, grace: float = 5.0) -> None:
-        self._parts, self._queries = service.parts, service.queries
-        self._lock = host_lock(self._parts.home)
-        self._name = host_name(self._parts.home)
-        owner = f"{self._name}/{os.getpid()}/{new_id('w_')}"
-        limits = self._parts.limits
-        self._admission = Admission(per_project=limits.per_project, total=limits.total)
-        self._admitted = 0
-        self._hands: dict[str, Hand] = {}
-        self._look = asyncio.Event()
-        jobs = partial(Jobs, self._parts.ledger, clock=self._parts.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
-        self._runs = tuple(jobs(concurrency=_HANDS) for _ in range(_CLAIMERS))
-        self._callbacks = jobs()
-        for runs in self._runs:
-            runs.register(RUN, self._carry_out)
-        self._callbacks.register(CALLBACK, Callbacks(self._parts, self._queries).deliver)
+        self._service, self._grace = service, grace
+        self._lock = host_lock(service.parts.home)
+        self._duty: Duty | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
 
@@ -80,7 +70,7 @@ class Host:
 
     @property
     def busy(self) -> bool:
-        return bool(self._hands) or self._admission.waiting > 0
+        return self._duty is not None and self._duty.busy
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._live())
@@ -94,26 +84,50 @@ class Host:
         await self._task
 
     async def _live(self) -> None:
-        while not self._ending.is_set():
-            if self._lock.take():
-                try:
-                    await self._serve()
-                except FidelioError as error:
-                    _log.error("The host of the agents in %s has failed: %s", self._parts.home.path, error)
-                    raise
-                finally:
-                    self._lock.release()
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TAKE_SECONDS):
-                    await self._ending.wait()
+        name = f"The host of the agents in {self._service.parts.home.path}"
+        await steadily(self._serve_or_wait, name=name, until=self._ending)
+
+    async def _serve_or_wait(self) -> None:
+        await (self._serve() if self._lock.take() else rest(_TAKE_SECONDS, until=self._ending))
 
     async def _serve(self) -> None:
+        self._duty = Duty(self._service, grace=self._grace)
+        try:
+            await self._duty.serve(self._ending)
+        finally:
+            self._duty = None
+            self._lock.release()
+
+
+class Duty:
+    """One time of being the host, from taking the lock to the end or to a failure. Nothing of it is used again."""
+
+    def __init__(self, service: AgentService, *, grace: float) -> None:
+        self._parts, self._queries = service.parts, service.queries
+        self._name = host_name(self._parts.home)
+        owner = f"{self._name}/{os.getpid()}/{new_id('w_')}"
+        limits = self._parts.limits
+        self._admission = Admission(per_project=limits.per_project, total=limits.total)
+        self._admitted = 0
+        self._hands: dict[str, Hand] = {}
+        self._look = asyncio.Event()
+        jobs = partial(Jobs, self._parts.ledger, clock=self._parts.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
+        self._runs = tuple(jobs(concurrency=_HANDS) for _ in range(_CLAIMERS))
+        self._callbacks = jobs()
+        for runs in self._runs:
+            runs.register(RUN, self._carry_out)
+        self._callbacks.register(CALLBACK, Callbacks(self._parts, self._queries).deliver)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._hands) or self._admission.waiting > 0
+
+    async def serve(self, until: asyncio.Event) -> None:
         position = await self._parts.ledger.wait(after=-1, timeout=0)
         await patiently(self._reconcile)
         jobs = [asyncio.create_task(loop.run()) for loop in (*self._runs, self._callbacks)]
         others = [asyncio.create_task(self._follow(position)), asyncio.create_task(self._admit())]
-        ending = asyncio.create_task(self._ending.wait())
+        ending = asyncio.create_task(until.wait())
         try:
             # Whichever ends first by itself has failed, and the host with it.
             await asyncio.wait({*jobs, *others, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,6 +158,7 @@ class Host:
         for at in sorted(queued, key=lambda at: at.record.run.queued_at):
             self._join(at)
         await asyncio.to_thread(sweep, self._parts.home, begun)
+        await sweep_worktrees(self._parts)
 
     async def _free_leases(self) -> None:
         """We hold the lock, so whoever had these leases under it is dead: nobody need wait for them to run out."""

@@ -21,6 +21,15 @@ def host_lock(home: Home) -> Lock:
     return Lock(home.ensure().agents_lock)
 
 
+def is_hosted(home: Home) -> bool:
+    """Whether some process carries out the agents of this home now."""
+    lock = host_lock(home)
+    if not lock.take():
+        return True
+    lock.release()
+    return False
+
+
 def worker_lock(home: Home) -> Lock:
     """The right to wait for that one in the background; a second one waiting would be of no use."""
     return Lock(home.ensure().worker_lock)

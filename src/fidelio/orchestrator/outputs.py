@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fidelio.errors import BadAgentInput
+from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.ending import Ending
@@ -24,14 +24,17 @@ class Checked(msgspec.Struct, frozen=True):
         return Ending(state="succeeded", text=self.finished.text, data=self.finished.data)
 
 
-def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
+async def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
+    """Raises `ExecutorFailure` where the schema cannot be used: then it is not the agent who could do better."""
     if blueprint.output_schema is None:
         return Checked(finished)
     data = _data(finished)
     try:
-        check_output(blueprint, data)
+        await check_output(blueprint, data)
     except BadAgentInput as error:
         return Checked(finished, error.sentence)
+    except BrokenBlueprint as error:
+        raise ExecutorFailure(error.sentence, remedy=error.remedy, reason=BAD_OUTPUT, partial=finished.text) from error
     return Checked(Finished(text=finished.text, data=data))
 
 
@@ -52,5 +55,5 @@ def _data(finished: Finished) -> object:
         text = text.removesuffix("```").partition("\n")[2]
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return finished.text

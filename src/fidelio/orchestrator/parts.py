@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +53,17 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
         return with_wishes(self.blueprint(record.blueprint, record.project), record.model, own)
 
+    async def blueprint_begun_with(self, record: Record) -> Blueprint:
+        """The blueprint that the newest run has begun with, whatever has become of its files since.
+
+        A run that began when blueprints were not kept yet, or were kept in another shape, has the one on disk.
+        """
+        kept = await self.ledger.blob(record.run.blueprint_blob) if record.run.blueprint_blob else None
+        try:
+            return await self.blueprint_of(record) if kept is None else msgspec.convert(json.loads(kept), Blueprint)
+        except msgspec.ValidationError:
+            return await self.blueprint_of(record)
+
     def known_executor(self, name: str) -> Executor:
         executor = self.executors.get(name)
         if executor is None:
@@ -59,9 +71,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutorUnavailable(f"There is no executor {name!r:.80}.", remedy=f"Use one of {known}.")
         return executor
 
-    async def working_executor(self, name: str) -> Executor:
+    async def working_executor(self, name: str, blueprint: Blueprint) -> Executor:
+        """Raises where agents of this kind do not work, not even with what the blueprint adds to the environment."""
         executor = self.known_executor(name)
-        found = await executor.availability()
+        found = await executor.availability(blueprint.environment)
         if not found.works:
             raise ExecutorUnavailable(
                 f"Executor {name} does not work on this machine: {found.why}",
@@ -69,15 +82,21 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             )
         return executor
 
-    async def usual_executor(self) -> str:
+    async def usual_executor(self, blueprint: Blueprint) -> str:
         """The kind of agent where neither the call nor the blueprint names one."""
-        return self.executor or (await first_working()).name
+        return self.executor or (await first_working(added=blueprint.environment)).name
 
 
 def with_wishes(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
     """A blueprint with the model and the servers that one session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
+
+
+def as_kept(blueprint: Blueprint) -> bytes:
+    """A blueprint as it is kept with a run: the same bytes for the same blueprint, whoever runs it."""
+    # Not by the faster encoder: it has no word for a limit that is infinite, and none for half a surrogate pair.
+    return json.dumps(msgspec.to_builtins(blueprint, str_keys=True), sort_keys=True).encode()
 
 
 def project_path(project: str) -> str:

@@ -8,26 +8,28 @@ from pathlib import Path
 
 import msgspec
 
+from fidelio.errors import SessionNotFound
 from fidelio.orchestrator import worktrees
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.servers import with_secrets
-from fidelio.orchestrator.desk import Draft, Opened
+from fidelio.orchestrator.blueprints.servers import introduced, with_secrets
+from fidelio.orchestrator.desk import Opened
 from fidelio.orchestrator.environment import environment_for
 from fidelio.orchestrator.executors.contract import Executor, Turn
 from fidelio.orchestrator.parts import Parts, require_directory, require_sound
-from fidelio.orchestrator.record import WORKTREE, Record
+from fidelio.orchestrator.record import Record
 from fidelio.orchestrator.rules import run_id
 from fidelio.orchestrator.spools import spool_of
 from fidelio.orchestrator.turns import prompt_of
+from fidelio.orchestrator.worktrees import Worktree
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A turn and who carries it out. `drafts` is what preparing it has changed."""
+    """A turn and who carries it out. `made` is the worktree that was made for it, and goes again if it does not begin."""
 
     executor: Executor
     blueprint: Blueprint
     turn: Turn
-    drafts: tuple[Draft, ...] = ()
+    made: Worktree | None = None
 
 
 async def prepare(parts: Parts, at: Opened) -> Prepared:
@@ -35,24 +37,44 @@ async def prepare(parts: Parts, at: Opened) -> Prepared:
     record = at.record
     require_directory(record.project)
     blueprint = await parts.blueprint_of(record)
-    executor = await parts.working_executor(record.executor)
+    executor = await parts.working_executor(record.executor, blueprint)
     require_sound(executor, blueprint)
     directory = _directory(record)
-    drafts: tuple[Draft, ...] = ()
-    if record.wants_worktree and not record.worktree:
-        made = await worktrees.create(record.project, parts.home.worktrees, at.session.name or at.id, at.id)
-        directory, drafts = made.directory, (Draft(WORKTREE, msgspec.structs.asdict(made)),)
     require_directory(directory)
-    turn = await _turn(parts, at, with_secrets(blueprint, os.environ), directory=directory, fresh=str(uuid.uuid4()))
-    return Prepared(executor, blueprint, turn, drafts)
+    turn = await _turn(parts, at, ready(blueprint, record.run.id), directory=directory, fresh=str(uuid.uuid4()))
+    if not record.wants_worktree or record.worktree:
+        return Prepared(executor, blueprint, turn)
+    # Last, because whatever fails from here on has to take it back.
+    made = await worktrees.create(record.project, parts.home.worktrees, at.session.name or at.id, at.id)
+    return Prepared(executor, blueprint, msgspec.structs.replace(turn, directory=Path(made.directory)), made)
+
+
+def ready(blueprint: Blueprint, run: str) -> Blueprint:
+    """The blueprint as an executor needs it to begin something: not to be kept or shown."""
+    return introduced(with_secrets(blueprint, os.environ), run)
 
 
 async def recall(parts: Parts, at: Opened) -> Prepared:
     """For a turn that has begun: as it was, as far as that can be told."""
-    blueprint = await parts.blueprint_of(at.record)
+    blueprint = await parts.blueprint_begun_with(at.record)
     executor = parts.known_executor(at.record.executor)
     directory = _directory(at.record)
     return Prepared(executor, blueprint, await _turn(parts, at, blueprint, directory=directory, fresh=at.record.run.fresh))
+
+
+async def sweep_worktrees(parts: Parts) -> None:
+    """Takes back what a host has made and was killed before it could record. For a host, before it begins anything."""
+    for note in worktrees.notes(parts.home.worktrees):
+        try:
+            session = await parts.ledger.session(note.session)
+        except SessionNotFound:
+            # Of another record, which may be used in turn with this one.
+            continue
+        made = note.worktree
+        if session.record.get("worktree") == made.path:
+            worktrees.forget_note(made)
+        else:
+            await worktrees.take_back(note.project, made)
 
 
 def _directory(record: Record) -> str:

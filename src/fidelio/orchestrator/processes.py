@@ -1,8 +1,8 @@
 """Agents as processes that can outlive whoever watches them.
 
-An agent runs in a session of its own and carries the id of its run in its environment. Its input, output and end are files in
-the spool of the run, so that a watcher that comes later reads exactly what the first one would have read. It is held until its
-identity is durable; only then does it begin.
+An agent runs in a session of its own, carries the id of its run in its environment, and is marked besides. Its input, output
+and end are files in the spool of the run, so that a watcher that comes later reads exactly what the first one would have read.
+It is held until its identity is durable; only then does it begin.
 
     async with await spawn(argv, turn=turn, tell=tell, stdin=prompt) as process:  # or `adopt(identity, ...)`
         async for line in process.lines():
@@ -29,7 +29,8 @@ from typing import BinaryIO, Self
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Teller, Turn
 from fidelio.orchestrator.processes_ending import GRACE_SECONDS, gone, stop_run
-from fidelio.orchestrator.processes_spool import FROM_FILE, FROM_QUEUE, Exit, Spool, failure
+from fidelio.orchestrator.processes_mark import put_mark
+from fidelio.orchestrator.processes_spool import FROM_FILE, FROM_QUEUE, GO, Exit, Spool, failure
 from fidelio.orchestrator.processes_table import (
     MARKER,
     belongs_to,
@@ -55,7 +56,6 @@ __all__ = [
 ]
 
 AGENT = "agent"
-LONGEST_LINE = 16_000_000
 _POLL_SECONDS = 0.01
 # Whom we have started and watch no longer. Should they end before we do, somebody has to collect them.
 _LEFT_ALONE: list[subprocess.Popen[bytes]] = []
@@ -88,9 +88,12 @@ class AgentProcess:
     def is_running(self) -> bool:
         return is_alive(self.identity)
 
-    async def lines(self, longest: int = LONGEST_LINE) -> AsyncIterator[str]:
-        """What the agent prints, from the beginning, until it has ended. Every byte counts against the limit of the run."""
-        lines = Lines(longest)
+    async def lines(self) -> AsyncIterator[str]:
+        """What the agent prints, from the beginning, until it has ended.
+
+        Every byte counts against the limit of the run before it is kept. So no line is cut: it is whole, or the run is over.
+        """
+        lines = Lines()
         async for chunk in self._chunks():
             for line in lines.feed(chunk):
                 yield line
@@ -171,6 +174,11 @@ class AgentProcess:
         except OSError as error:
             raise ExecutorFailure(f"The agent cannot be given anything: {error.strerror}.", reason="spool") from error
 
+    def _was_started(self, child: subprocess.Popen[bytes]) -> None:
+        """Only whoever has started a process can collect it, and can open its output before it is able to delete that."""
+        self._child = child
+        self._stdout = self._open_output()
+
     def _collect(self) -> None:
         """A process of ours that has ended stays in the table until somebody asks for its status."""
         if self._child is not None:
@@ -212,11 +220,12 @@ async def spawn(
     command = [find_program(argv[0], turn), *argv[1:]]
     spool = Spool(turn.spool / label)
     child = _start(command, spool, turn, stdin, queue=queue, environment=environment or {})
+    put_mark(child.pid, turn.run)
     identity = identity_of(child.pid)
     assert identity is not None, "a child that nobody has collected is in the table, and it is held"
     process = AgentProcess(identity, spool, turn, tell)
-    process._child = child  # noqa: SLF001  # only whoever has started a process can collect it
     try:
+        process._was_started(child)  # noqa: SLF001  # nobody else starts one
         await tell.process(identity)
         _release(child)
     except BaseException:
@@ -294,7 +303,7 @@ def _start(
 def _release(child: subprocess.Popen[bytes]) -> None:
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # somebody has killed it already, which whoever reads its output will find out
-        child.stdin.write(b"go\n")
+        child.stdin.write(GO)
         child.stdin.close()
 
 

@@ -14,23 +14,29 @@ from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Teller, Turn
-from fidelio.orchestrator.processes import AGENT, LONGEST_LINE, find_program
+from fidelio.orchestrator.processes import AGENT, find_program
 from fidelio.orchestrator.processes_ending import GRACE_SECONDS, stop_run
-from fidelio.orchestrator.processes_spool import FROM_PIPE, Exit, Spool, failure
+from fidelio.orchestrator.processes_mark import put_mark
+from fidelio.orchestrator.processes_spool import FROM_PIPE, GO, Exit, Spool, failure
 from fidelio.orchestrator.processes_table import MARKER, identity_of, is_alive, require_process_table
 
 _DRAIN_SECONDS = 1.0
+_DRAIN_BYTES = 1 << 20
 
 
 class PipedProcess:
-    """A process and the two streams that lead to it. `reader` holds back an agent that says more than is taken."""
+    """A process and the two streams that lead to it. `reader` holds back an agent that says more than is taken.
 
-    def __init__(self, child: asyncio.subprocess.Process, identity: ProcessIdentity, spool: Spool, run: str) -> None:
+    `longest` is the longest line that the reader gives: an agent that prints a longer one has passed the limit of its run.
+    """
+
+    def __init__(self, child: asyncio.subprocess.Process, identity: ProcessIdentity, spool: Spool, turn: Turn) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         self.identity = identity
         self.reader, self.writer = child.stdout, child.stdin
-        self._child, self._spool, self._run = child, spool, run
+        self.longest = turn.blueprint.limits.output_bytes
+        self._child, self._spool, self._run = child, spool, turn.run
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,7 +68,7 @@ class PipedProcess:
         """Reads what was still on its way: a pipe is closed only when its end has been reached."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
-                while await self.reader.read(LONGEST_LINE):
+                while await self.reader.read(_DRAIN_BYTES):
                     pass
 
     def stderr_tail(self) -> str:
@@ -80,18 +86,19 @@ async def open_pipes(
     tell: Teller,
     environment: Mapping[str, str] | None = None,
     label: str = AGENT,
-    longest: int = LONGEST_LINE,
 ) -> PipedProcess:
-    """Starts an agent in the directory of its turn. It has nothing to do until something is written to it."""
+    """Starts an agent in the directory of its turn, once its identity has been told."""
     require_process_table()
     command = [find_program(argv[0], turn), *argv[1:]]
     spool = Spool(turn.spool / label)
     with spool.create(spool.stderr) as stderr:
-        child = await _start(command, spool, turn, stderr, environment or {}, longest)
+        child = await _start(command, spool, turn, stderr, environment or {})
+    put_mark(child.pid, turn.run)
     identity = identity_of(child.pid)
-    process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, turn.run)
+    process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, turn)
     try:
         await tell.process(process.identity)
+        process.writer.write(GO)
     except BaseException:
         # Also when we are told to stop: nobody else knows of the process yet.
         await process.stop(0)
@@ -100,7 +107,7 @@ async def open_pipes(
 
 
 async def _start(
-    command: Sequence[str], spool: Spool, turn: Turn, stderr: BinaryIO, environment: Mapping[str, str], longest: int
+    command: Sequence[str], spool: Spool, turn: Turn, stderr: BinaryIO, environment: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
@@ -111,7 +118,7 @@ async def _start(
             cwd=turn.directory,
             env={**turn.environment, **environment, MARKER: turn.run},
             start_new_session=True,
-            limit=longest,
+            limit=turn.blueprint.limits.output_bytes,
         )
     except OSError as error:
         raise ExecutorFailure(f"The agent could not be started: {error}.", reason="spawn") from error

@@ -16,8 +16,10 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 
-# `read` fails when whoever started us is gone before it has written down who we are: then nothing is done at all.
+# `read` fails when whoever started us is gone before it has written down who we are: then nothing is done at all. It takes no
+# more than its line, so what comes after that in a pipe is for the agent.
 _HELD = "read -r go || exit 0\n"
+GO = b"go\n"
 _SPOOL = "spool=$1\nshift\n"
 # A signal that asks the agent to end must not end the shell, which has yet to say how the agent ended. A trap that does
 # something is not passed on to the agent; an ignored signal would be.
@@ -31,7 +33,7 @@ _ENDS = 'exec 5<>"$spool.stdin" 4<"$spool.stdin" 6>"$spool.stdin" 5>&-\n'
 _KEEPER = '(cat "$spool.first" && rm "$spool.first" && read -r done <"$spool.hold") >&6 6>&- 4<&- & keeper=$!\nexec 6>&-\n'
 FROM_FILE = f'{_HELD}{_SPOOL}{_TRAP}"$@" <"$spool.stdin"\n{_RECORD}'
 FROM_QUEUE = f'{_HELD}{_SPOOL}{_ENDS}{_KEEPER}{_TRAP}"$@" <&4 4<&-\n{_RECORD}kill "$keeper" 2>/dev/null\n'
-FROM_PIPE = f'{_SPOOL}{_TRAP}"$@"\n{_RECORD}'
+FROM_PIPE = f'{_HELD}{_SPOOL}{_TRAP}"$@"\n{_RECORD}'
 
 TAIL_BYTES = 2_000
 

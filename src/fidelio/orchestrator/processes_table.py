@@ -1,8 +1,8 @@
 """What the system knows about processes: who they are, and which of them belong to a run.
 
 A process number alone says nothing, because it is given to somebody else later. Here a process is its number together with
-the moment it started and the boot it started in; whether it is one of ours, its environment says, which it cannot lose by
-changing its group, its session or its parent.
+the moment it started and the boot it started in. Whether it is one of ours, its environment says, which it cannot lose by
+changing its group, its session or its parent; and where it shows none, the mark that it has from whoever started it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from fidelio.errors import ExecutorUnavailable
 from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.executors.contract import ProcessIdentity
+from fidelio.orchestrator.processes_mark import mark_of, read_mark
 
 MARKER = AGENT_MARKER
 _PROC = Path("/proc")
@@ -25,12 +26,20 @@ _GONE = frozenset("ZXx")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the process table. `run` is the run that the process was started for, None for everybody else's."""
+    """One line of the process table. `run` is the run that its environment names; where that names none, there is `mark`."""
 
     identity: ProcessIdentity
     parent: int
     session: int
     run: str | None
+    mark: int | None
+
+    def is_of(self, run: str) -> bool:
+        return self.run == run if self.run is not None else self.mark == mark_of(run)
+
+    @property
+    def is_of_nobody(self) -> bool:
+        return self.run is None and self.mark is None
 
 
 def require_process_table() -> None:
@@ -64,12 +73,13 @@ def is_alive(identity: ProcessIdentity) -> bool:
 
 def belongs_to(identity: ProcessIdentity, run: str) -> bool:
     """Whether this very process is alive and was started for the run."""
-    return _marker(identity.pid) == run and is_alive(identity)
+    entry = _entry(identity.pid)
+    return entry is not None and entry.identity == identity and entry.is_of(run)
 
 
 def find_marked(run: str) -> list[ProcessIdentity]:
     """Every living process that was started for the run, however it has moved since; the oldest first."""
-    found = [entry.identity for entry in entries() if entry.run == run]
+    found = [entry.identity for entry in entries() if entry.is_of(run)]
     return sorted(found, key=lambda identity: (int(identity.started.rpartition(":")[2]), identity.pid))
 
 
@@ -81,8 +91,8 @@ def members(run: str, leader: ProcessIdentity | None = None) -> list[ProcessIden
     be ours: for a moment after its start a process shows no environment.
     """
     table = list(entries())
-    ours = {entry.identity.pid for entry in table if entry.run == run or entry.identity == leader}
-    others = [entry for entry in table if entry.run is None]
+    ours = {entry.identity.pid for entry in table if entry.is_of(run) or entry.identity == leader}
+    others = [entry for entry in table if entry.is_of_nobody]
     ours |= {entry.identity.pid for entry in others if entry.session in ours}
     _add_descendants(ours, others)
     return [entry.identity for entry in table if entry.identity.pid in ours - {os.getpid()}]
@@ -107,18 +117,19 @@ def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
 
 
 def entries() -> Iterator[Entry]:
-    """The living processes. What ends while we look is left out; whose environment we may not read is nobody's."""
+    """The living processes. What ends while we look is left out; who has neither name nor mark that we may read is nobody's."""
     for directory in os.scandir(_PROC):
         if directory.name.isdigit() and (entry := _entry(int(directory.name))) is not None:
             yield entry
 
 
 def _entry(pid: int) -> Entry | None:
-    marker = _marker(pid)
+    run = _marker(pid)
+    mark = read_mark(pid) if run is None else None
     fields = _stat(pid)
     if fields is None:
         return None
-    return Entry(ProcessIdentity(pid, _started(fields)), int(fields[1]), int(fields[3]), marker)
+    return Entry(ProcessIdentity(pid, _started(fields)), int(fields[1]), int(fields[3]), run, mark)
 
 
 def _add_descendants(ours: set[int], others: Iterable[Entry]) -> None:

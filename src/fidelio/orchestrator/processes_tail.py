@@ -1,4 +1,4 @@
-"""Reading a file that somebody else is still writing, line by line, with a bound on what is kept in memory.
+"""Reading a file that somebody else is still writing, line by line.
 
 The output of an agent is a file and not a pipe, because a pipe ends with the process that reads it. There is nothing to wait on
 in a growing file, so it is looked at often while it grows and seldom while it does not.
@@ -33,33 +33,26 @@ async def chunks(file: BinaryIO, is_over: Callable[[], bool]) -> AsyncIterator[b
 
 
 class Lines:
-    """Cuts chunks into lines. Of a line longer than `longest` bytes the rest is dropped."""
+    """Cuts chunks into lines. How long one may be is not decided here: whoever feeds counts what it feeds."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
+    def __init__(self) -> None:
         self._line = bytearray()
-        self._has_begun = False
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that the chunk completes."""
         first, *others = chunk.split(b"\n")
-        self._append(first)
+        self._line += first
         finished = []
         for part in others:
             finished.append(self._take())
-            self._append(part)
+            self._line += part
         return finished
 
     def rest(self) -> list[str]:
         """The last line, when it does not end in a newline."""
-        return [self._take()] if self._has_begun else []
-
-    def _append(self, part: bytes) -> None:
-        self._has_begun = self._has_begun or bool(part)
-        self._line += part[: self._longest - len(self._line)]
+        return [self._take()] if self._line else []
 
     def _take(self) -> str:
         line = self._line.decode("utf-8", "replace").removesuffix("\r")
         self._line.clear()
-        self._has_begun = False
         return line

@@ -45,7 +45,8 @@ ABOUT_RUNS = (QUEUED, STARTING, USED, CALLED, WAITING, GOING_ON, STOP_REQUESTED,
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest run. `asked` is the seq of the event that holds its prompt, `ended` of the one that holds its result.
 
-    `part` counts how often an executor was called for it (a second time when its result did not fit the schema), `told` what
+    `blueprint_blob` is the digest of the blueprint it has begun with. `part` counts how often an executor was called for it (a
+    second time when its result did not fit the schema), `spent` and `spent_bytes` what the parts before have cost, `told` what
     was said since then: an adopted process tells everything again from its beginning.
     """
 
@@ -55,6 +56,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     detail: str = ""
     blueprint_hash: str = ""
+    blueprint_blob: str = ""
     asked: int = 0
     ended: int = 0
     resumes: str = ""
@@ -62,6 +64,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: str = ""
     fence: int = 0
     part: int = 1
+    spent: Usage = Usage()
+    spent_bytes: int = 0
     process: ProcessIdentity | None = None
     told: int = 0
     usage: Usage = Usage()
@@ -211,6 +215,7 @@ def _starting(run: RunRecord, event: _Told) -> RunRecord:
         host=event.body["host"],
         fence=event.body.get("fence", 0),
         blueprint_hash=event.body.get("blueprint_hash", run.blueprint_hash),
+        blueprint_blob=event.body.get("blueprint_blob", ""),
         started_at=event.time,
     )
 
@@ -220,7 +225,17 @@ def _process(run: RunRecord, event: _Told) -> RunRecord:
 
 
 def _again(run: RunRecord, event: _Told) -> RunRecord:
-    return replace(run, part=run.part + 1, process=None, told=0, fresh=event.body.get("fresh", run.fresh))
+    spent = msgspec.convert(event.body["spent"], Usage) if "spent" in event.body else run.usage
+    return replace(
+        run,
+        part=run.part + 1,
+        process=None,
+        told=0,
+        fresh=event.body.get("fresh", run.fresh),
+        usage=spent,
+        spent=spent,
+        spent_bytes=event.body.get("bytes", 0),
+    )
 
 
 def _said(run: RunRecord, event: _Told) -> RunRecord:

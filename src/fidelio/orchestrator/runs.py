@@ -12,7 +12,6 @@ import math
 import uuid
 from collections.abc import Coroutine
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,26 +19,28 @@ import msgspec
 from fidelio.errors import (
     AgentError,
     ConversationLost,
-    RequestClosed,
+    FidelioError,
     SessionNotFound,
     StaleLease,
     UsageProblem,
 )
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Retry
+from fidelio.ledger.prepared import digest_of
 from fidelio.orchestrator import worktrees
+from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
-from fidelio.orchestrator.ending import Ending, end, of_failure, settled
+from fidelio.orchestrator.ending import Ending, bring_to_end, of_failure, of_stop
 from fidelio.orchestrator.executors.contract import Finished
 from fidelio.orchestrator.orphans import end_processes
 from fidelio.orchestrator.outputs import fitting, reminder
-from fidelio.orchestrator.parts import Parts
+from fidelio.orchestrator.parts import Parts, as_kept
 from fidelio.orchestrator.patience import patiently
-from fidelio.orchestrator.preparing import Prepared, prepare, recall
+from fidelio.orchestrator.preparing import Prepared, prepare, ready, recall
 from fidelio.orchestrator.processes import is_alive
-from fidelio.orchestrator.record import AGAIN, GOING_ON, STARTING
-from fidelio.orchestrator.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_ON_REQUEST, is_active
-from fidelio.orchestrator.spools import remove_run, spool_of
+from fidelio.orchestrator.record import AGAIN, GOING_ON, STARTING, WORKTREE
+from fidelio.orchestrator.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, is_active
+from fidelio.orchestrator.spools import spool_of
 from fidelio.orchestrator.teller import RunTeller
 from fidelio.orchestrator.turns import original_prompt
 from fidelio.orchestrator.watching import Left, Stopped, Watch
@@ -48,6 +49,8 @@ from fidelio.orchestrator.watching import Left, Stopped, Watch
 _BEGINNINGS = 6
 # Each host that takes a run up is one; so is each time that watching it fails in a way that nobody has foreseen.
 _ADOPTIONS = 100
+
+Working = Coroutine[Any, Any, Finished | None]
 
 _log = logging.getLogger(__name__)
 
@@ -98,52 +101,68 @@ class Hand:
         except (AgentError, UsageProblem) as error:
             await self._end(at, of_failure(error))
             return
-        at = await self._parts.desk.write(at, self._starting(prepared), actor="host", work=self._work)
+        at = await self._record_beginning(at, prepared)
         run = at.record.run
         if run.state == "starting" and run.fence == self._work.lease.fence:
             tell = self._teller(at, prepared)
-            await self._conclude(prepared, prepared.executor.carry_out(prepared.turn, tell))
+            working = prepared.executor.carry_out(prepared.turn, tell)
+            await self._conclude(prepared, working, prepared.blueprint.limits)
         elif run.stop_by:
-            await self._end(at, _stopped(at))
+            await self._end(at, of_stop(run))
+
+    async def _record_beginning(self, at: Opened, prepared: Prepared) -> Opened:
+        """Records that the run begins, or finds that it must not: then a worktree that was made for it goes again."""
+        try:
+            now = await self._parts.desk.write(at, self._starting(prepared), actor="host", work=self._work)
+        except FidelioError:
+            await worktrees.settle(at.record, prepared.made)
+            raise
+        await worktrees.settle(now.record, prepared.made)
+        return now
 
     def _starting(self, prepared: Prepared) -> Decide:
+        kept = as_kept(prepared.blueprint)
         body = {
             "run": self.run,
             "fresh": prepared.turn.fresh,
             "host": self._host,
             "fence": self._work.lease.fence,
             "blueprint_hash": prepared.blueprint.hash,
+            "blueprint_blob": digest_of(kept),
         }
+        begun = Draft(STARTING, body, (digest_of(kept),))
+        made = (Draft(WORKTREE, msgspec.structs.asdict(prepared.made)),) if prepared.made else ()
 
         def decide(now: Opened) -> Decision | None:
             run = now.record.run
             if run.id != self.run or run.state != "queued" or run.stop_by:
                 return None
-            return Decision(drafts=(*prepared.drafts, Draft(STARTING, body)))
+            return Decision(drafts=(*made, begun), blobs=(kept,))
 
         return decide
 
     async def _recover(self, at: Opened) -> None:
         """Goes on with a run that somebody else began: its process, or what that has left, or the fact that it is gone."""
+        if self._work.lease.attempt > _ADOPTIONS:
+            await self._abandon(at, f"It was taken up {_ADOPTIONS} times.{await self._words()}")
+            return
         try:
             prepared = await recall(self._parts, at)
         except (AgentError, UsageProblem) as error:
             await self._abandon(at, str(error))
             return
-        if self._work.lease.attempt > _ADOPTIONS:
-            await self._abandon(at, f"It was taken up {_ADOPTIONS} times.{await self._words()}")
-            return
         tell = self._teller(await self._without_answered(at), prepared)
         process = at.record.run.process
         if at.record.run.stop_by or process is None:
             await end_processes(self.run)
-            await self._end(tell.at, _stopped(at) if at.record.run.stop_by else await self._lost(LOST_WITH_HOST))
+            await self._end(tell.at, of_stop(at.record.run) if at.record.run.stop_by else await self._lost(LOST_WITH_HOST))
             return
         tell.replay()
+        limits = prepared.blueprint.limits
         if not is_alive(process):
             # It has ended, perhaps long ago. What it left is read, however late that is.
-            prepared = _without_clock(prepared)
-        await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, tell))
+            limits = msgspec.structs.replace(limits, wall_seconds=math.inf)
+        await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, tell), limits)
 
     async def _abandon(self, at: Opened, why: str) -> None:
         await end_processes(self.run)
@@ -161,22 +180,22 @@ class Hand:
         self._tell = RunTeller(self._parts, at, self._work, prepared.blueprint.limits, self._watch.look)
         return self._tell
 
-    async def _conclude(self, prepared: Prepared, working: Coroutine[Any, Any, Finished | None]) -> None:
+    async def _conclude(self, prepared: Prepared, working: Working, limits: Limits) -> None:
         tell = self._tell
         assert tell is not None
         try:
-            ending = await self._outcome(prepared, working, tell)
+            ending = await self._outcome(prepared, working, limits, tell)
         except Stopped:
-            ending = _stopped(await self._parts.desk.open(tell.at.id))
+            ending = of_stop((await self._parts.desk.open(tell.at.id)).record.run)
         except AgentError as error:
             ending = of_failure(error)
         if ending.state != "succeeded" and self.has_process:
             await end_processes(self.run)
         await self._end(tell.at, msgspec.structs.replace(ending, usage=tell.usage))
 
-    async def _outcome(self, prepared: Prepared, working: Coroutine[Any, Any, Finished | None], tell: RunTeller) -> Ending:
+    async def _outcome(self, prepared: Prepared, working: Working, limits: Limits, tell: RunTeller) -> Ending:
         try:
-            finished = await self._watch.over(working, tell, prepared.blueprint.limits)
+            finished = await self._watch.over(working, tell, limits)
         except ConversationLost:
             record = tell.at.record
             if not record.run.resumes or record.run.part > 1 or record.proven:
@@ -187,21 +206,23 @@ class Hand:
             finished = await self._again(prepared, tell, prompt=prompt, fresh=str(uuid.uuid4()))
         if finished is None:
             return await self._lost(LOST_WITH_PROCESS)
-        checked = fitting(prepared.blueprint, finished)
+        checked = await fitting(prepared.blueprint, finished)
         if checked.problem and tell.at.record.conversation and tell.at.record.run.part == 1:
             finished = await self._again(prepared, tell, prompt=reminder(prepared.blueprint, checked.problem))
-            checked = fitting(prepared.blueprint, finished or checked.finished)
+            checked = await fitting(prepared.blueprint, finished or checked.finished)
         return checked.ending()
 
     async def _again(self, prepared: Prepared, tell: RunTeller, *, prompt: str, fresh: str = "") -> Finished | None:
         """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
-        body = {"run": self.run, **({"fresh": fresh} if fresh else {})}
+        body = {"run": self.run, **tell.spent, **({"fresh": fresh} if fresh else {})}
         tell.at = await self._write(tell.at, Draft(AGAIN, body))
         tell.begin_part()
         run = tell.at.record.run
         turn = msgspec.structs.replace(
             prepared.turn,
             prompt=prompt,
+            # An adopted turn has never had the values that its servers need, and this one is begun.
+            blueprint=ready(prepared.blueprint, self.run),
             conversation=tell.at.record.conversation or None,
             fresh=run.fresh,
             spool=spool_of(self._parts.home, tell.at.id, run.number, run.part),
@@ -209,7 +230,8 @@ class Hand:
         return await self._watch.over(prepared.executor.carry_out(turn, tell), tell, prepared.blueprint.limits)
 
     async def _write(self, at: Opened, draft: Draft) -> Opened:
-        return await self._parts.desk.write(at, lambda _: Decision(drafts=(draft,)), actor="host", work=self._work)
+        decision = Decision(drafts=(draft,))
+        return await patiently(lambda: self._parts.desk.write(at, lambda _: decision, actor="host", work=self._work))
 
     async def _lost(self, reason: str) -> Ending:
         why = f"The process that carried it out ended before it had finished.{await self._words()}"
@@ -222,19 +244,7 @@ class Hand:
         return f" The last that was heard: {error}" if error else ""
 
     async def _end(self, at: Opened, ending: Ending) -> None:
-        if at.record.worktree:
-            ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
-        answered: frozenset[str] = frozenset()
-        while True:
-            decide = end(self.run, ending, now_ms=self._parts.clock(), resume_lost=self._resume_lost, answered=answered)
-            try:
-                await patiently(partial(self._parts.desk.write, at, settled(decide), actor="host", work=self._work))
-            except RequestClosed as closed:
-                # Somebody has answered while the run ended: one question less to dismiss.
-                answered |= {closed.request}
-                continue
-            await remove_run(self._parts.home, at.id, at.record.run.number)
-            return
+        await bring_to_end(self._parts, at, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
 
     async def _hand_over(self) -> None:
         """The next host claims the run at once and adopts its process."""
@@ -249,15 +259,3 @@ class Hand:
         ending = Ending(state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._tell.usage)
         with suppress(StaleLease):
             await self._end(self._tell.at, ending)
-
-
-def _without_clock(prepared: Prepared) -> Prepared:
-    limits = msgspec.structs.replace(prepared.blueprint.limits, wall_seconds=math.inf)
-    blueprint = msgspec.structs.replace(prepared.blueprint, limits=limits)
-    return msgspec.structs.replace(prepared, blueprint=blueprint)
-
-
-def _stopped(at: Opened) -> Ending:
-    run = at.record.run
-    by = f"It was stopped by {run.stop_by}." if run.stop_by else "It was stopped."
-    return Ending(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)

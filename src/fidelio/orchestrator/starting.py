@@ -78,9 +78,9 @@ class Starting(msgspec.Struct, frozen=True):
 
     async def _check(self, asked: StartAgent, project: str) -> _Checked:
         blueprint = with_wishes(self.parts.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
-        prompt = _required(check_input(blueprint, asked.prompt))
-        name = asked.executor or blueprint.executor or await self.parts.usual_executor()
-        require_sound(await self.parts.working_executor(name), blueprint)
+        prompt = _required(await check_input(blueprint, asked.prompt))
+        name = asked.executor or blueprint.executor or await self.parts.usual_executor(blueprint)
+        require_sound(await self.parts.working_executor(name, blueprint), blueprint)
         parent, depth = await self._parent(asked)
         worktree = blueprint.worktree if asked.worktree is None else asked.worktree
         if worktree:
@@ -142,7 +142,7 @@ class Starting(msgspec.Struct, frozen=True):
         """The checks of a start for a session that is there already."""
         require_directory(at.record.project)
         blueprint = await self.parts.blueprint_of(at.record)
-        require_sound(await self.parts.working_executor(at.record.executor), blueprint)
+        require_sound(await self.parts.working_executor(at.record.executor, blueprint), blueprint)
         return blueprint
 
 

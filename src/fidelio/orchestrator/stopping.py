@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 
 from fidelio.orchestrator.desk import Decision, Draft, Opened
-from fidelio.orchestrator.ending import Ending, end
+from fidelio.orchestrator.ending import Ending, bring_to_end, end, of_stop
 from fidelio.orchestrator.lock import host_lock, host_name
 from fidelio.orchestrator.orphans import end_processes
 from fidelio.orchestrator.parts import Parts
@@ -81,9 +81,5 @@ class Stopping(msgspec.Struct, frozen=True):
 
     async def _end_orphan(self, at: Opened) -> None:
         """Nobody carries out runs, so what is left of this one belongs to whoever holds the lock now."""
-        run = at.record.run
-        await end_processes(run.id)
-        ending = Ending(
-            state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=f"It was stopped by {run.stop_by}."
-        )
-        await self.parts.desk.write(at, end(run.id, ending, now_ms=self.parts.clock()))
+        await end_processes(at.record.run.id)
+        await bring_to_end(self.parts, at, of_stop(at.record.run), actor="service")

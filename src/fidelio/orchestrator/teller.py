@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from fidelio.errors import ExecutorFailure, LimitReached, RequestExists
+from fidelio.errors import ExecutorFailure, LimitReached, RequestClosed, RequestExists
 from fidelio.inbox import new_request
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.model import OpenRequest
+from fidelio.ledger.model import CloseRequest, OpenRequest, Request
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
@@ -36,6 +36,7 @@ from fidelio.orchestrator.record import (
 from fidelio.orchestrator.rules import limit_passed
 from fidelio.orchestrator.texts import Kept, clean, json_text, keep, one_line
 
+_AGENT = "agent"
 _USAGE_EVERY_MS = 1_000
 _KEY_LENGTH = 150
 _QUESTION_LENGTH = 20_000
@@ -49,12 +50,13 @@ class RunTeller:
         self.at = at
         self.usage = at.record.run.usage
         self.leaving = False
+        self.interrupted = False
         self.over: LimitReached | None = None
         self._parts, self._work, self._limits, self._changed = parts, work, limits, changed
         self._run = at.record.run.id
         self._known = 0
         self._bytes = 0
-        self._spent = Usage()
+        self._spent = at.record.run.spent
         self._used_at = 0
         self._pending: list[Draft] = []
         self._blobs: list[bytes] = []
@@ -64,11 +66,16 @@ class RunTeller:
     def replay(self) -> None:
         """From here on an adopted process tells again what is in the record already."""
         self._known = self.at.record.run.told
-        self._bytes = 0
+        self._bytes = self.at.record.run.spent_bytes
+
+    @property
+    def spent(self) -> dict[str, Any]:
+        """What the run has cost until now, for the record of its next part."""
+        return {"spent": msgspec.to_builtins(self.usage), "bytes": self._bytes}
 
     def begin_part(self) -> None:
         """The executor is called once more, and counts from nothing again."""
-        self._spent = self.usage
+        self._spent = self.at.record.run.spent
 
     async def process(self, identity: ProcessIdentity) -> None:
         await self._tell(Draft(PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
@@ -100,15 +107,46 @@ class RunTeller:
         self._check_limits()
 
     async def ask(self, question: Question) -> Reply:
-        request = await self._open(question)
-        self._changed()
-        closed = await self._parts.inbox.closed(request)
-        if request in self.at.record.run.questions:
-            await self._tell(Draft(GOING_ON, {"run": self._run, "request": request}))
-        self._changed()
+        opening = asyncio.create_task(self._open(question))
+        try:
+            closed = await self._closed(await asyncio.shield(opening))
+            await self._go_on(closed.id)
+        except asyncio.CancelledError:
+            # The agent no longer asks; or it is interrupted, and whoever goes on with the run or ends it sees to its questions.
+            request = await opening
+            if not self.interrupted:
+                await self._withdraw(request)
+            raise
         if closed.state != "answered":
             raise ExecutorFailure(f"The question of the agent was {closed.state}.", reason=f"question.{closed.state}")
         return Reply(str(closed.answer.get("option", "")), str(closed.answer.get("text", "")))
+
+    async def _closed(self, request: str) -> Request:
+        self._changed()
+        closed = await self._parts.inbox.closed(request)
+        if (closed.state, closed.answered_by) == ("dismissed", _AGENT):
+            # Withdrawn before we lost sight of the agent. What it says again ends with the same withdrawal.
+            await asyncio.Event().wait()
+        return closed
+
+    async def _withdraw(self, request: str) -> None:
+        close = CloseRequest(id=request, state="dismissed", by=_AGENT)
+        try:
+            await self._go_on(request, close)
+        except RequestClosed:
+            await self._go_on(request)
+
+    async def _go_on(self, request: str, *closing: CloseRequest) -> None:
+        """The question no longer keeps the run waiting."""
+        draft = Draft(GOING_ON, {"run": self._run, "request": request})
+
+        def decide(now: Opened) -> Decision | None:
+            waits = now.record.run.id == self._run and request in now.record.run.questions
+            return Decision(drafts=(draft,), requests=closing) if waits else None
+
+        async with self._lock:
+            self.at = await self._write(decide)
+        self._changed()
 
     async def _open(self, question: Question) -> str:
         request = new_request(
@@ -172,7 +210,7 @@ class RunTeller:
         self._broken = False
 
     async def _write(self, decide: Decide) -> Opened:
-        return await patiently(lambda: self._parts.desk.write(self.at, decide, actor="agent", work=self._work))
+        return await patiently(lambda: self._parts.desk.write(self.at, decide, actor=_AGENT, work=self._work))
 
     def _require_alive(self, now: Opened, type_: str) -> None:
         if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:

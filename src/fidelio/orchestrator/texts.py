@@ -41,7 +41,7 @@ def keep(text: str) -> Kept:
         return Kept({"text": text, "size": len(text)})
     whole = text.encode()
     if len(whole) > MAX_BLOB:
-        # More than one text may hold; only an agent whose blueprint allows it such an output gets here.
+        # Only what has grown by being cleaned gets here: nobody may say more than a blob holds.
         whole = whole[:MAX_BLOB].decode(errors="ignore").encode()
     digest = digest_of(whole)
     return Kept({"text": text[:BEGINNING], "blob": digest, "size": len(text)}, (digest,), (whole,))

@@ -56,8 +56,15 @@ class Waits(msgspec.Struct, frozen=True):
             return
         types = (*ENDS, DELETED, WAITING) if asks else (*ENDS, DELETED)
         async for event in self.parts.ledger.follow(at.id, after=at.session.last_seq, types=types):
-            if event.type in (WAITING, DELETED) or not is_active((await self.parts.desk.open(at.id)).record.run.state):
+            if event.type in (WAITING, DELETED) or not await self._is_active(at.id):
                 return
+
+    async def _is_active(self, session: str) -> bool:
+        try:
+            return is_active((await self.parts.desk.open(session)).record.run.state)
+        except SessionNotFound:
+            # Deleted as soon as it had ended.
+            return False
 
     async def _tell(self, sessions: Sequence[Opened], notice: Notice) -> None:
         while True:

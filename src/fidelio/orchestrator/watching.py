@@ -55,11 +55,11 @@ class Watch:
         try:
             why = await self._interruption(work, tell, limits)
         except asyncio.CancelledError:
-            tell.leaving = True
+            tell.interrupted = tell.leaving = True
             await _cancel(work)
             raise
         if why is not None:
-            tell.leaving = isinstance(why, Left)
+            tell.interrupted, tell.leaving = True, isinstance(why, Left)
             await _cancel(work)
         if work.done() and not work.cancelled() and (why is None or work.exception() is None):
             return work.result()

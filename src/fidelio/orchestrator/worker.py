@@ -17,6 +17,7 @@ from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.host import Host
 from fidelio.orchestrator.lock import worker_lock
 from fidelio.orchestrator.model import ACTIVE
+from fidelio.orchestrator.processes_mark import remove_mark
 from fidelio.orchestrator.service import AgentService
 
 IDLE_SECONDS = 10.0
@@ -72,5 +73,7 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
             cwd=home.path,
             start_new_session=True,
         )
+    # An agent may have started us, and must not take the worker of all the others with it.
+    remove_mark(process.pid)
     _STARTED.append(process)
     return process.pid

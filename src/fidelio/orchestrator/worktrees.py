@@ -1,13 +1,18 @@
 """A copy of the project's files for a session alone, so that agents do not tread on each other or on the person beside them.
 
 It is a git worktree on a branch of its own. It stays from turn to turn, says after each what has changed, and goes with its
-session, unless something in it would be lost.
+session, unless something in it would be lost. Until it is on record whose it is, a note lies beside it: so nobody has to guess
+what a killed process has left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -19,7 +24,9 @@ from fidelio.orchestrator.rules import NO_WORKTREE
 from fidelio.orchestrator.texts import one_line
 
 _SECONDS = 60.0
+_GRACE_SECONDS = 5.0
 _CHANGED_FILES = 200
+_NOTE = ".note"
 
 
 class Worktree(msgspec.Struct, frozen=True):
@@ -34,6 +41,14 @@ class Worktree(msgspec.Struct, frozen=True):
     def directory(self) -> str:
         """Where the agent works: the same place in the worktree that the project is in the repository."""
         return os.path.join(self.path, self.prefix).rstrip("/")  # noqa: PTH118  # a string is what is recorded
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Lies beside a worktree that is being made, until it is on record whose it is."""
+
+    session: str
+    project: str
+    worktree: Worktree
 
 
 def recorded(record: Record) -> Worktree:
@@ -51,16 +66,59 @@ async def require_repository(project: str) -> None:
 
 
 async def create(project: str, place: Path, name: str, session: str) -> Worktree:
-    """Makes the worktree, or finds the one that was made before a crash."""
-    path = str(place / session)
+    """Makes the worktree, and first a note of it, which stays until somebody calls `settle`."""
+    path = _free_path(place, session)
     prefix = await _read(project, "rev-parse", "--show-prefix")
-    if (place / session / ".git").exists():
-        branch = await _read(path, "rev-parse", "--abbrev-ref", "HEAD")
-        return Worktree(path, branch, await _read(path, "rev-parse", "HEAD"), prefix)
     base = await _read(project, "rev-parse", "HEAD")
-    branch = await _free_branch(project, f"fidelio/{name}", session)
-    await _read(project, "worktree", "add", "--quiet", "-b", branch, path, base)
-    return Worktree(path, branch, base, prefix)
+    branch = await _free_branch(project, f"fidelio/{name}", path.name)
+    made = Worktree(str(path), branch, base, prefix)
+    write_note(Note(session, project, made))
+    try:
+        await _read(project, "worktree", "add", "--quiet", "-b", branch, made.path, base)
+        _require_project(made)
+    except BaseException:
+        # Also when we are told to stop: nobody else knows of it yet.
+        await take_back(project, made)
+        raise
+    return made
+
+
+async def settle(record: Record, made: Worktree | None) -> None:
+    """What was made for a session is on record now, or it is taken back."""
+    if made is not None and made.path == record.worktree:
+        forget_note(made)
+    elif made is not None:
+        await take_back(record.project, made)
+
+
+async def take_back(project: str, made: Worktree) -> None:
+    """Removes what nobody has worked in. Where that is not sure, it stays with its note, for somebody to try again."""
+    if await remove(project, made):
+        forget_note(made)
+
+
+def write_note(note: Note) -> None:
+    try:
+        _note(note.worktree).parent.mkdir(parents=True, exist_ok=True)
+        _note(note.worktree).write_bytes(msgspec.json.encode(note))
+    except OSError as error:
+        raise ExecutorFailure(f"No worktree can be made: {error}.", reason=NO_WORKTREE) from error
+
+
+def forget_note(made: Worktree) -> None:
+    # Where that fails the next host finds that it is on record, and a run need not wait for it.
+    with suppress(OSError):
+        _note(made).unlink(missing_ok=True)
+
+
+def notes(place: Path) -> Iterator[Note]:
+    """Everything that was being made when whoever made it came to an end."""
+    for file in sorted(place.glob(f"*{_NOTE}")):
+        try:
+            yield msgspec.json.decode(file.read_bytes(), type=Note)
+        except (OSError, msgspec.DecodeError):
+            # Cut off before anything was made, or nothing that we have written.
+            continue
 
 
 async def changes(worktree: Worktree) -> str:
@@ -89,23 +147,54 @@ async def _changes(worktree: Worktree) -> str:
 
 async def remove(project: str, worktree: Worktree) -> bool:
     """Takes the worktree and its branch away. False: something in it would be lost, so it stays."""
-    code, head = await _git(worktree.path, "rev-parse", "HEAD")
-    if code:
-        return True
-    code, status = await _git(worktree.path, "status", "--porcelain", "--ignored=no")
-    if code or status or head != worktree.base:
-        return False
-    code, _ = await _git(project, "worktree", "remove", worktree.path)
-    if code:
-        return False
-    await _git(project, "branch", "--delete", "--force", worktree.branch)
+    _, tip = await _git(project, "for-each-ref", "--format=%(objectname)", f"refs/heads/{worktree.branch}")
+    if _is_there(worktree):
+        if tip not in ("", worktree.base) or not await _is_unchanged(worktree):
+            return False
+        code, _ = await _git(project, "worktree", "remove", worktree.path)
+        if code:
+            return False
+    if tip == worktree.base:
+        await _git(project, "branch", "--delete", "--force", worktree.branch)
     return True
 
 
-async def _free_branch(project: str, wanted: str, session: str) -> str:
+async def _is_unchanged(worktree: Worktree) -> bool:
+    code, head = await _git(worktree.path, "rev-parse", "HEAD")
+    if code or head != worktree.base:
+        return False
+    # Said in so many words, because people can tell git not to show new files.
+    code, status = await _git(worktree.path, "status", "--porcelain", "--untracked-files=normal", "--ignored=no")
+    return not code and not status
+
+
+def _is_there(worktree: Worktree) -> bool:
+    return os.path.lexists(worktree.path)
+
+
+def _note(worktree: Worktree) -> Path:
+    return Path(worktree.path + _NOTE)
+
+
+def _free_path(place: Path, session: str) -> Path:
+    """What lies there already was left by somebody who was killed, perhaps with a git that is still busy in it."""
+    names = chain((session,), (f"{session}-{number}" for number in count(2)))
+    return next(path for name in names if not os.path.lexists(path := place / name))
+
+
+def _require_project(made: Worktree) -> None:
+    if not Path(made.directory).is_dir():
+        raise ExecutorFailure(
+            f"The directory {made.prefix} is not in the last commit, and so not in a worktree.",
+            reason=NO_WORKTREE,
+            remedy="Commit something in it, or start the session without a worktree.",
+        )
+
+
+async def _free_branch(project: str, wanted: str, place: str) -> str:
     """A branch that an earlier session of this name has left is somebody's work."""
     code, _ = await _git(project, "show-ref", "--verify", "--quiet", f"refs/heads/{wanted}")
-    return wanted if code else f"{wanted}-{session.removeprefix('s_')}"
+    return wanted if code else f"{wanted}-{place.removeprefix('s_')}"
 
 
 async def _read(directory: str, *arguments: str) -> str:
@@ -123,6 +212,7 @@ async def _git(directory: str, *arguments: str) -> tuple[int, str]:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
             env=harmless(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except OSError as error:
@@ -131,7 +221,20 @@ async def _git(directory: str, *arguments: str) -> tuple[int, str]:
         async with asyncio.timeout(_SECONDS):
             said, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        await _interrupt(process)
         return 124, f"git took longer than {_SECONDS:.0f} seconds"
+    except asyncio.CancelledError:
+        await _interrupt(process)
+        raise
     return process.returncode or 0, said.decode("utf-8", "replace").strip()
+
+
+async def _interrupt(process: asyncio.subprocess.Process) -> None:
+    """Asks git and its helpers to end, so that it takes away what it has half done; and kills it when it does not listen."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await process.wait()
+                return

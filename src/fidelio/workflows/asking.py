@@ -10,21 +10,21 @@ import msgspec
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, find_checkpoint
+from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, demands_person, find_checkpoint
 from fidelio.engine.claims import check_drift
 from fidelio.engine.conditions import Truth
 from fidelio.engine.record import ANSWERED, RESUMED, Answer, Asked, Draft, Record, foreseen
-from fidelio.engine.resolving import Choice, Circumstances, Resolution, demands_person, resolve
-from fidelio.engine.variables import check_variables, too_much
+from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
+from fidelio.engine.variables import check_report, too_much
 from fidelio.engine.verdicts import Refusal, refusal, warnings
-from fidelio.errors import PartNotFound, PersonNeeded, WorkflowRefusal
+from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome, written
-from fidelio.workflows.gate import refuse_while_waiting, refused
+from fidelio.workflows.gate import no_activity, refuse_while_waiting, refused
 from fidelio.workflows.meaning import Meant, meant_by_handle, meant_by_name, standing
 from fidelio.workflows.moving import reported
-from fidelio.workflows.questions import closing, put
+from fidelio.workflows.questions import as_asked, as_it_would_be_asked, closing, put
 from fidelio.workflows.tokens import About
 
 
@@ -37,7 +37,7 @@ class Yielded(msgspec.Struct, frozen=True):
 
 
 class Presented(msgspec.Struct, frozen=True):
-    """A question as its definition writes it, and the answer on record, if there is one."""
+    """A question in the words in which it is asked, and the answer on record, if there is one."""
 
     definition: Checkpoint
     request: str
@@ -86,7 +86,7 @@ class Asking:
         async def decide(opened: Opened) -> Decision[Presented]:
             meant = await meant_by_handle(self._desk.ledger, opened)
             workflow = self._desk.library.workflow(opened.record.workflow)
-            presented = self._presented(workflow, opened.record, _find(workflow, meant.asked), meant)
+            presented = await self._presented(workflow, opened.record, _find(workflow, meant.asked), meant)
             return Decision(presented, about=About(presented.definition.id, meant.request))
 
         return await self._desk.perform("present_checkpoint", token, decide)
@@ -103,18 +103,26 @@ class Asking:
             here = activity.id == opened.record.activity
             meant = standing(opened.record, checkpoint_id) if here else None
             return Decision(
-                self._presented(version.workflow, opened.record, checkpoint, meant),
+                await self._presented(version.workflow, opened.record, checkpoint, meant),
                 warnings=self.told(version, opened.record, {}),
             )
 
         return await self._desk.perform("get_checkpoint", token, decide)
 
-    def _presented(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: Meant | None) -> Presented:
+    async def _presented(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: Meant | None) -> Presented:
         person = demands_person(workflow, checkpoint, server=self._desk.rules.answered_by_person)
         truth = condition_holds(workflow, record, checkpoint)
         if meant is None:
-            return Presented(checkpoint, "", None, person, truth)
-        return Presented(checkpoint, meant.request, meant.answer or record.answer_for(meant.asked), person, truth)
+            return Presented(as_it_would_be_asked(workflow, record, checkpoint), "", None, person, truth)
+        worded = await self._worded(workflow, record, checkpoint, meant.request)
+        return Presented(worded, meant.request, meant.answer or record.answer_for(meant.asked), person, truth)
+
+    async def _worded(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, request: str) -> Checkpoint:
+        try:
+            return as_asked(checkpoint, await self._desk.ledger.request(request))
+        except RequestNotFound:
+            # It was asked and answered on the server that the session comes from.
+            return as_it_would_be_asked(workflow, record, checkpoint)
 
     async def respond(self, token: str, choice: Choice, *, asked_person: Collection[str] = ()) -> Outcome[Resolved]:
         """An answer that the model passes on, to the question that the handle stands for.
@@ -163,10 +171,8 @@ class Asking:
         async def decide(opened: Opened) -> Decision[Answer]:
             refuse_while_waiting(opened.record, "resume")
             answer = opened.record.last
-            if answer is None:
-                raise WorkflowRefusal(
-                    "There is no resolved checkpoint in this session.", remedy="Yield one with yield_checkpoint first."
-                )
+            if answer is None or answer.visit != opened.record.visit:
+                raise _nothing_resolved(opened.record)
             said = self.told(self._desk.library.version(opened.record.workflow), opened.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=opened.agent),)
@@ -177,7 +183,7 @@ class Asking:
     def _definition(self, record: Record, checkpoint_id: str) -> tuple[Version, Checkpoint]:
         version = self._desk.library.version(record.workflow)
         if not record.activity:
-            raise WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy="Call next_activity first.")
+            raise no_activity()
         checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)
         if checkpoint is None:
             raise _no_checkpoint(self._desk.library.activity(record.workflow, record.activity), checkpoint_id)
@@ -185,8 +191,8 @@ class Asking:
 
     def told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
-        drift = check_drift(record, version.workflow.version, version.hash)
-        problems = [*drift, *check_variables(version.workflow, variables)]
+        drift, person = check_drift(record, version.workflow.version, version.hash), self._desk.rules.answered_by_person
+        problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
         no = too_much(record.variables, variables) or refusal(problems, record.fidelity)
         if no is not None:
             raise refused(no)
@@ -197,9 +203,16 @@ def refused_answer(refusal: Refusal, request: str) -> WorkflowRefusal:
     """The refusal of an answer, for whoever can reach a person where only a person may give one."""
     if refusal.code != "checkpoint.person":
         return refused(refusal)
-    needed = PersonNeeded(refusal.sentence, remedy=refusal.remedy, request=request)
-    needed.reason = refusal.code
-    return needed
+    return PersonNeeded(refusal.sentence, remedy=refusal.remedy, reason=refusal.code, request=request)
+
+
+def _nothing_resolved(record: Record) -> WorkflowRefusal:
+    """What was answered in an earlier activity, or in an earlier visit of this one, is not what the worker stopped at."""
+    return WorkflowRefusal(
+        f"There is no resolved checkpoint in this visit of '{record.activity or 'the start'}'.",
+        remedy="Yield one with yield_checkpoint first.",
+        reason="checkpoint.not-resolved",
+    )
 
 
 def _record_answer(resolution: Resolution, opened: Opened, request: str, workflow: Workflow) -> Decision[Resolved]:

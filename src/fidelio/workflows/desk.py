@@ -7,6 +7,8 @@ the newer record. A refusal leaves one event and nothing else.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -15,16 +17,19 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.definitions.library import Library
 from fidelio.engine.record import CALLED, Draft, Fidelity, Record, as_json, fold, foreseen, from_json
-from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound
+from fidelio.errors import BadToken, FidelioError, LedgerBusy, PersonNeeded, SequenceConflict, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
 from fidelio.ledger.erasing import DELETED, was_deleted
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
+from fidelio.workflows.turns import Turns
 
 T = TypeVar("T")
-# Under constant contention somebody always wins; this many losses in a row mean that something else is wrong.
-ATTEMPTS = 32
+# Other processes may be at work on the same session. Somebody always wins; whoever loses again and again steps aside for a
+# moment, a longer one each time, and gives up when that has gone on for a second or two.
+ATTEMPTS = 64
+PATIENT_FROM = 4
 # As many sessions as agents of one server work on at once; more would only cost memory.
 MOST_RECENT = 64
 
@@ -42,7 +47,7 @@ class Decision(msgspec.Struct, Generic[T], frozen=True):
     """What a rule decided: what to write, what to warn of, and what to tell the caller.
 
     `closes`: the call ends a stretch of the session that a trace token commits to. `about`: the question that the token of the
-    reply stands for.
+    reply stands for. `unfinished`: the call goes on with another decision, and that one is put on record as the call.
     """
 
     result: T
@@ -54,6 +59,7 @@ class Decision(msgspec.Struct, Generic[T], frozen=True):
     beside: tuple[Beside, ...] = ()
     closes: bool = False
     about: About | None = None
+    unfinished: bool = False
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -84,6 +90,16 @@ def written(drafts: Iterable[Draft], actor: str) -> tuple[NewEvent, ...]:
     return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
 
 
+async def step_aside(losses: int) -> None:
+    """Before a decision is made again, because somebody else was first that many times."""
+    if losses >= PATIENT_FROM:
+        await asyncio.sleep(random.uniform(0, losses / 1000))  # noqa: S311  # fairness, not secrecy
+
+
+def outrun() -> LedgerBusy:
+    return LedgerBusy("Too many others are at work on this session.", remedy="Nothing was changed by this call: make it again.")
+
+
 class HouseRules(msgspec.Struct, frozen=True):
     """What whoever runs the server has decided for all its sessions."""
 
@@ -104,6 +120,7 @@ class Desk(msgspec.Struct, frozen=True):
     clock: Clock
     rules: HouseRules = HouseRules()
     recent: dict[str, tuple[Session, Record]] = msgspec.field(default_factory=dict)
+    turns: Turns = msgspec.field(default_factory=Turns)
 
     def claims(self, token: str) -> Claims:
         """What a genuine token says. A short handle only names its session, which is enough where the caller is known."""
@@ -150,21 +167,28 @@ class Desk(msgspec.Struct, frozen=True):
         """
         began = self.clock()
         claims = self.claims(token) if isinstance(token, str) else token
-        for _ in range(ATTEMPTS):
-            known = self.recent.pop(claims.sid, None)
-            opened = Opened(*known, claims, agent or claims.aid) if known else await self.open_claims(claims, agent=agent)
-            try:
-                decision = await decide(opened)
-                called = self.called(tool, opened, began, warnings=decision.warnings, closes=decision.closes)
-                return await self.write(opened, decision, called)
-            except SequenceConflict:
-                continue
-            except FidelioError as error:
-                if known:
+        await self.turns.take(claims.sid)
+        try:
+            for losses in range(ATTEMPTS):
+                await step_aside(losses)
+                known = self.recent.pop(claims.sid, None)
+                opened = Opened(*known, claims, agent or claims.aid) if known else await self.open_claims(claims, agent=agent)
+                try:
+                    decision = await decide(opened)
+                    called = self.called(tool, opened, began, warnings=decision.warnings, closes=decision.closes)
+                    return await self.write(opened, decision, called)
+                except SequenceConflict:
                     continue
-                await self._note_refusal(tool, opened, error, began)
-                raise
-        raise SequenceConflict(claims.sid, opened.record.seq, opened.record.seq + 1)
+                except FidelioError as error:
+                    if known:
+                        continue
+                    # Whoever asks the person then notes how the call ended: it is one call.
+                    if not isinstance(error, PersonNeeded):
+                        await self._note_refusal(tool, opened, error, began)
+                    raise
+            raise outrun()
+        finally:
+            self.turns.give(claims.sid)
 
     def _remember(self, session: Session, record: Record) -> None:
         if len(self.recent) >= MOST_RECENT:
@@ -173,7 +197,8 @@ class Desk(msgspec.Struct, frozen=True):
 
     async def write(self, opened: Opened, decision: Decision[T], called: NewEvent) -> Outcome[T]:
         """Makes a decision durable, together with what it means for the parent, or raises when either has moved on."""
-        events, after = self._foresee((*decision.events, called), opened.record)
+        facts = decision.events if decision.unfinished else (*decision.events, called)
+        events, after = self._foresee(facts, opened.record)
         change = Change(
             session=opened.session.id,
             expect=opened.record.seq,
@@ -235,10 +260,14 @@ class Desk(msgspec.Struct, frozen=True):
             body["closes"] = True
         return NewEvent(type=CALLED, body=body, actor=opened.agent)
 
-    async def note_misuse(self, tool: str, token: str, error: FidelioError) -> None:
-        """Puts a call on record that was refused for its form. A token that opens nothing leaves no trace anywhere."""
+    async def note_misuse(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
+        """Puts a call on record that was refused outside `perform`, for its form or because nobody answered.
+
+        `session` is where it belongs, if not to the session of the token. A token that opens nothing leaves no trace anywhere.
+        """
         try:
-            opened = await self.open(token)
+            claims = self.claims(token)
+            opened = await self.open_claims(Claims(sid=session, aid=claims.aid) if session else claims)
         except FidelioError:
             return
         await self._note_refusal(tool, opened, error, self.clock())

@@ -16,6 +16,8 @@ from fidelio.errors import WorkflowRefusal
 
 # Takes the record and what the caller wants to do, and raises when that has to wait.
 Gate = Callable[[Record, str], None]
+# What the trace says of a call that ran against a question.
+UNRESOLVED = "checkpoint.unresolved"
 
 
 def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> None:
@@ -27,6 +29,7 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
     raise WorkflowRefusal(
         f"Cannot {action}: Active checkpoint '{waiting.checkpoint}' in activity '{waiting.activity}' waits for an answer.",
         remedy=f"{handle}{how} A person can also answer it: fidelio answer {waiting.request} OPTION.",
+        reason=UNRESOLVED,
     )
 
 
@@ -41,6 +44,7 @@ def refuse_while_pending(record: Record, action: str) -> None:
             f"Answer each of them: {call}; get_checkpoint shows the options. A conditional one that does not apply is "
             f"dismissed with condition_not_met. A person can also answer: fidelio answer {waiting.request} OPTION."
         ),
+        reason=UNRESOLVED,
     )
 
 
@@ -48,8 +52,10 @@ def let_through(_record: Record, _action: str) -> None:
     """For what may be read whatever waits."""
 
 
+def no_activity(remedy: str = "Call next_activity first.") -> WorkflowRefusal:
+    return WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy=remedy, reason="activity.none")
+
+
 def refused(no: Refusal) -> WorkflowRefusal:
     """A refusal of the rules as the error that surfaces show."""
-    error = WorkflowRefusal(no.sentence, remedy=no.remedy)
-    error.reason = no.code
-    return error
+    return WorkflowRefusal(no.sentence, remedy=no.remedy, reason=no.code)

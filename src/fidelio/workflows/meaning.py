@@ -120,22 +120,22 @@ def _answer_of(request: Request, asked: Asked) -> Answer | None:
 def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:
     if record.pending_as(checkpoint_id) is None:
         return _not_pending(record, checkpoint_id)
-    error = WorkflowRefusal(
-        phrases.asked_since(checkpoint_id), remedy="Look at it with get_checkpoint, and answer with the token that returns."
+    return WorkflowRefusal(
+        phrases.asked_since(checkpoint_id),
+        remedy="Look at it with get_checkpoint, and answer with the token that returns.",
+        reason="checkpoint.asked-since",
     )
-    error.reason = "checkpoint.asked-since"
-    return error
 
 
 def _not_pending(record: Record, checkpoint_id: str) -> WorkflowRefusal:
     waiting = [one.checkpoint for one in record.pending]
-    error = WorkflowRefusal(
+    return WorkflowRefusal(
         phrases.not_pending(checkpoint_id, waiting),
         remedy="Answer one of those." if waiting else "Nothing waits for an answer: go on with next_activity.",
+        reason="checkpoint.not-pending",
     )
-    error.reason = "checkpoint.not-pending"
-    return error
 
 
 def _not_active() -> WorkflowRefusal:
-    return WorkflowRefusal(phrases.NO_ACTIVE_CHECKPOINT, remedy="The worker yields the checkpoint first.")
+    remedy = "The worker yields the checkpoint first."
+    return WorkflowRefusal(phrases.NO_ACTIVE_CHECKPOINT, remedy=remedy, reason="checkpoint.not-active")

@@ -15,10 +15,10 @@ from fidelio.engine.leaving import departure
 from fidelio.engine.manifests import ActivityDone, StepDone, check_activities, check_steps, for_event
 from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
 from fidelio.engine.transitions import ends_workflow
-from fidelio.engine.triggers import child_finished
-from fidelio.engine.variables import check_variables, too_much
+from fidelio.engine.triggers import brought_back, child_finished
+from fidelio.engine.variables import check_report, too_much
 from fidelio.engine.verdicts import refusal, warnings
-from fidelio.errors import SessionNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gate import refuse_while_pending, refuse_while_waiting, refused
@@ -70,7 +70,7 @@ class Moving:
             record = opened.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
-            decision = await self._decided(opened, move, again=False if record.pending else None)
+            decision = await self._decided(opened, move, again=False if record.pending else None, per_pass=False)
             if decision.result.activity is None:
                 return decision
             after = foreseen(record, (Draft(one.type, dict(one.body)) for one in decision.events), self._desk.clock())
@@ -80,16 +80,20 @@ class Moving:
 
         return await self._desk.perform("next_activity", token, decide)
 
-    async def _decided(self, opened: Opened, move: Move, *, again: bool | None = None) -> Decision[Moved]:
+    async def _decided(
+        self, opened: Opened, move: Move, *, again: bool | None = None, per_pass: bool = True
+    ) -> Decision[Moved]:
         if not self._desk.rules.moves:
             raise not_yours()
         _refuse_unmovable(opened)
         version = self._desk.library.version(opened.record.workflow)
         ends = ends_workflow(version.workflow, move.to)
         activity = None if ends else self._activity(version.workflow, move.to)
+        # The library is lenient about how an id is written. The record is not: it has the activity's own.
+        move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
         told = _reported(move.variables, opened.agent)
         informed = foreseen(opened.record, told, self._desk.clock())
-        said = _weigh(version, opened.record, informed, move)
+        said = self._weigh(version, opened.record, informed, move, per_pass=per_pass)
         steps = None if move.steps is None else for_event(move.steps)
         drafts = departure(
             version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, again=again
@@ -98,6 +102,21 @@ class Moving:
         beside = await self.returning(opened, foreseen(informed, drafts, self._desk.clock())) if ends else ()
         events = written([*told, *drafts], opened.agent)
         return Decision(moved, events=events, warnings=said, beside=beside, closes=True)
+
+    def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_pass: bool) -> tuple[str, ...]:
+        """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
+        workflow = version.workflow
+        problems = [
+            *check_transition(workflow, informed, move.to, move.claim),
+            *check_drift(record, workflow.version, version.hash),
+            *check_steps(workflow, informed, move.steps, leaving=move.to != record.activity, per_pass=per_pass),
+            *check_activities(workflow, move.activities),
+            *check_report(workflow, record, move.variables, person=self._desk.rules.answered_by_person),
+        ]
+        no = too_much(record.variables, move.variables) or refusal(problems, record.fidelity)
+        if no is not None:
+            raise refused(no)
+        return tuple(warnings(problems))
 
     def _activity(self, workflow: Workflow, name: str) -> Activity:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
@@ -114,8 +133,15 @@ class Moving:
         child = next((one for one in parent.record.children if one.session == opened.session.id), None)
         if child is None:
             return ()
-        events = written([child_finished(child, record.variables)], opened.agent)
+        events = written([child_finished(child, self._brought_back(parent.record, record))], opened.agent)
         return (Beside(parent.session.id, events, parent.record),)
+
+    def _brought_back(self, parent: Record, ended: Record) -> dict[str, Any]:
+        try:
+            workflow = self._desk.library.workflow(parent.workflow)
+        except DefinitionError:
+            workflow = None
+        return brought_back(workflow, parent, ended, person=self._desk.rules.answered_by_person)
 
 
 def reported(variables: Mapping[str, Any], agent: str) -> tuple[NewEvent, ...]:
@@ -127,41 +153,31 @@ def _reported(variables: Mapping[str, Any], agent: str) -> list[Draft]:
     return [Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{agent}"})] if variables else []
 
 
-def _weigh(version: Version, record: Record, informed: Record, move: Move) -> tuple[str, ...]:
-    """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
-    workflow = version.workflow
-    problems = [
-        *check_transition(workflow, informed, move.to, move.claim),
-        *check_drift(record, workflow.version, version.hash),
-        *check_steps(workflow, informed, move.steps, leaving=move.to != record.activity),
-        *check_activities(workflow, move.activities),
-        *check_variables(workflow, move.variables),
-    ]
-    no = too_much(record.variables, move.variables) or refusal(problems, record.fidelity)
-    if no is not None:
-        raise refused(no)
-    return tuple(warnings(problems))
-
-
 def not_yours() -> WorkflowRefusal:
     return WorkflowRefusal(
         "You do one activity of this workflow; whoever gave it to you moves the session.",
         remedy="End your turn with the manifest of what you did.",
+        reason="session.not-yours",
     )
 
 
 def _refuse_unmovable(opened: Opened) -> None:
     record = opened.record
     if record.status == "completed":
-        raise WorkflowRefusal("This session is completed.", remedy="Start a new one with start_session.")
+        raise WorkflowRefusal(
+            "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
+        )
     claimed = opened.claims.act
     if claimed is not None and claimed != bounded(record.activity):
         raise WorkflowRefusal(
             f"This token is stale: it stands at '{claimed or 'the start'}', the session at '{record.activity or 'the start'}'.",
             remedy="Somebody else moved the session. Continue it with start_session and this token; it returns a current one.",
+            reason="token.stale",
         )
-    if record.suspended_by:
+    if record.children:
+        waits_for = " and ".join(f"{child.workflow} ({child.session})" for child in record.children)
         raise WorkflowRefusal(
-            f"This session waits for its child {record.children[0].workflow} to end.",
+            f"This session waits for its child {waits_for} to end.",
             remedy="Carry the child session to its end; then this one goes on.",
+            reason="session.suspended",
         )

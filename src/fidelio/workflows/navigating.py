@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.library import Version
-from fidelio.definitions.models import Resource, Workflow
+from fidelio.definitions.models import Workflow
+from fidelio.definitions.models.resource import Resource
 from fidelio.engine.acting import Act, Actor, accept, choice_of
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.moves import Situation
@@ -29,6 +30,7 @@ from fidelio.ledger.model import CloseRequest, OpenRequest
 from fidelio.workflows import navigation_words as words
 from fidelio.workflows.asking import Asking, refused_answer
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
+from fidelio.workflows.gaps import left_out
 from fidelio.workflows.moving import Moving, not_yours
 from fidelio.workflows.navigation import Consequences, first_entry, reached
 from fidelio.workflows.navigation_states import answered_before, is_elsewhere, last_moved, stood_at
@@ -101,7 +103,7 @@ class Navigating:
             events=(born.event, *written(found.drafts, agent)),
             requests=found.requests,
             blobs=(born.snapshot,),
-            warnings=(*said, *found.warnings),
+            warnings=(*said, *found.warnings, *left_out(version.workflow)),
             create=born.create,
             beside=found.beside,
         )
@@ -172,10 +174,10 @@ class Navigating:
             version = self._survey.version(opened.record.workflow)
             checkpoint = current_checkpoint(version.workflow, opened.record, act.target)
             if checkpoint is None or opened.record.waiting is not None:
-                return Decision(_Made(version))
+                return Decision(_Made(version), unfinished=True)
             person = self._desk.rules.answered_by_person
             draft, request = put(version.workflow, opened.record, checkpoint, person=person)
-            return Decision(_Made(version), events=written([draft], opened.agent), requests=(request,))
+            return Decision(_Made(version), events=written([draft], opened.agent), requests=(request,), unfinished=True)
 
         try:
             return await self._shown(await self._performed("nav_action", claims, decide))

@@ -9,7 +9,8 @@ import msgspec
 
 from fidelio.definitions import META
 from fidelio.definitions.library import Version
-from fidelio.definitions.models import Resource, Workflow
+from fidelio.definitions.models import Workflow
+from fidelio.definitions.models.resource import Resource
 from fidelio.engine.moves import Situation, situation
 from fidelio.engine.record import Record
 from fidelio.engine.verdicts import Refusal
@@ -54,7 +55,7 @@ class Survey:
             return version
         if self._meta is None or self._meta[0] is not version:
             free = version.workflow.model_copy(update={"initial_activity": None})
-            self._meta = version, replace(version, workflow=free)
+            self._meta = version, version._replace(workflow=free)
         return self._meta[1]
 
     async def carried(self, session: str, record: Record) -> list[Kept]:

@@ -9,13 +9,12 @@ import msgspec
 
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.definitions.models.activity import Option
-from fidelio.engine.checkpoints import asking, effect_of, to_arm
+from fidelio.engine.checkpoints import asking, demands_person, effect_of, to_arm
 from fidelio.engine.filling import filled
 from fidelio.engine.knowledge import known
 from fidelio.engine.record import ARMED, YIELDED, Draft, Record
-from fidelio.engine.resolving import demands_person
 from fidelio.inbox import new_request
-from fidelio.ledger.model import CloseRequest, OpenRequest
+from fidelio.ledger.model import CloseRequest, OpenRequest, Request
 
 
 class Armed(msgspec.Struct, frozen=True):
@@ -41,6 +40,24 @@ def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, pers
 def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
     shown = {"label": filled(option.label, values), "description": filled(option.description or "", values)}
     return {"id": option.id, **shown, "effect": effect_of(option.effect)}
+
+
+def as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
+    """The checkpoint in the words in which it was asked, which are the same for everybody who reads it."""
+    worded = {one["id"]: one for one in request.options}
+    options = tuple(_reworded(option, worded.get(option.id, {})) for option in checkpoint.options)
+    return checkpoint.model_copy(update={"message": request.question, "options": options})
+
+
+def _reworded(option: Option, words: Mapping[str, Any]) -> Option:
+    return option.model_copy(update={key: words[key] for key in ("label", "description") if words.get(key)})
+
+
+def as_it_would_be_asked(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
+    """The same before anybody has asked it: with what is known now."""
+    values = known(workflow, record)
+    options = tuple(_reworded(option, _option(option, values)) for option in checkpoint.options)
+    return checkpoint.model_copy(update={"message": filled(checkpoint.message, values), "options": options})
 
 
 def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fidelio.definitions import META
 from fidelio.definitions.library import Version
 from fidelio.definitions.library.loading import Loaded
-from fidelio.definitions.models import Activity, Resource, Skill, Step, Workflow
-from fidelio.engine import phrases
+from fidelio.definitions.models import Activity, Step, Workflow
 from fidelio.engine.claims import check_drift
 from fidelio.engine.record import SKILL_LOADED, Record
 from fidelio.engine.verdicts import warnings
-from fidelio.errors import DefinitionError, PartNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, PartNotFound, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
-from fidelio.workflows.gate import Gate, refuse_while_waiting
+from fidelio.workflows.gaps import left_out, unreadable_skill
+from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models.resource import Resource
+    from fidelio.definitions.models.skill import Skill
 
 
 class WorkflowText(msgspec.Struct, frozen=True):
@@ -38,10 +42,14 @@ class ActivityText(msgspec.Struct, frozen=True):
 
 
 class SkillFound(msgspec.Struct, frozen=True):
-    """A skill to read, under the name that asked for it; `loaded` is None when no file has it."""
+    """A skill to read, under the name that asked for it; `loaded` is None when no file has it or its file is broken.
+
+    `warnings` says so of a broken file; what is missing altogether is for lint to report.
+    """
 
     id: str
     loaded: Loaded[Skill] | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -76,9 +84,10 @@ class Reading:
             gate(opened.record, "read the workflow")
             version = self._version(opened.record)
             workflow, primary = version.workflow, version.workflow.skills.primary
-            text = self._found(primary, workflow.id).text if primary else ""
+            skill = self._found(primary, workflow.id) if primary else SkillFound("", None)
             source = self._desk.library.toon("workflow", workflow=workflow.id)
-            return Decision(WorkflowText(workflow, text, source), warnings=_drift(version, opened.record))
+            said = (*_drift(version, opened.record), *skill.warnings, *left_out(workflow))
+            return Decision(WorkflowText(workflow, skill.text, source), warnings=said)
 
         return await self._desk.perform("get_workflow", token, decide)
 
@@ -103,7 +112,8 @@ class Reading:
             skills = version.workflow.skills
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
             found = tuple(self._found(name, version.workflow.id) for name in names if name)
-            return Decision(found, warnings=_drift(version, opened.record))
+            broken = (warning for skill in found for warning in skill.warnings)
+            return Decision(found, warnings=(*_drift(version, opened.record), *broken))
 
         return await self._desk.perform("get_skills", token, decide)
 
@@ -147,7 +157,7 @@ class Reading:
 
     def _current(self, workflow: Workflow, record: Record) -> Activity:
         if not record.activity:
-            raise WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy="Call next_activity first.")
+            raise no_activity()
         return workflow.activity(record.activity) or self._desk.library.activity(workflow.id, record.activity)
 
     def _resource(self, reference: str, record: Record) -> Resource:
@@ -159,18 +169,18 @@ class Reading:
         return library.template(reference, workflow=record.workflow, owner=owner).definition
 
     def _found(self, reference: str, workflow: str) -> SkillFound:
-        """A skill of the workflow that is missing does not keep the rest of the answer back; lint reports it."""
+        """A skill of the workflow that is missing or broken does not keep the rest of the answer back."""
         try:
             return SkillFound(reference, self._desk.library.skill(reference, workflow=workflow))
         except PartNotFound:
             return SkillFound(reference, None)
+        except UnreadableDefinition as problem:
+            return SkillFound(reference, None, (unreadable_skill(reference, problem),))
 
     def _wanted_skill(self, workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
         if not record.activity:
             if step_id:
-                raise WorkflowRefusal(
-                    phrases.NO_CURRENT_ACTIVITY, remedy="A step's skill needs an activity: call next_activity first."
-                )
+                raise no_activity("A step's skill needs an activity: call next_activity first.")
             return _needed(workflow.skills.primary, f"Workflow '{workflow.id}' has no primary skill."), None
         activity = self._current(workflow, record)
         if step_id is None:

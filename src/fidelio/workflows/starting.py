@@ -14,12 +14,13 @@ from fidelio.engine.claims import check_drift
 from fidelio.engine.record import STARTED, Fidelity, Parent, Record, from_json
 from fidelio.engine.triggers import child_started, handed_down, trigger_for
 from fidelio.engine.verdicts import warnings
-from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionNotFound, WorkflowRefusal
+from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionExists, SessionNotFound, WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.prepared import digest_of
-from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, written
-from fidelio.workflows.tokens import Claims
+from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, outrun, step_aside, written
+from fidelio.workflows.gaps import left_out
+from fidelio.workflows.tokens import Claims, stands_for
 
 ORCHESTRATOR = "orchestrator"
 
@@ -95,34 +96,37 @@ class Starting:
         async def decide(opened: Opened) -> Decision[Started]:
             if asked.exact:
                 _refuse_other_workflow(asked, opened.record)
+            if asked.parent_token:
+                parent = await self._desk.open_claims(self._parent(asked.parent_token))
+                _refuse_other_parent(parent, opened.record)
             version = self._desk.library.version(opened.record.workflow)
             mismatches = [] if asked.exact else _mismatches(asked, claims, opened.record)
             drift = check_drift(opened.record, version.workflow.version, version.hash)
             started = Started(version.workflow, inherited=True, warning=" ".join(mismatches))
-            return Decision(started, warnings=(*mismatches, *warnings(drift)))
+            return Decision(started, warnings=(*mismatches, *warnings(drift), *left_out(version.workflow)))
 
         return await self._desk.perform("start_session", asked.session_token, decide, agent=asked.agent)
 
     async def _without_proof(self, asked: Asked, problem: FidelioError) -> Outcome[Started]:
-        if not self._desk.rules.adoption or self._desk.rules.fidelity == "enforce":
+        if not self._desk.rules.adoption:
             raise problem
         claims = self._desk.tokens.claimed(asked.session_token)
-        if claims is None or not claims.wf:
-            return await self._recover(asked)
-        return await self._adopt(asked, claims)
+        workflow = self._desk.library.workflow(claims.wf if claims is not None else asked.workflow_id or META)
+        if self._fidelity(asked.fidelity, workflow) == "enforce":
+            raise problem
+        return await self._recover(asked) if claims is None else await self._adopt(asked, claims)
 
     async def _recover(self, asked: Asked) -> Outcome[Started]:
         warning = (
             "The saved token cannot be read, so a fresh session was started. The previous session state was NOT inherited; "
             "reconstruct it from what you saved."
         )
-        flags = {"recovered": True, "warning": warning}
-        return await self._fresh(replace(asked, parent_token=""), _Origin(new_session_id()), flags)
+        return await self._fresh(asked, _Origin(new_session_id()), {"recovered": True, "warning": warning})
 
     async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
-        if taken is not None and from_json(taken.record).fidelity == "enforce":
+        if taken is not None and taken.kind == "workflow" and from_json(taken.record).fidelity == "enforce":
             raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
         origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
         warning = (
@@ -130,7 +134,11 @@ class Starting:
             "unverified; its checkpoints are asked again."
         )
         flags = {"inherited": True, "adopted": True, "warning": warning}
-        return await self._fresh(replace(asked, workflow_id=claims.wf, parent_token=""), origin, flags)
+        try:
+            return await self._fresh(replace(asked, workflow_id=claims.wf), origin, flags)
+        except SessionExists:
+            # Somebody else has brought the same token a moment ago: now the ledger knows the id.
+            return await self._adopt(asked, claims)
 
     async def _knows(self, session: str) -> Session | None:
         try:
@@ -139,21 +147,38 @@ class Starting:
             return None
 
     async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> Outcome[Started]:
-        """Retried when the parent has moved on between our look and our write."""
+        """In the parent's turn, where there is one: it is written, too. Retried when another process was first."""
+        parent = self._parent(asked.parent_token) if asked.parent_token else None
+        written = parent.sid if parent is not None else origin.session
+        await self._desk.turns.take(written)
+        try:
+            return await self._written(asked, origin, parent, flags)
+        finally:
+            self._desk.turns.give(written)
+
+    def _parent(self, token: str) -> Claims:
+        """Says which of the two tokens of the call is the bad one."""
+        try:
+            return self._desk.claims(token)
+        except BadToken as error:
+            raise BadToken(f"parent_session_token: {error.sentence}", remedy=error.remedy) from error
+
+    async def _written(self, asked: Asked, origin: _Origin, parent: Claims | None, flags: dict[str, Any]) -> Outcome[Started]:
         began = self._desk.clock()
-        for _ in range(ATTEMPTS):
+        for losses in range(ATTEMPTS):
+            await step_aside(losses)
             workflow = self._desk.library.workflow(asked.workflow_id or META)
-            parent = await self._desk.open(asked.parent_token) if asked.parent_token else None
+            above = await self._desk.open_claims(parent) if parent is not None else None
             opened = Opened(unborn(origin.session), Record(), Claims(sid=origin.session), asked.author)
-            said = (flags["warning"],) if flags.get("warning") else ()
-            decision = self._birth(asked, origin, workflow, parent)
+            said = (*([flags["warning"]] if flags.get("warning") else ()), *left_out(workflow))
+            decision = self._birth(asked, origin, workflow, above)
             decision = replace(decision, result=Started(workflow, **flags), warnings=said)
             try:
                 called = self._desk.called("start_session", opened, began, warnings=said)
                 return await self._desk.write(opened, decision, called)
             except SequenceConflict:
                 continue
-        raise SequenceConflict(origin.session, 0, 0)
+        raise outrun()
 
     def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
         more, beside = _claimed(origin, workflow), tuple[Beside, ...]()
@@ -229,9 +254,17 @@ def _refuse_other_workflow(asked: Asked, record: Record) -> None:
         )
 
 
+def _refuse_other_parent(parent: Opened, record: Record) -> None:
+    if record.parent is None or record.parent.session != parent.session.id:
+        raise WorkflowRefusal(
+            "The session of session_token is not a child of the session of parent_session_token.",
+            remedy="Leave parent_session_token out to continue the session, or session_token to start a child.",
+        )
+
+
 def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
     found = []
-    if claims.aid and claims.aid != asked.agent:
+    if claims.aid and not stands_for(claims.aid, asked.author):
         found.append(f"agent_id '{asked.agent}' does not match the inherited session token's agent_id '{claims.aid}'.")
     if asked.workflow_id and asked.workflow_id != record.workflow:
         found.append(f"workflow_id '{asked.workflow_id}' is ignored: the token belongs to workflow '{record.workflow}'.")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,10 +25,16 @@ from fidelio.tokens.packed import MOST_BYTES, PackedSeal, is_packed
 from fidelio.tokens.seal import Seal, read_unverified
 
 T = TypeVar("T")
-# What a definition or a caller chose is carried as its digest when it is longer: that bounds the token whatever they say.
+# What a definition or a caller chose is carried as its digest when it takes more bytes than this.
 LONGEST_TEXT = 48
-# A list of questions that would make the token longer than this is carried as its digest, too.
+# A token that would still be longer gives up what it says for information only, so these hold whatever anybody says.
+LONGEST_FRESH = 319
 LONGEST_TOKEN = 700
+LONGEST_TRACE = 300
+# The least important first. No rule goes by any of it.
+_INFORMATION = ("cond", "skill", "pv", "pact", "pwf", "pcp", "v", "wf", "aid")
+# The ids of other servers that we can go on with: those of a UUID's length, of letters that every ledger takes.
+_KEEPABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:~-]{0,35}")
 MOST_REMEMBERED = 64
 
 
@@ -49,6 +57,9 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     pwf: str | None = None
     pact: str | None = None
     pv: str | None = None
+    # The questions that wait since the activity was entered, and when that was.
+    pcp: list[str] | None = None
+    pcpt: int | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -96,7 +107,10 @@ class SessionTokens:
         self._made: dict[str, Claims] = {}
 
     def make(self, session: str, record: Record, *, agent: str, about: About | None = None) -> str:
-        """`about` is the question that the token is to stand for, where that is not the one that waits."""
+        """`about` is the question that the token is to stand for, where that is not the one that waits.
+
+        `bcp` is said of a question that waits; once it has its answer, `req` alone tells which one the handle stands for.
+        """
         claims: dict[str, Any] = {
             "sid": session,
             "wf": bounded(record.workflow),
@@ -112,11 +126,16 @@ class SessionTokens:
         if about is None and (waiting := record.waiting) is not None:
             about = About(waiting.checkpoint, waiting.request)
         if about is not None:
-            claims |= {"bcp": bounded(about.checkpoint), "req": about.request}
+            claims["req"] = about.request
+            if any(one.request == about.request for one in record.pending):
+                claims["bcp"] = bounded(about.checkpoint)
         if (parent := record.parent) is not None:
             place = {"pwf": bounded(parent.workflow), "pact": bounded(parent.activity), "pv": bounded(parent.version)}
             claims |= {"psid": parent.session, **place}
-        token = self._with_pending(claims, record) if record.armed else self._sessions.seal(claims)
+        if record.armed:
+            claims["pcp"] = [one.checkpoint for one in record.pending]
+            claims["pcpt"] = record.armed[0].yielded_at // 1000
+        token = _sealed(self._sessions, claims, LONGEST_TOKEN if record.visits or record.parent else LONGEST_FRESH)
         self._remember(token, Claims(**claims))
         return token
 
@@ -124,15 +143,6 @@ class SessionTokens:
         if len(self._made) >= MOST_REMEMBERED:
             del self._made[next(iter(self._made))]
         self._made[token] = claims
-
-    def _with_pending(self, claims: dict[str, Any], record: Record) -> str:
-        """`pcp` are the questions that wait since the activity was entered, `pcpt` is when that was."""
-        names = [one.checkpoint for one in record.pending]
-        since = record.armed[0].yielded_at // 1000
-        token = self._sessions.seal({**claims, "pcp": names, "pcpt": since})
-        if len(token) <= LONGEST_TOKEN:
-            return token
-        return self._sessions.seal({**claims, "pcp": [digest(" ".join(names))], "pcpt": since})
 
     def make_state(self, carried: Sequence[Kept], *, agent: str) -> str:
         """A token that opens the last of these sessions, and holds all of them for a server that knows none."""
@@ -165,17 +175,19 @@ class SessionTokens:
         return _claims(self._sessions.open(token, now=self._clock()))
 
     def claimed(self, token: str) -> Claims | None:
-        """What a token says that does not verify, when it is sound at all. It proves nothing."""
+        """What a token says that does not verify, when a session could go on from it. It proves nothing."""
         payload = read_unverified(token) or _of_another_server(token)
         try:
-            return _claims(payload) if payload else None
+            claims = _claims(payload) if payload else None
         except BadToken:
             return None
+        return claims if claims is not None and claims.wf and _KEEPABLE.fullmatch(claims.sid) else None
 
     def make_trace(self, segment: Segment) -> str:
         head = base64.urlsafe_b64encode(segment.head).rstrip(b"=").decode()
         span = [segment.first, segment.last, segment.ts]
-        return self._traces.seal({"sid": segment.sid, "act": bounded(segment.act), "span": span, "head": head})
+        claims = {"sid": segment.sid, "act": bounded(segment.act), "span": span, "head": head}
+        return _sealed(self._traces, claims, LONGEST_TRACE, spare=("act",))
 
     def open_trace(self, token: str) -> Segment:
         payload = self._traces.open(token, now=self._clock())
@@ -189,12 +201,41 @@ def _visit(record: Record) -> dict[str, int]:
     return {"vis": record.visit} if record.visit else {}
 
 
+def _sealed(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Sequence[str] = _INFORMATION) -> str:
+    """The token, of which as many of the spare texts are digests as it takes to stay within its length."""
+    token = seal.seal(claims)
+    for key in spare:
+        if len(token) <= longest:
+            break
+        if text := claims.get(key):
+            claims[key] = _brief(text) if isinstance(text, str) else [_brief(" ".join(text))]
+            token = seal.seal(claims)
+    return token
+
+
+@lru_cache(maxsize=1024)
 def bounded(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else digest(text)
+    # As JSON, because that is what takes room: a letter may have four bytes, or six when it is escaped.
+    return text if len(msgspec.json.encode(text)) <= LONGEST_TEXT + 2 else _digest(text)
 
 
-def digest(text: str) -> str:
+def stands_for(claimed: str, text: str) -> bool:
+    """Whether a token that says the one may mean the other."""
+    return claimed in (text, bounded(text), _brief(text), _brief(bounded(text)))
+
+
+def alias(session: str) -> str:
+    """A name that tells sessions apart and opens none."""
+    return _digest(session)
+
+
+def _digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _brief(text: str) -> str:
+    short = "#" + hashlib.sha256(text.encode()).hexdigest()[:10]
+    return short if len(msgspec.json.encode(text)) > len(short) + 2 else text
 
 
 def _of_another_server(token: str) -> dict[str, Any] | None:

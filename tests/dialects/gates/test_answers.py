@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,7 @@ async def test_the_same_answer_is_confirmed_and_another_is_refused(play: Player)
 
 @proves("gates.timers")
 async def test_an_answer_faster_than_a_person_is_refused(memory: Opens, settings: Settings) -> None:
-    async with memory(house_settings=replace(settings, min_response_ms=60_000)) as play:
+    async with memory(house_settings=settings._replace(min_response_ms=60_000)) as play:
         refused = await respond(play, await play.at("tune"), "how", option_id="forte")
 
     assert refused.is_error

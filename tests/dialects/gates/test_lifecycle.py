@@ -32,7 +32,7 @@ TOOLS = {
     "get_skills": (["session_token"], []),
     "get_skill": (["session_token", "step_id"], []),
     "get_resource": (["session_token", "resource_index"], []),
-    "get_trace": (["session_token"], ["trace_tokens"]),
+    "get_trace": (["session_token"], ["trace_tokens", "after"]),
 }
 
 

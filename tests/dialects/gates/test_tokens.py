@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +73,7 @@ async def test_a_token_that_is_not_genuine_is_an_error_everywhere_and_starts_not
 
 @proves("gates.tokens")
 async def test_a_token_of_another_home_is_not_adopted(memory: Opens, settings: Settings, tmp_path: Path) -> None:
-    elsewhere = replace(settings, home=Home(tmp_path / "else"), ledger=str(tmp_path / "else" / "ledger.db"))
+    elsewhere = settings._replace(home=Home(tmp_path / "else"), ledger=str(tmp_path / "else" / "ledger.db"))
     async with memory(house_settings=elsewhere) as other:
         token = await other.at("tune")
     async with memory() as play:

@@ -49,9 +49,17 @@ class Level:
     robot: Robot
     reports: dict[str, Any] = field(default_factory=dict)
     answers: list[tuple[str, str]] = field(default_factory=list)
+    before: Record | None = None
 
     def apply(self, *drafts: Draft) -> None:
         self.record = foreseen(self.record, drafts, 0)
+
+    def report(self, values: dict[str, Any]) -> None:
+        """All that is reported before a move goes with it in one call, so it counts as one report."""
+        self.before = self.record if self.before is None else self.before
+        self.reports |= values
+        self.record = self.before
+        self.apply(Draft(VARIABLES_SET, {"variables": self.reports, "by": "agent:robot"}))
 
 
 class Pair:
@@ -92,12 +100,12 @@ class Pair:
         choice = level.robot.choose(level.workflow, level.record)
         assert choice is not None, level.record
         if isinstance(choice, Report):
-            level.reports |= dict(choice.values)
-            level.apply(Draft(VARIABLES_SET, {"variables": dict(choice.values), "by": "agent:robot"}))
+            level.report(dict(choice.values))
             return
         drafts = accept(level.workflow, level.record, choice, Circumstances(0, relayed=False), ROBOT)
         assert not isinstance(drafts, Refusal), drafts
         level.apply(*drafts)
+        level.before = None
         if choice.option:
             level.answers.append((choice.target, choice.option))
         await self.act(choice, level)

@@ -183,10 +183,15 @@ async def test_the_clients_user_is_asked_and_what_they_say_counts(settings: Sett
     async with client(settings, library, era, says, dialect="navigator") as connected:
         state = await at_the_door(connected)
         failed, answered = await respond(connected, state, "open", "come")
+        refused, said = await respond(connected, state, "open", "come")
     async with await open_ledger(settings.ledger) as ledger:
         event = (await ledger.events(types=["request.answered"]))[-1]
+        calls = [(one.body["name"], one.body["s"]) for one in await ledger.events(types=["tool.called"])]
 
     assert not failed
+    assert refused
+    assert "answered already" in said
+    assert calls == [("nav_start", "ok"), *[("nav_action", "ok")] * 3, ("nav_action", "error")]
     assert answered["message"] == "Checkpoint 'open' is answered: later"
     assert (event.body["option"], event.body["channel"]) == ("later", "elicited")
 

@@ -119,6 +119,7 @@ def test_a_page_has_its_prompt_and_its_servers_in_one_file(tmp_path: Path) -> No
         ({"permissions": {"modus": "ask"}}, 5, ["`permissions.modus`", "Did you mean mode?"]),
         ({"zzz": 1}, 4, ["The keys are name, description, executor"]),
         ({"limits": {"turns": 0}}, 5, ["`limits.turns`: Expected `int` >= 1"]),
+        ({"limits": {"output_bytes": 64_000_001}}, 5, ["`limits.output_bytes`: Expected `int` <= 64000000"]),
         ({"permissions": {"mode": "all"}}, 5, ["`permissions.mode`", "all"]),
         ({"tags": "one"}, 4, ["`tags`: Expected `array`, got `str`"]),
         ({"tags": ["one", 2]}, 6, ["`tags.1`: Expected `str`, got `int`"]),

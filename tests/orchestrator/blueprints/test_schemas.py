@@ -28,33 +28,33 @@ def asking(schema: Any = QUESTION) -> Blueprint:
 
 
 @proves("blueprints.input")
-def test_without_a_schema_any_text_is_taken_as_it_is() -> None:
-    assert check_input(GENERIC, '{"a": 1') == '{"a": 1'
+async def test_without_a_schema_any_text_is_taken_as_it_is() -> None:
+    assert await check_input(GENERIC, '{"a": 1') == '{"a": 1'
     with pytest.raises(BadAgentInput, match="takes a text"):
-        check_input(GENERIC, {"a": 1})
+        await check_input(GENERIC, {"a": 1})
 
 
 @proves("blueprints.input")
-def test_an_object_that_fits_becomes_the_text_of_the_agent() -> None:
-    text = check_input(asking(), {"question": "Why?", "depth": 2})
+async def test_an_object_that_fits_becomes_the_text_of_the_agent() -> None:
+    text = await check_input(asking(), {"question": "Why?", "depth": 2})
 
     assert json.loads(text) == {"question": "Why?", "depth": 2}
 
 
 @proves("blueprints.input")
-def test_the_same_object_as_text_is_taken_as_it_was_written() -> None:
+async def test_the_same_object_as_text_is_taken_as_it_was_written() -> None:
     written = '{ "question": "Why?" }'
 
-    assert check_input(asking(), written) == written
+    assert await check_input(asking(), written) == written
 
 
 @proves("blueprints.input")
-def test_a_schema_for_texts_takes_texts() -> None:
+async def test_a_schema_for_texts_takes_texts() -> None:
     blueprint = asking({"type": "string", "maxLength": 5})
 
-    assert check_input(blueprint, "hello") == "hello"
+    assert await check_input(blueprint, "hello") == "hello"
     with pytest.raises(BadAgentInput, match="too long"):
-        check_input(blueprint, "hello you")
+        await check_input(blueprint, "hello you")
 
 
 @proves("blueprints.input")
@@ -69,9 +69,9 @@ def test_a_schema_for_texts_takes_texts() -> None:
         ('{"question": 1}', "`question`: 1 is not of type 'string'"),
     ],
 )
-def test_input_that_does_not_fit_is_refused_with_its_fault_and_the_schema(given: Any, words: str) -> None:
+async def test_input_that_does_not_fit_is_refused_with_its_fault_and_the_schema(given: Any, words: str) -> None:
     with pytest.raises(BadAgentInput) as refused:
-        check_input(asking(), given)
+        await check_input(asking(), given)
 
     assert words in refused.value.sentence
     assert refused.value.schema == QUESTION
@@ -79,22 +79,22 @@ def test_input_that_does_not_fit_is_refused_with_its_fault_and_the_schema(given:
 
 
 @proves("blueprints.input")
-def test_a_refusal_stays_readable_however_much_is_wrong() -> None:
+async def test_a_refusal_stays_readable_however_much_is_wrong() -> None:
     blueprint = asking({"type": "array", "items": {"type": "integer"}, "description": "x" * 10_000})
 
     with pytest.raises(BadAgentInput) as refused:
-        check_input(blueprint, json.dumps(["y" * 1_000_000] * 40))
+        await check_input(blueprint, json.dumps(["y" * 1_000_000] * 40))
 
     assert len(str(refused.value)) < 2_000
     assert "(35 more.)" in refused.value.sentence
 
 
 @proves("blueprints.output")
-def test_a_result_is_held_to_its_schema() -> None:
-    check_output(GENERIC, object())
-    check_output(asking(), {"question": "Why?"})
+async def test_a_result_is_held_to_its_schema() -> None:
+    await check_output(GENERIC, object())
+    await check_output(asking(), {"question": "Why?"})
     with pytest.raises(BadAgentInput, match="The result does not fit") as refused:
-        check_output(asking(), None)
+        await check_output(asking(), None)
     assert refused.value.schema == QUESTION
 
 
@@ -119,6 +119,6 @@ def test_a_schema_that_cannot_be_used_makes_the_blueprint_broken(tmp_path: Path,
 
 @proves("blueprints.schemas")
 @pytest.mark.parametrize("reference", ["#/$defs/nowhere", "#", "https://schemas.example/x.json"])
-def test_a_reference_that_leads_nowhere_is_a_fault_of_the_blueprint(reference: str) -> None:
+async def test_a_reference_that_leads_nowhere_is_a_fault_of_the_blueprint(reference: str) -> None:
     with pytest.raises(BrokenBlueprint, match="refers to what is not there, or to itself"):
-        check_input(asking({"$ref": reference}), {"a": 1})
+        await check_input(asking({"$ref": reference}), {"a": 1})

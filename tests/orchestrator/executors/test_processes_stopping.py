@@ -32,6 +32,9 @@ FAMILIES = {
     "orphaned": "(setsid sh -c 'echo $$; exec sleep 600' &) ; exec sleep 600",
     "without the mark": "env -i sh -c 'echo $$; exec sleep 600' & wait",
     "detached without the mark": "env -i setsid sh -c 'echo $$; exec sleep 600' & wait",
+    "a daemon": "(env -i setsid sh -c 'echo $$; exec sleep 600' &) ; exec sleep 600",
+    "a deaf daemon": f'(env -i setsid sh -c "{DEAF} echo \\$\\$; while :; do sleep 600; done" &) ; exec sleep 600',
+    "a daemon that survives": "(env -i setsid sh -c 'echo $$; >up; exec sleep 600' &) ; until [ -e up ]; do sleep 0.01; done",
     "survives its parent": "(setsid sh -c 'echo $$; >up; exec sleep 600' &) ; until [ -e up ]; do sleep 0.01; done",
 }
 
@@ -67,7 +70,7 @@ async def test_nobody_of_the_family_is_left(turn: Turn, tell: Recording, kind: s
 
 
 @proves("processes.stop")
-@pytest.mark.parametrize("kind", ["survives its parent", "detached"])
+@pytest.mark.parametrize("kind", ["survives its parent", "detached", "a daemon that survives"])
 async def test_leaving_the_block_ends_what_is_left(turn: Turn, tell: Recording, kind: str) -> None:
     async with family(FAMILIES[kind], turn, tell) as (_, child):
         pass

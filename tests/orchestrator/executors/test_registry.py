@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 import pytest
@@ -37,7 +37,7 @@ class Working(ScriptedExecutor):
         self.name = name
         self._works = works
 
-    async def availability(self) -> Availability:
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         return Availability(works=self._works, why="It has no key.")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator import processes_table
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
 from fidelio.orchestrator.executors import mcp_http
 from fidelio.orchestrator.executors.contract import Finished
@@ -290,3 +291,20 @@ async def test_a_worker_without_a_good_token_says_so(
         await play(tmp_path, WORKER, over_stdio(environ), tell, prompt=prompt)
 
     assert caught.value.reason == reason
+
+
+@proves("scripted.mcp")
+async def test_a_script_with_servers_is_played_where_there_is_no_process_table(
+    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"script": {"turns": [[{"call": {"tool": "x"}}, {"result": "done"}]]}}
+    blueprint = Blueprint(name="a", description="", options=options, mcp_servers={"curious": python_server(CURIOUS)})
+    monkeypatch.setattr(processes_table, "_PROC", tmp_path / "none")
+    processes_table.missing_support.cache_clear()
+    try:
+        async with asyncio.timeout(SECONDS):
+            finished = await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), tell)
+    finally:
+        processes_table.missing_support.cache_clear()
+
+    assert finished.text == "done"

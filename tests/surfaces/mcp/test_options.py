@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.entry import run, settings_of
-from fidelio.surfaces.mcp.options import OPTIONS, McpOptions, parse
+from fidelio.surfaces.mcp.options import OPTIONS, SERVING, McpOptions, parse
 from tests.support import proves
 from tests.surfaces.mcp.wire import SECONDS, initialize
 
@@ -26,7 +26,7 @@ def test_values_may_stand_behind_an_equals_sign_or_alone() -> None:
 
 @proves("mcp.options")
 def test_every_option_is_a_field() -> None:
-    assert {option.name for option in OPTIONS} == set(McpOptions.__dataclass_fields__)
+    assert {option.name for option in OPTIONS} == set(McpOptions.__struct_fields__)
 
 
 @proves("mcp.options")
@@ -55,6 +55,12 @@ def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tm
     settings = settings_of(McpOptions(home=str(tmp_path), min_response_seconds="0.5"))
 
     assert (settings.min_response_ms, settings.server_name) == (500, "from-outside")
+
+
+@proves("mcp.options", "sessions.adoption-setting")
+def test_adoption_is_turned_off_by_an_option_that_every_server_has(tmp_path: Path) -> None:
+    assert settings_of(parse(["--home", str(tmp_path), "--no-adoption"])).adoption is False
+    assert "no-adoption" in {option.flag for option in SERVING}
 
 
 @proves("mcp.options")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import Kept
@@ -17,12 +17,14 @@ from fidelio.definitions.library.loading import findings_of, load, load_manifest
 from fidelio.definitions.library.names import STRUCTURED, PartName
 from fidelio.definitions.library.places import Place, Places
 from fidelio.definitions.library.source import Source
-from fidelio.definitions.models import Activity, Workflow
+from fidelio.definitions.models import Activity, Manifest, Workflow
 from fidelio.definitions.reading.document import Document, read_text
 from fidelio.definitions.reading.places import Path
 from fidelio.definitions.validation import kind_of, validate
 from fidelio.definitions.writing import to_toon
 from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
+
+_NOT_OF_THE_HEAD = frozenset({"activities", "activities_dir", "broken"})
 
 
 class Piece(NamedTuple):
@@ -53,6 +55,15 @@ class Assembled(NamedTuple):
             return Source.of(piece.owner, piece.kept)
         return Source(piece.owner, piece.kept.name, _extract(piece.kept.document(), piece.inside))
 
+    def snapshot(self) -> dict[str, Any]:
+        """All of the definition as JSON, piece by piece: what would write the whole is not built for this alone."""
+        head = load_manifest(self.manifest).model_dump(mode="json", by_alias=True, exclude=set(_NOT_OF_THE_HEAD))
+        return {
+            **head,
+            "id": self.place.id,
+            "activities": [one.model_dump(mode="json", by_alias=True) for one in self.workflow.activities],
+        }
+
 
 def pieces_of(place: Place, places: Places) -> tuple[Kept, tuple[Piece, ...]]:
     manifest = place.read_manifest()
@@ -77,10 +88,23 @@ def assemble(place: Place, manifest: Kept, pieces: tuple[Piece, ...]) -> Assembl
             activities[activity.id], origins[activity.id] = activity, piece
         elif piece.kept is not origins[activity.id].kept:
             repeated.append(_repeated(activity.id, piece, origins[activity.id]))
-    file = load_manifest(manifest)
-    head = file.model_dump(exclude={"activities", "activities_dir"}, exclude_unset=True)
-    workflow = Workflow.model_validate({**head, "activities": tuple(activities.values()), "broken": broken})
+    workflow = _workflow(place, load_manifest(manifest), tuple(activities.values()), broken)
     return Assembled(place, workflow, manifest, pieces, origins, tuple(repeated))
+
+
+def _workflow(
+    place: Place, file: Manifest, activities: tuple[Activity, ...], broken: dict[str, tuple[Finding, ...]]
+) -> Workflow:
+    """Not checked again, because all its parts are: what checks the whole would have to be built while an agent waits."""
+    head = {name: getattr(file, name) for name in Workflow.model_fields if name not in _NOT_OF_THE_HEAD}
+    # What it is found by: whoever keeps the id has to come back to the same workflow, whatever the file calls it.
+    head["id"] = place.id
+    written = (file.model_fields_set - _NOT_OF_THE_HEAD) | {"activities", "broken"}
+    workflow = Workflow.model_construct(written, **head, activities=activities, broken=broken)
+    # Only now: an unknown key that is called like an attribute must not become one.
+    assert workflow.model_extra is not None
+    workflow.model_extra.update({key: value for key, value in (file.model_extra or {}).items() if key not in _NOT_OF_THE_HEAD})
+    return workflow
 
 
 def _local(place: Place, folder: str | None, manifest: Kept) -> Iterator[Piece]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fidelio.definitions.library.memo import Memo, Signature, settled, signature, signature_of
 from fidelio.definitions.reading.document import Document, read_bytes
@@ -48,8 +48,7 @@ class Kept:
         return self._digest
 
 
-@dataclass(slots=True)
-class _Listing:
+class _Listing(NamedTuple):
     signature: Signature
     settled: bool
     files: tuple[str, ...]

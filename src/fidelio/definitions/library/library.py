@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fidelio.definitions import META
 from fidelio.definitions.library.files import digest_of
@@ -26,13 +25,15 @@ if TYPE_CHECKING:
     from fidelio.definitions.library.assembly import Assembled
     from fidelio.definitions.library.loader import Loader
     from fidelio.definitions.library.loading import Loaded
-    from fidelio.definitions.models import Activity, Resource, Rules, Skill, Template, Workflow
+    from fidelio.definitions.library.parts import Parts
+    from fidelio.definitions.models import Activity, Workflow
+    from fidelio.definitions.models.resource import Resource, Rules, Template
+    from fidelio.definitions.models.skill import Skill
 
 Part = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """One state of a workflow: every byte of its files is in the hash. `source` gives the text of an activity."""
 
     workflow: Workflow
@@ -53,6 +54,13 @@ class Library:
         from fidelio.definitions.library.loader import Loader  # noqa: PLC0415  see above
 
         return Loader(self._places)
+
+    @cached_property
+    def _parts(self) -> Parts:
+        # A session starts without the models of skills and texts.
+        from fidelio.definitions.library.parts import Parts  # noqa: PLC0415  see above
+
+        return Parts(self._loader)
 
     def list(self) -> tuple[Entry, ...]:
         """Every workflow, also those that cannot be loaded; only manifests are read."""
@@ -79,16 +87,16 @@ class Library:
     def skill(self, reference: str, *, workflow: str, owner: str | None = None) -> Loaded[Skill]:
         """`owner` is the workflow that owns the activity from which the skill is asked for."""
         place, part = find_part(self._places, "skills", reference, workflow=workflow, after=(owner,))
-        return self._loader.skill(place, part)
+        return self._parts.skill(place, part)
 
     def resource(self, reference: str, *, workflow: str, last_skill_owner: str | None = None) -> Loaded[Resource]:
         """By number (`3`, `03`) or by name; `last_skill_owner` is the workflow of the skill that was loaded last."""
         place, part = find_part(self._places, "resources", reference, workflow=workflow, after=(last_skill_owner,))
-        return self._loader.resource(place, part)
+        return self._parts.resource(place, part)
 
     def template(self, reference: str, *, workflow: str, owner: str | None = None) -> Loaded[Template]:
         place, part = find_part(self._places, "templates", reference, workflow=workflow, after=(owner,))
-        return self._loader.template(place, part)
+        return self._parts.template(place, part)
 
     def templates(self, workflow: str) -> tuple[PartName, ...]:
         return self.parts("templates", workflow)
@@ -100,7 +108,7 @@ class Library:
     def rules(self) -> Loaded[Rules] | None:
         """The rules that hold in every workflow, where the library has such a file."""
         try:
-            return self._loader.rules(self._places.find(META))
+            return self._parts.rules(self._places.find(META))
         except WorkflowNotFound:
             return None
 
@@ -146,7 +154,7 @@ class Library:
 
     def snapshot(self, workflow: str) -> dict[str, Any]:
         """The parsed definition as JSON, complete with defaults, so that a replay does not depend on later ones."""
-        return self.workflow(workflow).model_dump(mode="json", by_alias=True, exclude={"broken"})
+        return self._assembled(workflow).snapshot()
 
     def root_findings(self) -> tuple[Finding, ...]:
         """What a list leaves out: roots that cannot be listed, names nobody can ask for, and files that others hide."""
@@ -156,7 +164,7 @@ class Library:
         """Everything that is wrong with any file. Reads the whole library."""
         found: builtins.list[Finding] = self._places.findings()
         for place in self._places.all().values():
-            found.extend(self._loader.findings(place))
+            found.extend(self._parts.findings(place))
         return tuple(sorted(set(found)))
 
     def _assembled(self, workflow: str) -> Assembled:

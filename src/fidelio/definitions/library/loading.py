@@ -1,24 +1,23 @@
 """Files turned into models, each once per content.
 
-With `assembly` the only module of the library that needs the models; both are imported when a definition
-is asked for, and not for a list.
+With `assembly` and `parts` the only module of the library that needs the models; they are imported when a definition is asked
+for, and not for a list.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import Kept
-from fidelio.definitions.library.names import PartName
 from fidelio.definitions.library.source import Source
-from fidelio.definitions.models import Definition, Manifest, Resource, StructuredResource, Template
+from fidelio.definitions.models import Definition, Manifest
 from fidelio.definitions.reading.document import Document
 from fidelio.definitions.validation import validate
 from fidelio.errors import UnreadableDefinition
 
 Model = TypeVar("Model", bound=Definition)
-Text = TypeVar("Text", Resource, Template)
 
 
 class Loaded(NamedTuple, Generic[Model]):
@@ -33,12 +32,12 @@ class Loaded(NamedTuple, Generic[Model]):
 
 
 def load(model: type[Model], kept: Kept) -> Model:
-    return _once(kept, model, lambda document: validate(model, document))
+    return once(kept, model, lambda document: validate(model, document))
 
 
 def load_manifest(kept: Kept) -> Manifest:
     """The manifest without the activities that are not names of files: one broken activity must not take the rest with it."""
-    return _once(kept, Manifest, lambda document: validate(Manifest, document, _without_activities(document.data)))
+    return once(kept, Manifest, lambda document: validate(Manifest, document, _without_activities(document.data)))
 
 
 def _without_activities(data: Any) -> Any:
@@ -48,39 +47,7 @@ def _without_activities(data: Any) -> Any:
     return data | {"activities": [entry if isinstance(entry, str) else "inline" for entry in data["activities"]]}
 
 
-def load_text(model: type[Text], kept: Kept, name: PartName) -> Text:
-    return _once(kept, model, lambda document: _text(model, document, name))
-
-
-def _text(model: type[Text], document: Document, name: PartName) -> Text:
-    from fidelio.definitions.reading.markdown import first_heading  # noqa: PLC0415  brings YAML, which workflows may do without
-
-    front, content = _front_and_content(document)
-    return model.model_validate(
-        {
-            "index": name.index,
-            "name": name.id,
-            "id": _word(front.get("id")),
-            "version": _word(front.get("version")),
-            "title": _word(front.get("title")) or first_heading(content),
-            "frontMatter": front,
-            "content": content,
-        }
-    )
-
-
-def _front_and_content(document: Document) -> tuple[dict[str, Any], str]:
-    if document.format == "markdown":
-        return document.data["front"], document.data["body"]
-    about = validate(StructuredResource, document)
-    return {"id": about.id, "version": about.version, "title": about.title}, document.text
-
-
-def _word(value: object) -> str | None:
-    return None if value is None or isinstance(value, (dict, list)) else str(value)
-
-
-def _once(kept: Kept, model: type[Model], make: Any) -> Model:
+def once(kept: Kept, model: type[Model], make: Callable[[Document], Model]) -> Model:
     result = kept.models.get(model)
     if result is None:
         try:
@@ -90,7 +57,7 @@ def _once(kept: Kept, model: type[Model], make: Any) -> Model:
         kept.models[model] = result
     if isinstance(result, tuple):
         raise UnreadableDefinition(result)
-    return result  # type: ignore[no-any-return]  # the table holds for each model its own instances
+    return result
 
 
 def findings_of(problem: UnreadableDefinition) -> tuple[Finding, ...]:

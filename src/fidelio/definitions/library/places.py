@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import Files, Kept, join
@@ -28,16 +27,14 @@ _FORMATS: dict[Folder, frozenset[Format]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(NamedTuple):
     """A directory with workflows. The label says to people where a workflow came from."""
 
     path: Path
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One workflow on disk. `directory` is empty for a workflow that is a single file."""
 
     id: str

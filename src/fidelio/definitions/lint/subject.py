@@ -16,8 +16,9 @@ from fidelio.definitions.library import Library, PartName
 from fidelio.definitions.library.names import part_name
 from fidelio.definitions.library.places import Folder
 from fidelio.definitions.library.roots import MANIFESTS
-from fidelio.definitions.models import Activity, Skill, Workflow
+from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
+from fidelio.definitions.models.skill import Skill
 from fidelio.definitions.reading import Document, Position
 from fidelio.definitions.truth import Known
 from fidelio.errors import BadId, PartNotFound, UnreadableDefinition, WorkflowNotFound
@@ -163,10 +164,10 @@ class Subject:
 
     @property
     def named(self) -> Iterator[Named]:
-        if os.path.basename(self.manifest.file) in MANIFESTS:  # noqa: PTH119  as above
-            yield Named("workflow", self.workflow.id, self.key, "directory", self.manifest)
-        else:
-            yield Named("workflow", self.workflow.id, self.key, "file", self.manifest)
+        assert self.manifest.document is not None
+        own = self.manifest.document.data["id"]
+        in_directory = os.path.basename(self.manifest.file) in MANIFESTS  # noqa: PTH119  as above
+        yield Named("workflow", own, self.key, "directory" if in_directory else "file", self.manifest)
         parts = [("activity", part.activity.id, part.source) for part in self.activities]
         parts += [("skill", part.id, part.source) for part in self.skills]
         for kind, name, source in parts:

@@ -5,6 +5,8 @@ in, so the rules above never ask how old a file is. Unknown keys are kept in `mo
 ones dropped, and a key that silently disappears is how a stage of a workflow gets lost. `unknown_keys` lists them for lint.
 
 Files are written with the names of the aliases (`initialActivity`); Python code uses the attribute names (`initial_activity`).
+
+What a workflow is read without has modules of its own and is imported from them: `skill`, `resource` and `workflow_file`.
 """
 
 from fidelio.definitions.models.activity import (
@@ -24,16 +26,6 @@ from fidelio.definitions.models.activity import (
 )
 from fidelio.definitions.models.base import Definition, unknown_keys
 from fidelio.definitions.models.condition import And, Condition, Not, Operator, Or, Simple, variables_in
-from fidelio.definitions.models.resource import Resource, Rules, RulesSection, StructuredResource, Template
-from fidelio.definitions.models.skill import (
-    ErrorGuide,
-    Operation,
-    OutputArtifact,
-    Skill,
-    SkillInput,
-    SkillOutput,
-    ToolGuide,
-)
 from fidelio.definitions.models.workflow import (
     ArtifactLocation,
     ExecutionModel,
@@ -42,7 +34,6 @@ from fidelio.definitions.models.workflow import (
     Role,
     Variable,
     Workflow,
-    WorkflowFile,
     WorkflowSkills,
 )
 
@@ -59,34 +50,21 @@ __all__ = [
     "Decision",
     "Definition",
     "Effect",
-    "ErrorGuide",
     "ExecutionModel",
     "Loop",
     "Manifest",
     "Mode",
     "Not",
-    "Operation",
     "Operator",
     "Option",
     "Or",
-    "OutputArtifact",
-    "Resource",
     "Role",
-    "Rules",
-    "RulesSection",
     "Simple",
-    "Skill",
-    "SkillInput",
-    "SkillOutput",
     "Step",
-    "StructuredResource",
-    "Template",
-    "ToolGuide",
     "Transition",
     "Trigger",
     "Variable",
     "Workflow",
-    "WorkflowFile",
     "WorkflowSkills",
     "unknown_keys",
     "variables_in",

@@ -1,7 +1,5 @@
 """An activity: one stage of a workflow, with its steps, its questions to people, and the ways out of it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr

@@ -1,6 +1,8 @@
-"""What all definition models share: frozen, and with nothing thrown away."""
+"""What all definition models share: frozen, and with nothing thrown away.
 
-from __future__ import annotations
+The modules of the models do without `from __future__ import annotations`: it turns every type into text, which pydantic would
+have to compile again, one by one, while an agent waits for its first session.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar

@@ -4,8 +4,6 @@ Conditions are data and not expressions, so they can be checked before anything 
 an agent claims. What they mean is said in `definitions.evaluation`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -30,21 +28,21 @@ class And(Definition):
     """Holds when every part holds."""
 
     type: Literal["and"]
-    conditions: tuple[Condition, ...] = Field(min_length=2, description="At least two conditions.")
+    conditions: tuple["Condition", ...] = Field(min_length=2, description="At least two conditions.")
 
 
 class Or(Definition):
     """Holds when at least one part holds."""
 
     type: Literal["or"]
-    conditions: tuple[Condition, ...] = Field(min_length=2, description="At least two conditions.")
+    conditions: tuple["Condition", ...] = Field(min_length=2, description="At least two conditions.")
 
 
 class Not(Definition):
     """Holds when its part does not."""
 
     type: Literal["not"]
-    condition: Condition = Field(description="Exactly one condition.")
+    condition: "Condition" = Field(description="Exactly one condition.")
 
 
 Condition = Annotated[Simple | And | Or | Not, Field(discriminator="type")]

@@ -1,7 +1,5 @@
 """Texts that a workflow brings along: resources, templates and the rules that hold everywhere."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """A skill: how to do something, written for an agent."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field

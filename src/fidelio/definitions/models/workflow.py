@@ -1,11 +1,9 @@
-"""A workflow: its manifest as it stands in the file, and the whole with its activities as the library assembles it."""
-
-from __future__ import annotations
+"""A workflow: its manifest as the library reads it, and the whole with its activities as the library assembles it."""
 
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.models.activity import Activity
@@ -71,7 +69,9 @@ def _list_of_skills(value: object) -> object:
     return {"supporting": value} if isinstance(value, list) else value
 
 
-class _Head(Definition):
+class Head(Definition):
+    """What a workflow says about itself, wherever its activities are."""
+
     schema_hint: str | None = Field(default=None, alias="$schema", description="For editors; not used.")
     id: Text = Field(description="The name of the directory or file.")
     version: Version = Field(description="Three numbers, such as 1.0.0.")
@@ -104,34 +104,14 @@ class _Head(Definition):
     )
 
 
-def _file_or_activity(value: object) -> str:
-    return "file" if isinstance(value, str) else "activity"
-
-
-_FileOrActivity = Annotated[
-    Annotated[Text, Tag("file")] | Annotated[Activity, Tag("activity")], Discriminator(_file_or_activity)
-]
-
-
-class WorkflowFile(_Head):
-    """The manifest: `workflow.toon`, `workflow.yaml` or `workflow.json`."""
-
-    activities: tuple[_FileOrActivity, ...] = Field(
-        default=(), description="Activities written out, or the names of files that hold them, also of other workflows."
-    )
-    activities_dir: str | None = Field(
-        default=None, alias="activitiesDir", description="The directory of the activities, when it is not `activities`."
-    )
-
-
-class Manifest(_Head):
+class Manifest(Head):
     """The manifest by itself, as the library reads it: activities have only names here, so it needs no model of them."""
 
     activities: tuple[Text, ...] = ()
     activities_dir: str | None = Field(default=None, alias="activitiesDir")
 
 
-class Workflow(_Head):
+class Workflow(Head):
     """A workflow with all its activities. Those that could not be read are missing, and named in `broken`."""
 
     activities: tuple[Activity, ...] = Field(default=(), description="All activities, in order.")
@@ -148,6 +128,11 @@ class Workflow(_Head):
     @cached_property
     def _by_id(self) -> dict[str, Activity]:
         return {activity.id: activity for activity in reversed(self.activities)}
+
+    @cached_property
+    def looping(self) -> tuple[Activity, ...]:
+        """The activities that have loops."""
+        return tuple(activity for activity in self.activities if activity.loops)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

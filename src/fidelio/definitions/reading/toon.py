@@ -8,7 +8,7 @@ that may have happened, the data is compared with a walk over the lines (`toon_l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.findings import Finding, warning
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from toon_format import ToonDecodeError
 
     from fidelio.definitions.reading.toon_lines import Entry
-else:
-    ToonDecodeError = decoder()[1]
 
-loads = decoder()[0]
+    loads: Callable[[str], Any]
+else:
+    loads, ToonDecodeError = decoder()
 
 _COUNT = re.compile(r"Declared length (\d+) but found (\d+)")
 _KEY = re.compile(r'\s*(?:- )?("(?:[^"\\]|\\.)*"|[^\[\s]*)\[')

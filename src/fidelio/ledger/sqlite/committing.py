@@ -30,7 +30,7 @@ NEWEST_SHARE = 0.2
 # How many pages of the write-ahead file are carried over into the database in a pause, and how many at any time. Then the file
 # is written from its beginning again, and a commit that does not make it longer is far cheaper to sync.
 PAGES_IN_A_PAUSE = 500
-PAGES_AT_ANY_TIME = 4000
+PAGES_AT_ANY_TIME = 1000
 
 
 class Ticket(msgspec.Struct, eq=False):

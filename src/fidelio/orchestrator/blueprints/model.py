@@ -26,7 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     wall_seconds: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
     turns: AtLeastOne | None = None
-    output_bytes: AtLeastOne = 32_000_000
+    # At most what one text of the record holds, so that no result is ever cut.
+    output_bytes: Annotated[int, msgspec.Meta(ge=1, le=64_000_000)] = 32_000_000
     tokens: AtLeastOne | None = None
     cost_usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
 

@@ -2,6 +2,8 @@
 
 `${NAME}` in a server's entry stands for an environment variable. It is filled in when a run begins, in memory, and only for
 names that the blueprint inherits; so a blueprint can be shown, hashed and shared without showing a secret.
+
+A server that is a Fidelio which starts agents is told by a header whose agent calls: what that one starts counts as its own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ import msgspec
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
 
+AGENT_HEADER = "Fidelio-Agent"
+# Where a Fidelio serves the tools that start agents, whatever stands in front of it.
+_OWN_PATH = "/mcp/orchestrator"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -60,6 +65,22 @@ def with_secrets(blueprint: Blueprint, environ: Mapping[str, str]) -> Blueprint:
         blueprint,
         mcp_servers={name: _filled(blueprint, server, environ) for name, server in blueprint.mcp_servers.items()},
     )
+
+
+def introduced(blueprint: Blueprint, run: str) -> Blueprint:
+    """The blueprint for one run, whose agent says which run it is wherever it could start other agents."""
+    return msgspec.structs.replace(
+        blueprint, mcp_servers={name: _introduced(server, run) for name, server in blueprint.mcp_servers.items()}
+    )
+
+
+def _introduced(server: McpServer, run: str) -> McpServer:
+    # A client does not mind what stands after the path, nor whether a header is written in capitals.
+    path = (server.url or "").partition("?")[0].rstrip("/")
+    if not path.endswith(_OWN_PATH):
+        return server
+    kept = {name: value for name, value in server.headers.items() if name.lower() != AGENT_HEADER.lower()}
+    return msgspec.structs.replace(server, headers={**kept, AGENT_HEADER: run})
 
 
 def _filled(blueprint: Blueprint, server: McpServer, environ: Mapping[str, str]) -> McpServer:

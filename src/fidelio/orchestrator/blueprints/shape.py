@@ -10,8 +10,8 @@ import msgspec
 
 from fidelio.definitions.library.ids import near
 from fidelio.definitions.reading import Path
+from fidelio.orchestrator.blueprints.judging import schema_fault
 from fidelio.orchestrator.blueprints.model import Limits, Permissions
-from fidelio.orchestrator.blueprints.schemas import schema_fault
 from fidelio.orchestrator.blueprints.servers import Server, Text, server_faults
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -36,16 +36,16 @@ class AcpExecutor:
         self._agent = AGENTS[name]
         self._environment = os.environ if environment is None else environment
 
-    async def availability(self) -> Availability:
+    async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
         if missing := missing_support():
             return Availability(works=False, why=missing)
-        agent = self._agent
-        program = shutil.which(agent.command[0], path=self._environment.get("PATH"))
+        agent, environment = self._agent, {**self._environment, **(added or {})}
+        program = shutil.which(agent.command[0], path=environment.get("PATH"))
         if program is None:
             why = f"{agent.title} is not on the PATH. Install it: npm install -g {agent.package}"
             return Availability(works=False, why=why)
         version = version_of(program)
-        if not agent.has_login(self._environment):
+        if not agent.has_login(environment):
             why = f"{agent.title} is installed, but nobody is logged in. {agent.how_to_log_in}"
             return Availability(works=False, why=why, version=version)
         return Availability(works=True, why=f"{agent.title} is installed at {program}.", version=version)

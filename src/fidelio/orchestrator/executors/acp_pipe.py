@@ -43,7 +43,8 @@ class PipeTransport:
             try:
                 return await self._process.reader.readline()
             except ValueError:
-                continue  # longer than anything we would read; the rest of it comes as lines that are no messages
+                # The reader has dropped it. It was longer than all that the agent may say, which ends the run.
+                await self._heard(self._process.longest + 1)
 
 
 def _is_news_of_its_own(message: dict[str, Any]) -> bool:

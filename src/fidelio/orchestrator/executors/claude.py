@@ -48,16 +48,17 @@ class ClaudeExecutor:
         self._environment = os.environ if environment is None else environment
         self._versions: dict[str, str] = {}
 
-    async def availability(self) -> Availability:
+    async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
         if why := missing_support():
             return Availability(works=False, why=why)
-        program = find_claude(self._environment.get("PATH"))
+        environment = {**self._environment, **(added or {})}
+        program = find_claude(environment.get("PATH"))
         if program is None:
             return Availability(works=False, why=f"Claude Code is not installed. {HOW_TO_INSTALL}")
-        version = await self._version(program)
+        version = await self._version(program, environment)
         if not version:
             return Availability(works=False, why=f"{program} does not run on this machine. {HOW_TO_INSTALL}")
-        works, why = await self._login(program)
+        works, why = await _login(program, environment)
         return Availability(works=works, why=why, version=version)
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
@@ -82,38 +83,38 @@ class ClaudeExecutor:
         async with await adopt(process, turn=turn, tell=tell) as adopted:
             return await watch(adopted, turn, tell)
 
-    async def _version(self, program: str) -> str:
+    async def _version(self, program: str, environment: Mapping[str, str]) -> str:
         """Asked once: it is asked for before every run, and the program takes its time."""
         if not self._versions.get(program):
-            self._versions[program] = (await self._said(program, "--version")).partition(" ")[0]
+            self._versions[program] = (await _said(environment, program, "--version")).partition(" ")[0]
         return self._versions[program]
 
-    async def _login(self, program: str) -> tuple[bool, str]:
-        key = next((key for key in _KEYS if self._environment.get(key)), None)
-        if key is not None:
-            return True, f"{program}, with {key}."
-        try:
-            status: dict[str, Any] = msgspec.json.decode(await self._said(program, "auth", "status"))
-        except msgspec.DecodeError:
-            return True, f"{program}; it does not say whether it is logged in."
-        if status.get("loggedIn"):
-            return True, f"{program}, logged in by {status.get('authMethod')}."
-        return False, f"Claude Code is not logged in. Set ANTHROPIC_API_KEY, or run `{program} auth login`."
 
-    async def _said(self, *argv: str) -> str:
-        """What a program prints, empty when it cannot be run or takes too long. How it ends does not matter."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=self._environment
-            )
-        except OSError:
-            return ""
-        try:
-            async with asyncio.timeout(_SECONDS):
-                return (await process.communicate())[0].decode("utf-8", "replace").strip()
-        except TimeoutError:
-            return ""
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+async def _login(program: str, environment: Mapping[str, str]) -> tuple[bool, str]:
+    key = next((key for key in _KEYS if environment.get(key)), None)
+    if key is not None:
+        return True, f"{program}, with {key}."
+    try:
+        status: dict[str, Any] = msgspec.json.decode(await _said(environment, program, "auth", "status"))
+    except msgspec.DecodeError:
+        return True, f"{program}; it does not say whether it is logged in."
+    if status.get("loggedIn"):
+        return True, f"{program}, logged in by {status.get('authMethod')}."
+    return False, f"Claude Code is not logged in. Set ANTHROPIC_API_KEY, or run `{program} auth login`."
+
+
+async def _said(environment: Mapping[str, str], *argv: str) -> str:
+    """What a program prints, empty when it cannot be run or takes too long. How it ends does not matter."""
+    try:
+        process = await asyncio.create_subprocess_exec(*argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment)
+    except OSError:
+        return ""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return (await process.communicate())[0].decode("utf-8", "replace").strip()
+    except TimeoutError:
+        return ""
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

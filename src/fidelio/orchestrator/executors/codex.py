@@ -41,14 +41,15 @@ class CodexExecutor:
         """`environment` says where Codex and its login are looked for; None is that of this process."""
         self._environment = os.environ if environment is None else environment
 
-    async def availability(self) -> Availability:
+    async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
         if missing := missing_support():
             return Availability(works=False, why=missing)
-        program = shutil.which("codex", path=self._environment.get("PATH"))
+        environment = {**self._environment, **(added or {})}
+        program = shutil.which("codex", path=environment.get("PATH"))
         if program is None:
             return Availability(works=False, why="Codex is not on the PATH. Install it: npm install -g @openai/codex")
         version = version_of(program)
-        if not self._has_login():
+        if not _has_login(environment):
             why = "Codex is installed, but nobody is logged in. Run `codex login`, or set OPENAI_API_KEY."
             return Availability(works=False, why=why, version=version)
         return Availability(works=True, why=f"Codex is installed at {program}.", version=version)
@@ -80,9 +81,10 @@ class CodexExecutor:
             return await codex_server.go_on(turn, process, tell)
         return await codex_exec.go_on(turn, process, tell)
 
-    def _has_login(self) -> bool:
-        keys = ("OPENAI_API_KEY", "CODEX_API_KEY")
-        return any(self._environment.get(key) for key in keys) or (user_home(self._environment) / LOGIN).is_file()
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    keys = ("OPENAI_API_KEY", "CODEX_API_KEY")
+    return any(environment.get(key) for key in keys) or (user_home(environment) / LOGIN).is_file()
 
 
 def _by_server(blueprint: Blueprint) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.executors.codex_home import api_key, prepare, spent_before
-from fidelio.orchestrator.executors.codex_items import Account, kind_of
+from fidelio.orchestrator.executors.codex_items import Account
 from fidelio.orchestrator.executors.codex_results import NO_THREAD, finished, lost
+from fidelio.orchestrator.executors.codex_shapes import Count, read, read_line
 from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn, Usage
 from fidelio.orchestrator.processes import AgentProcess, adopt, spawn
 
@@ -66,6 +66,11 @@ async def _watch(process: AgentProcess, turn: Turn, tell: Teller) -> Finished:
         return finished(account.said, turn.blueprint)
 
 
+class _Spent(msgspec.Struct, frozen=True):
+    input_tokens: Count
+    output_tokens: Count
+
+
 class _Events:
     """The events of one turn."""
 
@@ -81,21 +86,17 @@ class _Events:
         return self._account.last
 
     async def take(self, line: str) -> None:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            return  # not one of its events; somebody else has written there
-        match event:
+        match read_line(line):
             case {"type": "thread.started", "thread_id": str(thread)}:
                 await self._begun(thread)
             case {"type": "item.started" | "item.updated", "item": item}:
                 await self._account.started(item)
-            case {"type": "item.completed", "item": item} if kind_of(item) != "error":
+            case {"type": "item.completed", "item": item}:
                 await self._account.completed(item)
                 await self._tell.used(Usage(turns=self._account.steps))
             case {"type": "turn.completed", "usage": usage}:
                 self.is_over = True
-                await self._tell.used(self._since(usage))
+                await self._tell.used(self._since(read(usage, _Spent, "turn.completed")))
             case {"type": "turn.failed", "error": {"message": message}}:
                 self.failure = str(message)
 
@@ -105,12 +106,12 @@ class _Events:
             raise ConversationLost(f"Codex began another conversation instead of {self._turn.conversation}.")
         await self._tell.conversation(thread)
 
-    def _since(self, usage: dict[str, Any]) -> Usage:
+    def _since(self, usage: _Spent) -> Usage:
         """Of the totals of the whole conversation, those of this turn."""
         return Usage(
             turns=self._account.steps,
-            input_tokens=max(0, usage["input_tokens"] - self._before.input_tokens),
-            output_tokens=max(0, usage["output_tokens"] - self._before.output_tokens),
+            input_tokens=max(0, usage.input_tokens - self._before.input_tokens),
+            output_tokens=max(0, usage.output_tokens - self._before.output_tokens),
         )
 
 

@@ -7,16 +7,134 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
+from fidelio.orchestrator.executors.codex_shapes import Json, Problem, read
 from fidelio.orchestrator.executors.contract import Teller
 from fidelio.orchestrator.executors.permissions import mcp_name
 
-Item = Mapping[str, Any]
-
 SHELL, PATCH = "shell", "apply_patch"
+
+
+class Message(msgspec.Struct, frozen=True):
+    """Something that Codex says."""
+
+    text: str
+
+
+class _Use(msgspec.Struct, frozen=True):
+    """The use of a tool. Each kind says in `call` which tool, and what it is given."""
+
+    status: Any = "completed"
+    error: Problem | None = None
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.status == "completed")
+
+    def outcome(self) -> str:
+        """What came of it, as text, where nothing went wrong."""
+        return ""
+
+
+class CommandUse(_Use, frozen=True, kw_only=True):
+    """A command is run."""
+
+    command: Any
+    aggregated_output: Any = None
+
+    def call(self) -> tuple[str, Any]:
+        return SHELL, {"command": self.command}
+
+    def outcome(self) -> str:
+        return "" if self.aggregated_output is None else str(self.aggregated_output)
+
+
+class FileUse(_Use, frozen=True, kw_only=True):
+    """Files are changed."""
+
+    changes: tuple[Json, ...]
+
+    def call(self) -> tuple[str, Any]:
+        return PATCH, {"changes": self.changes}
+
+
+class McpResult(msgspec.Struct, frozen=True):
+    """What an MCP server has answered."""
+
+    content: tuple[Json, ...] = ()
+
+
+class McpUse(_Use, frozen=True, kw_only=True):
+    """A tool of an MCP server."""
+
+    server: str
+    tool: str
+    arguments: Any = None
+    result: McpResult | None = None
+
+    def call(self) -> tuple[str, Any]:
+        return mcp_name(self.server, self.tool), self.arguments
+
+    def outcome(self) -> str:
+        return "\n".join(_part(part) for part in self.result.content) if self.result else ""
+
+
+class SearchUse(_Use, frozen=True, kw_only=True):
+    """The web is searched."""
+
+    query: Any = ""
+
+    def call(self) -> tuple[str, Any]:
+        return "web_search", {"query": self.query}
+
+
+class HelperUse(_Use, frozen=True, kw_only=True):
+    """Codex lets another of its kind do something."""
+
+    tool: str
+    prompt: Any = None
+
+    def call(self) -> tuple[str, Any]:
+        return self.tool, {"prompt": self.prompt}
+
+
+Use = CommandUse | FileUse | McpUse | SearchUse | HelperUse
+
+_SHAPES: Mapping[str, type[Message | Use]] = MappingProxyType(
+    {
+        "agent_message": Message,
+        "command_execution": CommandUse,
+        "file_change": FileUse,
+        "mcp_tool_call": McpUse,
+        "web_search": SearchUse,
+        "collab_agent_tool_call": HelperUse,
+    }
+)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    id: str
+    type: str
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item. `what` is None for those that nothing depends on."""
+
+    id: str
+    what: Message | Use | None
+
+
+def item_of(raw: Any) -> Item:
+    head = read(raw, _Head, "an item")
+    shape = _SHAPES.get(_snake(head.type))
+    if shape is None:
+        return Item(head.id, None)
+    return Item(head.id, read({_snake(key): value for key, value in raw.items()}, shape, f"the item {head.type}"))
 
 
 class Account:
@@ -32,54 +150,36 @@ class Account:
         self._tell = tell
         self._called: set[str] = set()
 
-    async def started(self, item: Item) -> None:
-        self.items[item["id"]] = item
-        if kind_of(item) in _USES:
-            await self._use(item)
+    async def started(self, raw: Any) -> None:
+        item = item_of(raw)
+        self.items[item.id] = item
+        if isinstance(item.what, Use):
+            await self._use(item.id, item.what)
 
-    async def _use(self, item: Item) -> None:
-        if item["id"] not in self._called:
-            self._called.add(item["id"])
+    async def completed(self, raw: Any) -> None:
+        item = item_of(raw)
+        self.items.pop(item.id, None)
+        if isinstance(item.what, Message):
             self.steps += 1
-            tool, arguments = _USES[kind_of(item)](item)
-            await self._tell.called(item["id"], tool, arguments)
-
-    async def completed(self, item: Item) -> None:
-        self.items.pop(item["id"], None)
-        if kind_of(item) == "agent_message":
-            self.steps += 1
-            self.last = item["text"]
+            self.last = item.what.text
             await self._tell.said(self.last)
-        elif kind_of(item) in _USES:
-            await self._use(item)
-            await self._tell.returned(item["id"], ok=item.get("status", "completed") == "completed", text=_outcome(item))
+        elif item.what is not None:
+            await self._use(item.id, item.what)
+            text = item.what.error.message if item.what.error else item.what.outcome()
+            await self._tell.returned(item.id, ok=item.what.ok, text=text)
+
+    async def _use(self, id_: str, use: Use) -> None:
+        if id_ not in self._called:
+            self._called.add(id_)
+            self.steps += 1
+            tool, arguments = use.call()
+            await self._tell.called(id_, tool, arguments)
 
 
-def kind_of(item: Item) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", item["type"]).lower()
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _mcp(item: Item) -> tuple[str, Any]:
-    return mcp_name(item["server"], item["tool"]), item.get("arguments")
-
-
-_USES: Mapping[str, Callable[[Item], tuple[str, Any]]] = MappingProxyType(
-    {
-        "command_execution": lambda item: (SHELL, {"command": item["command"]}),
-        "file_change": lambda item: (PATCH, {"changes": item["changes"]}),
-        "mcp_tool_call": _mcp,
-        "web_search": lambda item: ("web_search", {"query": item.get("query", "")}),
-        "collab_agent_tool_call": lambda item: (str(item["tool"]), {"prompt": item.get("prompt")}),
-    }
-)
-
-
-def _outcome(item: Item) -> str:
-    """What came of a use, as text: the output of a command, the content of a tool's result, or why it failed."""
-    if error := item.get("error"):
-        return str(error["message"])
-    output = item.get("aggregated_output", item.get("aggregatedOutput"))
-    if output is not None:
-        return str(output)
-    parts = (item.get("result") or {}).get("content", [])
-    return "\n".join(part["text"] if part.get("type") == "text" else json.dumps(part) for part in parts)
+def _part(part: Json) -> str:
+    text = part.get("text")
+    return text if isinstance(text, str) else json.dumps(part)

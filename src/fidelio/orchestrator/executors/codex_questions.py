@@ -9,15 +9,66 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from fidelio.orchestrator.blueprints.model import Permissions
-from fidelio.orchestrator.executors.codex_items import PATCH, SHELL, Item
+from fidelio.orchestrator.executors.codex_items import PATCH, SHELL, FileUse, Item, McpUse
+from fidelio.orchestrator.executors.codex_shapes import Json, read
 from fidelio.orchestrator.executors.contract import Question, Reply, Teller
 from fidelio.orchestrator.executors.permissions import ALLOW, REFUSE, mcp_name, verdict
 
-Json = Mapping[str, Any]
-
 _LEAVE = ((ALLOW, "Allow"), (REFUSE, "Refuse"))
 _DECLINE = ("decline", "Do not answer")
+
+
+class _Wish(msgspec.Struct, frozen=True, rename="camel"):
+    item_id: str
+    approval_id: str | None = None
+    command: str | None = None
+    reason: str | None = None
+    permissions: Any = None
+
+
+class _ToolUse(msgspec.Struct, frozen=True, rename="camel"):
+    server_name: str
+    message: str
+
+
+class _Form(msgspec.Struct, frozen=True):
+    properties: dict[str, Json] = msgspec.field(default_factory=dict)
+
+
+class _Elicitation(msgspec.Struct, frozen=True, rename="camel"):
+    server_name: str
+    message: str | None = None
+    description: str = ""
+    requested_schema: _Form | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    const: str
+    title: str | None = None
+
+
+class _Field(msgspec.Struct, frozen=True, rename="camel"):
+    type: Any = None
+    enum: tuple[str, ...] = ()
+    one_of: tuple[_Choice, ...] = ()
+
+
+class _Option(msgspec.Struct, frozen=True):
+    label: str
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    id: str
+    question: str
+    options: tuple[Json, ...] | None = None
+
+
+class _Questions(msgspec.Struct, frozen=True, rename="camel"):
+    item_id: str
+    questions: tuple[_Asked, ...]
 
 
 class Desk:
@@ -27,49 +78,54 @@ class Desk:
         """`items` are those that Codex has begun and not finished, the newest last."""
         self._permissions, self._tell, self._items = permissions, tell, items
 
-    async def decide(self, method: str, params: Json, number: int | str) -> dict[str, Any] | None:
+    async def decide(self, method: str, params: Any, number: int | str) -> Json | None:
         """The answer to a request, None for one that is not known here."""
         answers = {
             "item/commandExecution/requestApproval": self._command,
             "item/fileChange/requestApproval": self._files,
             "item/permissions/requestApproval": self._more_permissions,
-            "mcpServer/elicitation/request": self._mcp_tool if _is_tool_approval(params) else self._form,
+            "mcpServer/elicitation/request": self._elicitation,
             "item/tool/requestUserInput": self._questions,
         }
-        return await answers[method](params, str(number)) if method in answers else None
+        return await answers[method](read(params, Json, method), str(number)) if method in answers else None
 
-    async def _command(self, params: Json, _: str) -> dict[str, Any]:
-        command = params.get("command") or "a command"
-        text = f"Codex wants to run: {command}"
-        key = params.get("approvalId") or params["itemId"]
+    async def _command(self, params: Json, _: str) -> Json:
+        wish = read(params, _Wish, "its wish to run a command")
+        text = f"Codex wants to run: {wish.command or 'a command'}"
         detail = {name: params[name] for name in ("command", "cwd", "reason", "networkApprovalContext") if params.get(name)}
-        return _decision(await self._may(key, (SHELL,), text, detail))
+        return _decision(await self._may(wish.approval_id or wish.item_id, (SHELL,), text, detail))
 
-    async def _files(self, params: Json, _: str) -> dict[str, Any]:
-        changes = self._items.get(params["itemId"], {}).get("changes", [])
-        paths = ", ".join(change["path"] for change in changes) or "files"
-        text = f"Codex wants to change {paths}."
-        detail = {"changes": changes, **({"reason": params["reason"]} if params.get("reason") else {})}
-        return _decision(await self._may(params["itemId"], (PATCH,), text, detail))
+    async def _files(self, params: Json, _: str) -> Json:
+        wish = read(params, _Wish, "its wish to change files")
+        item = self._items.get(wish.item_id)
+        changes = item.what.changes if item and isinstance(item.what, FileUse) else ()
+        paths = ", ".join(str(change.get("path")) for change in changes) or "files"
+        detail = {"changes": changes, **({"reason": wish.reason} if wish.reason else {})}
+        return _decision(await self._may(wish.item_id, (PATCH,), f"Codex wants to change {paths}.", detail))
 
-    async def _more_permissions(self, params: Json, _: str) -> dict[str, Any]:
-        wanted = params["permissions"]
-        text = f"Codex wants to be allowed more: {params.get('reason') or json.dumps(wanted)}"
-        allowed = await self._may(params["itemId"], ("request_permissions",), text, {"permissions": wanted})
-        return {"permissions": wanted if allowed else {}, "scope": "turn"}
+    async def _more_permissions(self, params: Json, _: str) -> Json:
+        wish = read(params, _Wish, "its wish for more permissions")
+        text = f"Codex wants to be allowed more: {wish.reason or json.dumps(wish.permissions)}"
+        allowed = await self._may(wish.item_id, ("request_permissions",), text, {"permissions": wish.permissions})
+        return {"permissions": wish.permissions if allowed else {}, "scope": "turn"}
 
-    async def _mcp_tool(self, params: Json, number: str) -> dict[str, Any]:
-        server, item = params["serverName"], self._waiting_use(params["serverName"])
-        names = (mcp_name(server, item["tool"]) if item else mcp_name(server),)
-        detail = {"tool": names[0], "arguments": params["_meta"].get("tool_params")}
-        key = item["id"] if item else f"elicitation-{number}"
-        allowed = await self._may(key, names, params["message"], detail)
+    async def _elicitation(self, params: Json, number: str) -> Json:
+        match params.get("_meta"):
+            case {"codex_approval_kind": "mcp_tool_call", **meta}:
+                return await self._mcp_tool(read(params, _ToolUse, "its wish to use a tool"), meta.get("tool_params"), number)
+        return await self._form(read(params, _Elicitation, "a question of an MCP server"), params.get("url"), number)
+
+    async def _mcp_tool(self, wish: _ToolUse, arguments: Any, number: str) -> Json:
+        server = wish.server_name
+        key, names = self._waiting_use(server) or (f"elicitation-{number}", mcp_name(server))
+        allowed = await self._may(key, (names,), wish.message, {"tool": names, "arguments": arguments})
         return _elicited({} if allowed else None)
 
-    def _waiting_use(self, server: str) -> Item | None:
-        """The use that is asked about: Codex says of which server it is, and has told of it just before."""
-        uses = [item for item in self._items.values() if item["type"] == "mcpToolCall" and item["server"] == server]
-        return uses[-1] if uses else None
+    def _waiting_use(self, server: str) -> tuple[str, str] | None:
+        """The use that is asked about, and its tool: Codex says of which server it is, and has told of it just before."""
+        uses = [(id_, item.what) for id_, item in self._items.items() if isinstance(item.what, McpUse)]
+        ours = [(id_, mcp_name(server, use.tool)) for id_, use in uses if use.server == server]
+        return ours[-1] if ours else None
 
     async def _may(self, key: str, names: tuple[str, ...], text: str, detail: Json) -> bool:
         # The sandbox lets through what needs no leave, so whatever is asked about changes something.
@@ -79,62 +135,58 @@ class Desk:
         question = Question(key=key, kind="permission", text=text, options=_LEAVE, detail=detail)
         return (await self._tell.ask(question)).option == ALLOW
 
-    async def _form(self, params: Json, number: str) -> dict[str, Any]:
+    async def _form(self, asked: _Elicitation, url: Any, number: str) -> Json:
         """A question of an MCP server. One field can be asked for as it is; several are asked for as one object."""
-        fields = (params.get("requestedSchema") or {}).get("properties", {})
-        text = f"{params['serverName']} asks: {params.get('message') or params.get('description', '')}"
+        fields = asked.requested_schema.properties if asked.requested_schema else {}
         question = Question(
             key=f"elicitation-{number}",
             kind="question",
-            text=text,
+            text=f"{asked.server_name} asks: {asked.message or asked.description}",
             options=_form_options(fields),
-            detail={"fields": fields, **({"url": params["url"]} if "url" in params else {})},
+            detail={"fields": fields, **({"url": url} if url else {})},
         )
         return _elicited(_content(await self._tell.ask(question), fields))
 
-    async def _questions(self, params: Json, _: str) -> dict[str, Any]:
-        answers: dict[str, Any] = {}
-        for asked in params["questions"]:
-            labels = [option["label"] for option in asked.get("options") or ()]
+    async def _questions(self, params: Json, _: str) -> Json:
+        asked, answers = read(params, _Questions, "its questions"), {}
+        for one in asked.questions:
+            labels = [read(option, _Option, "an option").label for option in one.options or ()]
             question = Question(
-                key=f"{params['itemId']}-{asked['id']}",
+                key=f"{asked.item_id}-{one.id}",
                 kind="question",
-                text=asked["question"],
+                text=one.question,
                 options=tuple((label, label) for label in labels),
-                detail={"options": asked.get("options") or []},
+                detail={"options": one.options or ()},
             )
             reply = await self._tell.ask(question)
-            answers[asked["id"]] = {"answers": [text for text in (reply.option, reply.text) if text]}
+            answers[one.id] = {"answers": [text for text in (reply.option, reply.text) if text]}
         return {"answers": answers}
 
 
-def _is_tool_approval(params: Json) -> bool:
-    return (params.get("_meta") or {}).get("codex_approval_kind") == "mcp_tool_call"
-
-
-def _decision(allowed: bool) -> dict[str, Any]:
+def _decision(allowed: bool) -> Json:
     return {"decision": "accept" if allowed else "decline"}
 
 
-def _elicited(content: Json | None) -> dict[str, Any]:
+def _elicited(content: Json | None) -> Json:
     return {"action": "decline" if content is None else "accept", "content": content, "_meta": None}
 
 
-def _form_options(fields: Json) -> tuple[tuple[str, str], ...]:
+def _form_options(fields: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
     if not fields:
         return _LEAVE
     choices = tuple(_options(next(iter(fields.values())))) if len(fields) == 1 else ()
     return (*choices, _DECLINE) if choices else ()
 
 
-def _options(field: Json) -> Iterator[tuple[str, str]]:
-    if field.get("type") == "boolean":
+def _options(raw: Json) -> Iterator[tuple[str, str]]:
+    field = read(raw, _Field, "a field of a form")
+    if field.type == "boolean":
         yield from (("true", "Yes"), ("false", "No"))
-    yield from ((value, value) for value in field.get("enum", ()))
-    yield from ((one["const"], one.get("title", one["const"])) for one in field.get("oneOf", ()))
+    yield from ((value, value) for value in field.enum)
+    yield from ((one.const, one.title or one.const) for one in field.one_of)
 
 
-def _content(reply: Reply, fields: Json) -> dict[str, Any] | None:
+def _content(reply: Reply, fields: Mapping[str, Json]) -> Json | None:
     """What the form is filled in with, None when it is not."""
     if not fields:
         return {} if reply.option == ALLOW else None

@@ -7,11 +7,27 @@ import re
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Finished
 
 NO_THREAD = "no rollout found"
+
+
+class TurnError(msgspec.Struct, frozen=True, rename="camel"):
+    """Why a turn was not completed."""
+
+    message: str = ""
+    codex_error_info: Any = None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A turn that is over."""
+
+    status: str
+    error: TurnError | None = None
 
 
 def finished(text: str, blueprint: Blueprint) -> Finished:
@@ -32,11 +48,11 @@ def require_thread_id(conversation: str | None) -> None:
         raise lost(str(conversation)) from error
 
 
-def turn_failure(turn: dict[str, Any], partial: str) -> ExecutorFailure:
+def turn_failure(turn: Outcome, partial: str) -> ExecutorFailure:
     """The error for a turn that was not completed, as Codex describes it."""
-    error = turn.get("error") or {}
-    message = error.get("message") or f"The turn was {turn['status']}."
-    return ExecutorFailure(str(message), reason=_reason(error.get("codexErrorInfo"), turn["status"]), partial=partial)
+    error = turn.error or TurnError()
+    message = error.message or f"The turn was {turn.status}."
+    return ExecutorFailure(message, reason=_reason(error.codex_error_info, turn.status), partial=partial)
 
 
 def _reason(info: Any, status: str) -> str:

@@ -13,23 +13,50 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from fidelio import __version__
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.beside import Beside, beside
 from fidelio.orchestrator.executors.codex_home import api_key, prepare
 from fidelio.orchestrator.executors.codex_items import Account
 from fidelio.orchestrator.executors.codex_questions import Desk
-from fidelio.orchestrator.executors.codex_results import NO_THREAD, finished, lost, turn_failure
+from fidelio.orchestrator.executors.codex_results import NO_THREAD, Outcome, finished, lost, turn_failure
+from fidelio.orchestrator.executors.codex_shapes import Count, Json, Named, Problem, read, read_line
 from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn, Usage
 from fidelio.orchestrator.processes import AGENT, AgentProcess, adopt, spawn
 from fidelio.orchestrator.processes_spool import Spool
-
-Json = dict[str, Any]
 
 # Our requests have fixed numbers, so that whoever adopts the server knows what its replies are about.
 _INITIALIZE, _LOGIN, _THREAD, _TURN = 1, 2, 3, 4
 _UNKNOWN = -32601
 _END_SECONDS = 3.0
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    thread: Named
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    turn: Named
+
+
+class _Completed(msgspec.Struct, frozen=True):
+    turn: Outcome
+
+
+class _Last(msgspec.Struct, frozen=True, rename="camel"):
+    input_tokens: Count
+    output_tokens: Count
+
+
+class _Spent(msgspec.Struct, frozen=True):
+    last: _Last
+
+
+class _Used(msgspec.Struct, frozen=True, rename="camel"):
+    turn_id: str
+    token_usage: _Spent
 
 
 async def run(turn: Turn, tell: Teller) -> Finished:
@@ -55,7 +82,7 @@ async def go_on(turn: Turn, identity: ProcessIdentity, tell: Teller) -> Finished
 def _has_begun(turn: Turn) -> bool:
     try:
         with Spool(turn.spool / AGENT).stdout.open(encoding="utf-8", errors="replace") as lines:
-            return any((message := _read(line)) and message.get("id") == _TURN and "result" in message for line in lines)
+            return any((message := read_line(line)) and message.get("id") == _TURN and "result" in message for line in lines)
     except OSError:
         return False
 
@@ -79,7 +106,7 @@ class _Talk:
         self._spent = Usage()
         self._thread = self._turn_id = ""
         self._waiting: dict[int | str, asyncio.Task[None]] = {}
-        self._outcome: Json | None = None
+        self._outcome: Outcome | None = None
 
     async def begin(self, key: str | None) -> None:
         client = {"name": "fidelio", "title": "Fidelio", "version": __version__}
@@ -91,13 +118,13 @@ class _Talk:
         prompt = {"type": "text", "text": self._turn.prompt, "text_elements": []}
         schema = self._turn.blueprint.output_schema
         begun = await self._request(_TURN, "turn/start", threadId=self._thread, input=[prompt], outputSchema=schema)
-        self._turn_id = begun["turn"]["id"]
+        self._turn_id = read(begun, _Begun, "its reply to turn/start").turn.id
 
     async def end(self) -> Finished:
         """Listens until the turn is over."""
         while self._outcome is None:
             await self._take(await self._next())
-        if self._outcome["status"] != "completed":
+        if self._outcome.status != "completed":
             raise turn_failure(self._outcome, self._account.last)
         return finished(self._account.last, self._turn.blueprint)
 
@@ -107,18 +134,18 @@ class _Talk:
             opened = await self._request(_THREAD, "thread/start", **where)
         else:
             opened = await self._request(_THREAD, "thread/resume", threadId=self._turn.conversation, **where)
-        return str(opened["thread"]["id"])
+        return read(opened, _Opened, "its reply about the thread").thread.id
 
-    async def _request(self, number: int, method: str, **params: Any) -> Json:
+    async def _request(self, number: int, method: str, **params: Any) -> Any:
         await self._send({"id": number, "method": method, "params": params})
         while True:
             message = await self._next()
             if message.get("id") != number or "method" in message:
                 await self._take(message)
             elif "error" in message:
-                raise self._refused(method, str(message["error"].get("message")))
+                raise self._refused(method, read(message["error"], Problem, f"its refusal of {method}").message)
             else:
-                return dict(message["result"])
+                return message.get("result")
 
     def _refused(self, method: str, sentence: str) -> ExecutorFailure:
         if method == "thread/resume" and NO_THREAD in sentence:
@@ -127,9 +154,9 @@ class _Talk:
 
     async def _take(self, message: Json) -> None:
         match message:
-            case {"method": str(method), "id": int() | str() as number, "params": params}:
-                self._waiting[number] = self._others.start(self._answer(number, method, params))
-            case {"method": "serverRequest/resolved", "params": {"requestId": number}}:
+            case {"method": str(method), "id": int() | str() as number}:
+                self._waiting[number] = self._others.start(self._answer(number, method, message.get("params")))
+            case {"method": "serverRequest/resolved", "params": {"requestId": int() | str() as number}}:
                 self._withdraw(number)
             case {"method": str(method), "params": {"threadId": str(thread)}}:
                 await self._happened(method, thread, message["params"])
@@ -141,29 +168,31 @@ class _Talk:
         is_ours = thread == self._thread
         match method:
             case "item/started" if is_ours:
-                await self._account.started(params["item"])
+                await self._account.started(params.get("item"))
             case "item/completed" if is_ours:
-                await self._account.completed(params["item"])
-            case "thread/tokenUsage/updated" if not is_ours or params["turnId"] == self._turn_id:
-                await self._count(params["tokenUsage"]["last"])
+                await self._account.completed(params.get("item"))
+            case "thread/tokenUsage/updated":
+                used = read(params, _Used, method)
+                if not is_ours or used.turn_id == self._turn_id:
+                    await self._count(used.token_usage.last)
             case "turn/started" if is_ours:
-                self._turn_id = params["turn"]["id"]
+                self._turn_id = read(params, _Begun, method).turn.id
             case "turn/completed" if is_ours:
-                self._outcome = params["turn"]
+                self._outcome = read(params, _Completed, method).turn
 
     async def _joined(self, thread: str) -> None:
         self._thread = thread
         await self._tell.conversation(thread)
 
-    async def _count(self, last: Json) -> None:
+    async def _count(self, last: _Last) -> None:
         self._spent = Usage(
             turns=self._spent.turns + 1,
-            input_tokens=self._spent.input_tokens + last["inputTokens"],
-            output_tokens=self._spent.output_tokens + last["outputTokens"],
+            input_tokens=self._spent.input_tokens + last.input_tokens,
+            output_tokens=self._spent.output_tokens + last.output_tokens,
         )
         await self._tell.used(self._spent)
 
-    async def _answer(self, number: int | str, method: str, params: Json) -> None:
+    async def _answer(self, number: int | str, method: str, params: Any) -> None:
         result = await self._desk.decide(method, params, number)
         if result is None:
             await self._send({"id": number, "error": {"code": _UNKNOWN, "message": f"{method} is not known here"}})
@@ -185,14 +214,5 @@ class _Talk:
 
     async def _incoming(self) -> AsyncIterator[Json]:
         async for line in self._process.lines():
-            if message := _read(line):
+            if message := read_line(line):
                 yield message
-
-
-def _read(line: str) -> Json | None:
-    """A message; None for a line that is none, because somebody else has written there."""
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None

@@ -7,7 +7,7 @@ conversation, which is ours to choose. A program that ends with a status other t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ class CommandExecutor:
 
     name = "command"
 
-    async def availability(self) -> Availability:
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         problem = missing_support()
         return Availability(works=not problem, why=problem or "Built in; runs the program that a blueprint names.")
 

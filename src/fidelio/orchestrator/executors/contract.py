@@ -128,7 +128,8 @@ class Executor(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def availability(self) -> Availability: ...
+    async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
+        """`added` is what a blueprint adds to the environment: a key, or another PATH, may be just what is missing."""
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         """What is wrong with the blueprint's options for this executor, checked before a session is acknowledged."""

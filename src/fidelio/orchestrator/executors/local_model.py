@@ -8,6 +8,7 @@ the path of a GGUF file.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,7 +41,7 @@ class LocalModelExecutor:
 
     name = "local-model"
 
-    async def availability(self) -> Availability:
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         why = missing_support() or _missing()
         if why:
             return Availability(works=False, why=why)

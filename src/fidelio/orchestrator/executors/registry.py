@@ -52,7 +52,7 @@ class Missing:
         self.name = name
         self._why = f"The Python package {library} is not installed. Run: pip install 'fidelio-agents[{extra}]'"
 
-    async def availability(self) -> Availability:
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         return Availability(works=False, why=self._why)
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it is not there, whatever the blueprint says
@@ -76,19 +76,22 @@ def find_executor(name: str) -> Executor:
     return _load(name)
 
 
-async def first_working(preferred: str | None = None) -> Executor:
-    """Who does a task that no blueprint gives to anybody: the preferred kind, else the first that works on this machine."""
+async def first_working(preferred: str | None = None, added: Mapping[str, str] | None = None) -> Executor:
+    """Who does a task that no blueprint gives to anybody: the preferred kind, else the first that works on this machine.
+
+    `added` is what the environment has more than ours.
+    """
     if preferred is not None:
-        return await _working(find_executor(preferred))
+        return await _working(find_executor(preferred), added)
     for name in _ORDER:
         executor = _load(name)
-        if (await executor.availability()).works:
+        if (await executor.availability(added)).works:
             return executor
     raise ExecutorUnavailable("No agent works on this machine.", remedy=_DOCTOR)
 
 
-async def _working(executor: Executor) -> Executor:
-    found = await executor.availability()
+async def _working(executor: Executor, added: Mapping[str, str] | None) -> Executor:
+    found = await executor.availability(added)
     if not found.works:
         raise ExecutorUnavailable(f"The executor {executor.name} does not work here: {found.why}", remedy=_DOCTOR)
     return executor

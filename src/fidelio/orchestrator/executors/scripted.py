@@ -8,17 +8,30 @@ like. Without a script it is an echo. Options: `script` (a mapping, a file besid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure, UsageProblem
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import own_lines as lines
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import (
+    Availability,
+    Finished,
+    ProcessIdentity,
+    Question,
+    Reply,
+    Teller,
+    Turn,
+    Usage,
+)
 from fidelio.orchestrator.executors.own_process import own_program, pass_on_all
 from fidelio.orchestrator.executors.scripted_model import raw_script, read_script
 from fidelio.orchestrator.executors.scripted_play import Scene, play
-from fidelio.orchestrator.processes import adopt, missing_support, spawn, stop_run
+from fidelio.orchestrator.orphans import end_processes
+from fidelio.orchestrator.processes import adopt, missing_support, spawn
 from fidelio.orchestrator.processes_table import MARKER
+from fidelio.orchestrator.texts import json_text
 
 _OPTIONS = frozenset({"script", "process"})
 
@@ -28,7 +41,7 @@ class ScriptedExecutor:
 
     name = "scripted"
 
-    async def availability(self) -> Availability:
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         return Availability(works=True, why="Built in; plays a script and needs no model.")
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
@@ -82,13 +95,60 @@ def _conversation(turn: Turn) -> tuple[str, int]:
 
 async def _play_here(scene: Scene, turn: Turn, tell: Teller) -> Finished:
     environment: Mapping[str, str] = {**turn.environment, MARKER: turn.run}
+    counting = _CountingTeller(tell)
     try:
-        return await play(scene, tell, crash=_pretend_to_crash, environment=environment)
+        finished = await play(scene, counting, crash=_pretend_to_crash, environment=environment)
+        await counting.count(lines.Ended(finished.text, finished.data))
+        return finished
     finally:
         # Only servers that it has started can be left of a script, and most start none.
         if any(server.command for server in scene.servers.values()):
-            await stop_run(turn.run, grace=1.0)
+            await end_processes(turn.run, grace=1.0)
 
 
 def _pretend_to_crash(code: int) -> NoReturn:
     raise ExecutorFailure(f"The agent ended with exit {code}. It said nothing about why.", reason=f"exit.{code}")
+
+
+class _CountingTeller:
+    """Passes on what is told, and counts for it what a process would have printed: a limit means the same in both."""
+
+    def __init__(self, tell: Teller) -> None:
+        self._tell = tell
+
+    @property
+    def leaving(self) -> bool:
+        return self._tell.leaving
+
+    async def count(self, line: msgspec.Struct) -> None:
+        # Not by the encoder of lines: what a server has answered may hold what no line can, such as half a pair.
+        await self._tell.output(len(json_text(line).encode()) + 1)
+
+    async def process(self, identity: ProcessIdentity) -> None:
+        await self._tell.process(identity)
+
+    async def conversation(self, name: str) -> None:
+        await self._tell.conversation(name)
+
+    async def output(self, size: int) -> None:
+        await self._tell.output(size)
+
+    async def said(self, text: str) -> None:
+        await self.count(lines.Said(text))
+        await self._tell.said(text)
+
+    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
+        await self.count(lines.Called(call, tool, arguments))
+        await self._tell.called(call, tool, arguments)
+
+    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
+        await self.count(lines.Returned(call, ok, text))
+        await self._tell.returned(call, ok=ok, text=text)
+
+    async def used(self, usage: Usage) -> None:
+        await self.count(lines.Used(usage))
+        await self._tell.used(usage)
+
+    async def ask(self, question: Question) -> Reply:
+        await self.count(lines.Asked(question))
+        return await self._tell.ask(question)

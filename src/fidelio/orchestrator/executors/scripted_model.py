@@ -25,7 +25,6 @@ of the last tool result) and `{saved.NAME}`; other braces stay as they are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +33,7 @@ import msgspec
 import yaml
 
 from fidelio.errors import UsageProblem
+from fidelio.orchestrator.blueprints.judging import patterns_fault
 from fidelio.orchestrator.blueprints.model import Blueprint
 
 WORKER = "workflow-worker"
@@ -185,7 +185,9 @@ def read_script(raw: Any) -> Script:
     if not read.turns:
         raise UsageProblem("The script has no turns.", remedy=REMEDY)
     turns = (tuple(_step(step, t, s) for s, step in enumerate(turn, 1)) for t, turn in enumerate(read.turns, 1))
-    return Script(tuple(turns), read.loop)
+    script = Script(tuple(turns), read.loop)
+    _require_patterns(script)
+    return script
 
 
 def _step(raw: Mapping[str, Any], turn: int, place: int) -> Step:
@@ -197,16 +199,17 @@ def _step(raw: Mapping[str, Any], turn: int, place: int) -> Step:
     value = raw[name]
     fields = value if isinstance(value, dict) and name not in _ALWAYS_SHORT else {short: value}
     try:
-        return _checked(msgspec.convert(fields, kind))
-    except (msgspec.ValidationError, re.error) as error:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
         raise UsageProblem(f"{where} ({name}) is not right: {error}.", remedy=REMEDY) from error
 
 
-def _checked(step: Step) -> Step:
-    if isinstance(step, Find):
-        for pattern in step.patterns.values():
-            re.compile(pattern)
-    return step
+def _require_patterns(script: Script) -> None:
+    """All at once, because whoever tries them has to be started for it."""
+    finds = [step for turn in script.turns for step in turn if isinstance(step, Find)]
+    patterns = tuple(pattern for step in finds for pattern in step.patterns.values())
+    if patterns and (fault := patterns_fault(patterns)):
+        raise UsageProblem(f"A step of the script (find) is not right: {fault}", remedy=REMEDY)
 
 
 def _beside(source: str, given: str) -> Path:

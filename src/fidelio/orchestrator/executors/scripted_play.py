@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator.blueprints.judging import Unjudged, first_match
 from fidelio.orchestrator.blueprints.model import McpServer
 from fidelio.orchestrator.executors import scripted_model as script
 from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller, Usage
@@ -156,10 +157,13 @@ async def _say(stage: Stage, step: script.Say) -> None:
 
 async def _find(stage: Stage, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
-        found = re.search(pattern, stage.scene.prompt)
-        if found is None:
+        try:
+            found = await first_match(pattern, stage.scene.prompt)
+        except Unjudged as problem:
+            raise broken(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
+        if not found:
             raise broken(f"the prompt has nothing that matches {pattern}")
-        stage.values[f"saved.{name}"] = found[1] if found.re.groups else found[0]
+        stage.values[f"saved.{name}"] = found[0]
 
 
 async def _call(stage: Stage, step: script.Call) -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fidelio.clock import iso
-from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, printable, run_async, speaks_unicode
+from fidelio.surfaces.cli.context import (
+    App,
+    json_option,
+    json_text,
+    pass_app,
+    print_json,
+    printable,
+    run_async,
+    shorten,
+    speaks_unicode,
+    terminal_width,
+)
 from fidelio.surfaces.cli.record import find_session
 
 if TYPE_CHECKING:
@@ -53,14 +65,15 @@ def report_command(app: App, session: str, as_json: bool) -> None:
 
 
 async def _calls(app: App, session: str) -> list[dict[str, Any]]:
-    from fidelio.engine.record import CALLED
+    from fidelio.engine.record import CALLED, Record, from_json
+    from fidelio.workflows.tracing import call_json
 
     calls: list[dict[str, Any]] = []
     async with app.ledger() as ledger:
         found = await find_session(ledger, session)
-        after = 0
+        record, after = from_json(found.record) if found.kind == "workflow" else Record(), 0
         while events := await ledger.events(found.id, after=after, types=[CALLED]):
-            calls += [{"seq": event.seq, "time": event.time, **event.body} for event in events]
+            calls += [{"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)} for event in events]
             after = events[-1].seq
     return calls
 
@@ -81,12 +94,15 @@ def _print_report(report: Report, verdict: Verdict) -> None:
     click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
     if report.unverified:
         click.echo("  UNVERIFIED: it was rebuilt from a token that nobody could vouch for")
+    if report.claims_to_continue:
+        click.echo(f"  it claims to continue session {printable(report.claims_to_continue)}")
     if report.restored:
         click.echo("  restored from a sealed state; what happened before is in the record of the server it comes from")
     for visit in report.visits:
         _print_visit(visit)
     if report.never_entered:
         click.echo(f"\nNever entered: {_listed(report.never_entered)}")
+    _print_variables(report)
     if report.refused:
         click.echo("\nRefused calls")
         for refused in report.refused:
@@ -95,17 +111,34 @@ def _print_report(report: Report, verdict: Verdict) -> None:
     click.echo(f"\n{count} difference{'' if count == 1 else 's'} between what was asked and what happened.")
 
 
+def _print_variables(report: Report) -> None:
+    if report.variables:
+        click.echo("\nVariables")
+    for name, value in report.variables.items():
+        who = printable(report.set_by.get(name, ""))
+        click.echo(f"  {shorten(f'{name} = {json_text(value)}', max(20, terminal_width() - len(who) - 12))}, set by {who}")
+
+
 def _print_visit(visit: Visit) -> None:
     done, open_ = ("✓", "·") if speaks_unicode() else ("+", "-")
     click.echo(f"\n{printable(f'{visit.name} ({visit.activity})')}, entered {iso(visit.entered_at)}")
-    reported = {entry["step_id"]: entry["output"] for entry in visit.done}
-    for step in [*visit.asked, *(step for step in reported if step not in visit.asked)]:
-        said = reported.get(step)
-        click.echo(f"  {open_ if said is None else done} {printable(f'{step}: {said}' if said else step)}")
+    for mark, line in _steps(visit, done, open_):
+        click.echo(f"  {mark} {printable(line)}")
     for answer in visit.answers:
         _print_answer(answer)
     for difference in visit.differences:
         click.echo(f"  ! {printable(difference)}")
+
+
+def _steps(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str]]:
+    """Every step that was asked for, done or not; then what loops repeated, each time, and what nobody asked for."""
+    reported = [(entry["step_id"], entry["output"]) for entry in visit.done]
+    names = {name for name, _ in reported}
+    for step in visit.asked:
+        yield from ((done, f"{name}: {said}" if said else name) for name, said in reported if name == step)
+        yield from [] if step in names else [(open_, step)]
+    yield from ((done, f"{name}: {said}" if said else name) for name, said in reported if name not in visit.asked)
+    yield from ((open_, f"{step} (in a loop)") for step in dict.fromkeys(visit.asked_in_loops) if step not in names)
 
 
 def _listed(names: list[str]) -> str:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 LAST_EVENT_SECONDS = 5.0
 
 
-async def show_demo(house: House, address: str, *, person: str | None, program: str) -> None:
+async def show_demo(house: House, address: str, *, token: str | None, person: str | None, program: str) -> None:
     """Runs the agent to the end of `hello`. `person` is the answer of a scripted person; None waits for a real one.
 
-    `program` is how the commands that it suggests are started.
+    `token` is what the server wants to be shown, `program` how the commands that it suggests are started.
     """
     from fidelio.inbox import Inbox
 
     ledger = (await house.workflows()).desk.ledger
     click.echo()
-    async with scripted_agent(address) as agent:
+    async with scripted_agent(address, token) as agent:
         session = await agent.begin()
         display = asyncio.create_task(_show_events(ledger, session))
         try:

@@ -72,6 +72,7 @@ async def examine(app: App) -> list[Check]:
         ("disk", _disk),
         ("keys", _keys),
         ("ledger", _ledger),
+        ("agents", _agents),
         ("workflows", _workflows),
         ("postgres", _postgres),
         ("terminal", _terminal),
@@ -149,6 +150,25 @@ async def _ledger(app: App) -> Check:
         page = await ledger.sessions(limit=1)
     kind = "PostgreSQL" if "://" in app.settings.ledger else "SQLite"
     return Check("ledger", "ok", f"The {kind} ledger is sound{'' if page.items else ' and empty'}.")
+
+
+async def _agents(app: App) -> Check:
+    """Whether what was started is also carried out: by a server, or by a worker in the background."""
+    from fidelio.orchestrator.lock import is_hosted
+    from fidelio.orchestrator.opening import open_agents
+    from fidelio.orchestrator.worker import is_anything_active
+
+    if is_hosted(app.settings.home):
+        return Check("agents", "ok", "A process of this home carries out agents.")
+    async with app.ledger() as ledger:
+        waits = await is_anything_active(open_agents(app.settings, ledger))
+    if not waits:
+        return Check("agents", "ok", "No agent is at work, and none waits.")
+    log = app.settings.home.worker_log
+    remedy = f"`fidelio work` carries them out; why nobody does may stand in {log} or in the log of your server."
+    return Check(
+        "agents", "warning", "Agents wait, and no process of this home carries them out.", "They do not go on.", remedy
+    )
 
 
 def _workflows(app: App) -> Check:

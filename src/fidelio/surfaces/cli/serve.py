@@ -4,7 +4,23 @@ from __future__ import annotations
 
 import click
 
-from fidelio.surfaces.mcp.options import OPTIONS
+from fidelio.surfaces.mcp.options import OPTIONS, SERVING, Flag
+
+
+def click_option(flag: Flag) -> click.Option:
+    return click.Option(
+        [f"--{flag.flag}", flag.name],
+        metavar=flag.metavar or None,
+        multiple=flag.many,
+        is_flag=flag.is_flag,
+        help=flag.help,
+    )
+
+
+def serving_options(command: click.Command) -> click.Command:
+    """Gives a command what every server can be told."""
+    command.params += [click_option(flag) for flag in SERVING]
+    return command
 
 
 @click.pass_context
@@ -20,16 +36,7 @@ def _serve(ctx: click.Context, /, **chosen: object) -> int:
 mcp_command = click.Command(
     "mcp",
     callback=_serve,
-    params=[
-        click.Option(
-            [f"--{option.flag}", option.name],
-            metavar=option.metavar or None,
-            multiple=option.many,
-            is_flag=option.is_flag,
-            help=option.help,
-        )
-        for option in OPTIONS
-    ],
+    params=[click_option(flag) for flag in OPTIONS],
     help="Serve workflows to an agent over standard input and output (MCP).\n\n"
     "Agents start this themselves; it ends when they close the connection.",
 )

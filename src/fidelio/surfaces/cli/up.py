@@ -4,77 +4,73 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.surfaces.cli.context import App, pass_app, run_async, workflows_option
+from fidelio.surfaces.cli.context import App, pass_app, run_async
+from fidelio.surfaces.cli.serve import serving_options
 
 if TYPE_CHECKING:
-    from fidelio.engine.state import Fidelity
+    from fidelio.settings import Settings
     from fidelio.surfaces.mcp.house import House
+    from fidelio.surfaces.mcp.tools import ToolTable
 
-    Beside = Callable[[House, str], Awaitable[None]]
+    Beside = Callable[[str], Awaitable[None]]
 
 DEMO_SECONDS = 60.0
+# Beside the tables that the server offers, because the demo plays over other workflows.
+DEMO_PATH = "/mcp/demo"
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to listen, and what clients have to show."""
+    """Where to listen, under which further names, and what clients have to show."""
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
+    names: tuple[str, ...] = ()
 
 
+@serving_options
 @click.command("up")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; anything but loopback needs --token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=7333, show_default=True, help="Which port; 0 takes a free one.")
 @click.option("--token", help="The bearer token that clients have to show (default: FIDELIO_TOKEN).")
-@click.option("--enforce", is_flag=True, help="Refuse wrong moves, missing manifests and false claims instead of warning.")
-@click.option("--person", is_flag=True, help="Take answers to checkpoints only from people, not passed on by a model.")
+@click.option(
+    "--allowed-host",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Also serve under this name, as a proxy in front may have it (repeatable; default: FIDELIO_ALLOWED_HOSTS).",
+)
 @click.option("--demo", is_flag=True, help="Let a scripted agent carry out `hello`, so that there is something to see.")
-@workflows_option
 @pass_app
-def up_command(  # noqa: PLR0913, PLR0917  # one parameter for each option
-    app: App,
-    /,
-    host: str,
-    port: int,
-    token: str | None,
-    enforce: bool,
-    person: bool,
-    demo: bool,
-    directories: tuple[str, ...],
-    with_bundled: bool,
-) -> None:
+def up_command(app: App, /, host: str, port: int, token: str | None, names: tuple[str, ...], demo: bool, **chosen: Any) -> None:
     """Serve workflows over HTTP, for agents that connect by address. Runs until Ctrl-C."""
-    from fidelio.surfaces.mcp.house import House
+    from fidelio.surfaces.mcp.entry import house_of, settings_of
+    from fidelio.surfaces.mcp.options import McpOptions
 
-    async def beside(house: House, address: str) -> None:
-        _say_hello(address, app.program)
-        if demo:
-            from fidelio.surfaces.cli.demo import show_demo
-
-            await show_demo(house, f"{address}/mcp", person=None, program=app.program)
+    options = McpOptions(home=app.home, **chosen)
+    settings = settings_of(options)
+    bearer = token or os.environ.get("FIDELIO_TOKEN")
+    listening = Listening(host, port, bearer, names or _names_outside())
 
     async def work() -> None:
-        fidelity: Fidelity = "enforce" if enforce else "advise"
-        bearer = token or os.environ.get("FIDELIO_TOKEN")
-        async with House(
-            app.settings,
-            directories,
-            with_bundled=with_bundled,
-            fidelity=fidelity,
-            person=person,
-            # Without a bearer token nobody knows who calls, so the name of a session is not enough to open it.
-            handles=bool(bearer),
-        ) as house:
-            await _serve(house, Listening(host, port, bearer), beside)
+        # Without a bearer token nobody knows who calls, so the name of a session is not enough to open it.
+        async with house_of(options, settings, handles=bool(bearer)) as house, _bundled_house(settings) as shown:
+
+            async def beside(address: str) -> None:
+                _say_hello(address, app.program, has_token=bool(bearer))
+                if demo:
+                    await _show(shown, address, app, token=bearer)
+
+            tables = _every_table(house) | (_table_of_demo(shown) if demo else {})
+            await _serve(settings, tables, listening, beside)
 
     run_async(work())
 
@@ -84,43 +80,77 @@ def up_command(  # noqa: PLR0913, PLR0917  # one parameter for each option
 @pass_app
 def demo_command(app: App, headless: bool) -> None:
     """Show Fidelio at work: a scripted agent is led through `hello` and stops at a question for you."""
-    from fidelio.surfaces.cli.demo import show_demo
-    from fidelio.surfaces.mcp.house import House
-    from fidelio.workflows.search_path import bundled_root
-
-    async def beside(house: House, address: str) -> None:
-        async with asyncio.timeout(DEMO_SECONDS if headless else None):
-            answer = "warm" if headless else None
-            await show_demo(house, f"{address}/mcp", person=answer, program=app.program)
 
     async def work() -> None:
-        # A `hello` of the user's own may be broken, or ask for what the script does not know.
-        async with House(app.settings, [str(bundled_root().path)]) as house:
-            await _serve(house, Listening(), beside, ends=True)
+        async with _bundled_house(app.settings) as shown:
+
+            async def beside(address: str) -> None:
+                async with asyncio.timeout(DEMO_SECONDS if headless else None):
+                    await _show(shown, address, app, person="warm" if headless else None)
+
+            await _serve(app.settings, _table_of_demo(shown), Listening(), beside, ends=True)
 
     run_async(work())
 
 
-async def _serve(house: House, listening: Listening, beside: Beside, *, ends: bool = False) -> None:
+def _bundled_house(settings: Settings) -> House:
+    """Where the demo plays: a `hello` of the user's own may be broken, or ask for what the script does not know."""
+    from fidelio.surfaces.mcp.house import House
+    from fidelio.workflows.search_path import bundled_root
+
+    return House(settings, [str(bundled_root().path)])
+
+
+async def _show(shown: House, address: str, app: App, *, token: str | None = None, person: str | None = None) -> None:
+    from fidelio.surfaces.cli.demo import show_demo
+
+    await show_demo(shown, f"{address}{DEMO_PATH}", token=token, person=person, program=app.program)
+
+
+def _names_outside() -> tuple[str, ...]:
+    names = os.environ.get("FIDELIO_ALLOWED_HOSTS", "").split(",")
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def _every_table(house: House) -> dict[str, ToolTable]:
+    from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
+
+    return {path_of(dialect): tools_of(dialect, house) for dialect in (*DIALECTS, "orchestrator")}
+
+
+def _table_of_demo(shown: House) -> dict[str, ToolTable]:
+    from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
+
+    return {DEMO_PATH: tools_of(DEFAULT, shown)}
+
+
+async def _serve(
+    settings: Settings, tables: Mapping[str, ToolTable], listening: Listening, beside: Beside, *, ends: bool = False
+) -> None:
     """Serves, with `beside` running next to it once the address is known. `ends`: the server ends with it."""
     from fidelio.surfaces.http.app import create_app
+    from fidelio.surfaces.http.guard import checked_name
     from fidelio.surfaces.http.serving import serve_http
-    from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
     from fidelio.surfaces.mcp.entry import identity_of, states_of
 
-    tables = {path_of(dialect): tools_of(dialect, house) for dialect in (*DIALECTS, "orchestrator")}
-    web = create_app(tables, identity_of(house.settings), states_of(house.settings), bearer_token=listening.token)
+    web = create_app(
+        tables,
+        identity_of(settings),
+        states_of(settings),
+        bearer_token=listening.token,
+        allowed_hosts=[checked_name(name) for name in listening.names],
+    )
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_http(web, listening.host, listening.port, ready=address.set_result))
-    companion = asyncio.create_task(_accompany(house, address, beside))
+    companion = asyncio.create_task(_accompany(address, beside))
     await asyncio.wait([serving, companion], return_when=asyncio.FIRST_COMPLETED)
     if companion.done() and companion.exception() is None and not ends:
         await serving
     await _finish(companion, serving)
 
 
-async def _accompany(house: House, address: asyncio.Future[str], beside: Beside) -> None:
-    await beside(house, await address)
+async def _accompany(address: asyncio.Future[str], beside: Beside) -> None:
+    await beside(await address)
 
 
 async def _finish(companion: asyncio.Task[None], serving: asyncio.Task[None]) -> None:
@@ -135,9 +165,10 @@ async def _finish(companion: asyncio.Task[None], serving: asyncio.Task[None]) ->
             await task
 
 
-def _say_hello(address: str, program: str) -> None:
+def _say_hello(address: str, program: str, *, has_token: bool) -> None:
+    shown = ' --header "Authorization: Bearer TOKEN"' if has_token else ""
     click.echo(f"Fidelio leads agents through workflows at {address}/mcp")
-    click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {address}/mcp")
+    click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {address}/mcp{shown}")
     click.echo(f"  agents:       {address}/mcp/orchestrator starts and watches other agents")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
     click.echo(f"  your inbox:   {program} inbox --watch")

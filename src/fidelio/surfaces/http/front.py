@@ -15,6 +15,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from fidelio.errors import UsageProblem
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.surfaces.mcp.callers import called_by
 from fidelio.surfaces.mcp.calls import Calls, Elicit, Exchange
 from fidelio.surfaces.mcp.elicitation import Refused
 from fidelio.surfaces.mcp.resources import find
@@ -44,7 +46,8 @@ def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> S
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
+            with called_by(_agent_of(context)):
+                result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
         except ProtocolError as error:
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
         return cast("types.CallToolResult", {**COMPLETE, **result})
@@ -89,6 +92,11 @@ def client_of(context: Context) -> Client:
     declared = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities else None
     info = {"name": introduction.client_info.name} if introduction else None
     return describe_client(context.protocol_version, declared, info)
+
+
+def _agent_of(context: Context) -> str:
+    """The run of the agent that sent this request, as it says itself; empty for everybody else."""
+    return context.request.headers.get(AGENT_HEADER, "").strip() if context.request is not None else ""
 
 
 def _elicit(context: Context) -> Elicit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -16,6 +17,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fidelio.errors import UsageProblem
+
+_NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -26,6 +30,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def checked_name(name: str) -> str:
+    """A name that clients may call this server by: what a Host header holds, without a port."""
+    host = name.lower().strip("[]")
+    if not _NAME.fullmatch(host) and not _is_address(host):
+        remedy = "Give the name alone, such as fidelio.example, without http:// or a port."
+        raise UsageProblem(f"{name!r} is not the name of a host.", remedy=remedy)
+    return host
 
 
 class Guard:
@@ -44,7 +57,9 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if not self._is_ours(_host_of(f"//{headers.get('host', '')}")):
-            return _refuse(421, "This Host is not served here. Name it with --allowed-host if it should be.")
+            return _refuse(
+                421, "This Host is not served here. Name it with --allowed-host or FIDELIO_ALLOWED_HOSTS if it should be."
+            )
         origin = headers.get("origin")
         if origin is not None and not self._is_ours(_host_of(origin)):
             return _refuse(403, "Requests from this Origin are not served.")

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 from toon_format import decode
 
@@ -15,11 +17,17 @@ from fidelio.errors import UsageProblem
 
 AGENT = "demo-agent"
 END = "__terminal__"
+SECONDS = 30.0
 
 
 @asynccontextmanager
-async def scripted_agent(address: str) -> AsyncIterator[ScriptedAgent]:
-    async with Client(address) as client:
+async def scripted_agent(address: str, token: str | None = None) -> AsyncIterator[ScriptedAgent]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        # Nobody's proxy lies between a server and the agent that it brings along.
+        httpx2.AsyncClient(headers=headers, timeout=SECONDS, trust_env=False) as web,
+        Client(streamable_http_client(address, http_client=web)) as client,
+    ):
         yield ScriptedAgent(client)
 
 

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import agent_parameters as p
+from fidelio.surfaces.mcp.schemas import COUNT, TEXT, Schema, list_of, object_with
 from fidelio.surfaces.mcp.tools import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.agents import AgentToolset
 
-Schema = Mapping[str, Any]
-_TEXT: Schema = {"type": "string"}
-_COUNT: Schema = {"type": "integer"}
-
-
-def _object(*required: str, **properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
 _STATUS: Schema = {"enum": ["running", "finished", "not_existent"]}
-_STANDING = _object("status", status=_STATUS, state=_TEXT, reason=_TEXT, detail=_TEXT)
-_BEGUN = _object("session_name", session_name=_TEXT, session_id=_TEXT, status=_STATUS, message=_TEXT)
-_SESSION = _object("name", "session_id", "project_dir", name=_TEXT, session_id=_TEXT, project_dir=_TEXT, status=_STATUS)
-_BLUEPRINT = _object("name", "description", name=_TEXT, description=_TEXT)
-
-
-def _list_of(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
+_STANDING = object_with("status", status=_STATUS, state=TEXT, reason=TEXT, detail=TEXT)
+_BEGUN = object_with("session_name", session_name=TEXT, session_id=TEXT, status=_STATUS, message=TEXT)
+_SESSION = object_with("name", "session_id", "project_dir", name=TEXT, session_id=TEXT, project_dir=TEXT, status=_STATUS)
+_BLUEPRINT = object_with("name", "description", name=TEXT, description=TEXT)
 
 
 def rows(toolset: AgentToolset) -> list[Tool[Any]]:
@@ -45,7 +32,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.list_agent_blueprints,
             read_only=True,
             idempotent=True,
-            output_schema=_object("total", "agents", total=_COUNT, agents=_list_of(_BLUEPRINT)),
+            output_schema=object_with("total", "agents", total=COUNT, agents=list_of(_BLUEPRINT)),
         ),
         Tool(
             "list_agent_sessions",
@@ -55,7 +42,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.list_agent_sessions,
             read_only=True,
             idempotent=True,
-            output_schema=_object("total", "sessions", total=_COUNT, sessions=_list_of(_SESSION), next_cursor=_TEXT),
+            output_schema=object_with("total", "sessions", total=COUNT, sessions=list_of(_SESSION), next_cursor=TEXT),
         ),
         Tool(
             "start_agent_session",
@@ -83,7 +70,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.delete_all_agent_sessions,
             destructive=True,
             idempotent=True,
-            output_schema=_object("message", message=_TEXT, removed=_COUNT),
+            output_schema=object_with("message", message=TEXT, removed=COUNT),
         ),
         Tool(
             "get_agent_session_status",
@@ -119,7 +106,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.wait_for_agent_sessions,
             read_only=True,
             idempotent=True,
-            output_schema=_object("finished", "running", finished=_list_of(_TEXT), running=_list_of(_TEXT)),
+            output_schema=object_with("finished", "running", finished=list_of(TEXT), running=list_of(TEXT)),
         ),
         Tool(
             "stop_agent_session",
@@ -137,7 +124,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.OneSession,
             toolset.delete_agent_session,
             destructive=True,
-            output_schema=_object("status", status=_STATUS),
+            output_schema=object_with("status", status=_STATUS),
         ),
         Tool(
             "send_agent_message",
@@ -156,7 +143,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.get_agent_session_events,
             read_only=True,
             idempotent=True,
-            output_schema=_object("events", "next_after", events=_list_of({"type": "object"}), next_after=_COUNT),
+            output_schema=object_with("events", "next_after", events=list_of({"type": "object"}), next_after=COUNT),
         ),
         Tool(
             "answer_agent_question",
@@ -175,6 +162,6 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.RunWorkflow,
             toolset.run_workflow,
             open_world=True,
-            output_schema=_object("session_id", "status", session_id=_TEXT, status=_TEXT, activity=_TEXT, question=_TEXT),
+            output_schema=object_with("session_id", "status", session_id=TEXT, status=TEXT, activity=TEXT, question=TEXT),
         ),
     ]

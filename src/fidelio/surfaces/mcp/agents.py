@@ -42,6 +42,7 @@ from fidelio.surfaces.mcp.agent_replies import (
     status_json,
     unsuccessful,
 )
+from fidelio.surfaces.mcp.callers import claimed_session
 from fidelio.surfaces.mcp.conducting import Conducting
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.tools import Done, ToolTable
@@ -67,8 +68,7 @@ class AgentToolset:
         self._house = house
         self._conducting = Conducting(house)
         # An agent that Fidelio started, and that starts others, carries the name of its run.
-        run = (os.environ if environ is None else environ).get(AGENT_MARKER, "")
-        self._caller = session_of(run) or None
+        self._above = session_of((os.environ if environ is None else environ).get(AGENT_MARKER, ""))
 
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.agent_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -213,8 +213,14 @@ class AgentToolset:
         return as_json(await self._conducting.run(plan, anew=asked.new, seconds=asked.wait_seconds))
 
     @property
+    def _caller(self) -> str | None:
+        """The session of the agent that calls. One that this server runs below speaks for everybody who calls it."""
+        return self._above or claimed_session()
+
+    @property
     def _actor(self) -> str:
-        return f"agent:{self._caller}" if self._caller else "client"
+        caller = self._caller
+        return f"agent:{caller}" if caller else "client"
 
     async def _begun(self, service: AgentService, session: AgentSession, how: str, *, in_background: bool) -> Done:
         if in_background:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
+from fidelio.surfaces.mcp.asked import asking_people, put_to_person
 from fidelio.surfaces.mcp.elicitation import METHOD, Refused, form, read_choice
 from fidelio.surfaces.mcp.progress import Reporter, reporting
 from fidelio.surfaces.mcp.revisions import INVALID_PARAMS, Client, ProtocolError
@@ -63,7 +64,7 @@ class Calls:
         """The result of `tools/call`. Every failure is a result, too, unless it is the client that broke the protocol."""
         call = _Call(tool, arguments, exchange, asyncio.get_running_loop().time() + self._patience)
         try:
-            with reporting(exchange.progress):
+            with reporting(exchange.progress), asking_people():
                 return await self._to_the_end(call)
         except ProtocolError:
             raise
@@ -77,6 +78,8 @@ class Calls:
     async def _to_the_end(self, call: _Call) -> dict[str, Any]:
         if call.exchange.state is not None:
             call.brings = self._read_state(call.exchange.state, call)
+            # The call that asked was this one: meanwhile the person may have answered elsewhere.
+            put_to_person(call.brings)
         while True:
             outcome = await self._tools.call(call.tool, call.arguments)
             if isinstance(outcome, Done):
@@ -98,15 +101,15 @@ class Calls:
         if exchange.client.is_stateless:
             return await self._ask_between_calls(question, call)
         if exchange.elicit is None or not exchange.client.can_ask:
-            return _waiting(question)
+            return await _waiting(question)
         try:
             response = await _first_answer(question, exchange.elicit, exchange.client, call.deadline)
             if response is not None:
                 await question.answered(read_choice(response, question), exchange.client.user)
         except TimeoutError:
-            return _waiting(question, f"Nobody answered within {self._patience:g} seconds; the question still waits.")
+            return await _waiting(question, f"Nobody answered within {self._patience:g} seconds; the question still waits.")
         except Refused as refused:
-            return _waiting(question, f"{refused} Nothing was recorded.")
+            return await _waiting(question, f"{refused} Nothing was recorded.")
         return None
 
     async def _ask_between_calls(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
@@ -116,10 +119,10 @@ class Calls:
             try:
                 await question.answered(read_choice(response, question), client.user)
             except Refused as refused:
-                return _waiting(question, f"{refused} Nothing was recorded.")
+                return await _waiting(question, f"{refused} Nothing was recorded.")
             return None
         if not client.can_ask:
-            return _waiting(question)
+            return await _waiting(question)
         requests = {INPUT: {"method": METHOD, "params": form(question, client)}}
         state = self._states.write(question.request_id, call.tool, call.arguments)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
@@ -141,7 +144,9 @@ async def _first_answer(question: AskPerson, elicit: Elicit, client: Client, dea
             await asyncio.gather(asking, watching, return_exceptions=True)
 
 
-def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
+async def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
+    if question.unanswered is not None:
+        await question.unanswered()
     done = question.waiting or _plain_waiting(question)
     return (msgspec.structs.replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
 

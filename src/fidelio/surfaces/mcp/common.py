@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fidelio.clock import now_ms
 from fidelio.definitions import META
-from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
+from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, RequestClosed
+from fidelio.surfaces.mcp.asked import put_to_person
 from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.schemas import HEALTH
 from fidelio.surfaces.mcp.session_parameters import Nothing
 from fidelio.surfaces.mcp.tools import AskPerson, Done, Option, Tool
 
@@ -22,21 +25,12 @@ if TYPE_CHECKING:
     from fidelio.workflows.starting import Started
     from fidelio.workflows.tracing import Trace
 
-Schema = Mapping[str, Any]
-TEXT: Schema = {"type": "string"}
-
-
-def object_with(**properties: Schema) -> Schema:
-    """What a tool says about the shape of its structured content."""
-    return {"type": "object", "properties": properties}
-
 
 class Dialect:
-    """The tools of one dialect over one house. `asked_person` are the requests that this server has put to a person."""
+    """The tools of one dialect over one house."""
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.asked_person: set[str] = set()
         self._began = now_ms()
 
     async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
@@ -58,7 +52,7 @@ class Dialect:
             Nothing,
             handler,
             read_only=True,
-            output_schema=object_with(status=TEXT, workflows_available={"type": "integer"}),
+            output_schema=HEALTH,
         )
 
     async def health(self) -> dict[str, Any]:
@@ -71,24 +65,29 @@ class Dialect:
             "uptime_seconds": (now_ms() - self._began) // 1000,
         }
 
-    async def ask(self, service: WorkflowService, needed: PersonNeeded) -> AskPerson:
+    async def ask(self, service: WorkflowService, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
         """Puts a question to the person at the client; what they say is recorded as theirs."""
         from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
 
         inbox = Inbox(service.desk.ledger)
-
-        async def answered(option: str, who: str) -> None:
-            await inbox.answer(needed.request, option, by=f"person:{who}", channel="elicited")
-            self.asked_person.add(needed.request)
-
-        async def elsewhere() -> None:
-            await inbox.closed(needed.request)
-
         # The request holds the question with its values put in, the same for everybody who may be asked.
         request = await service.desk.ledger.request(needed.request)
+        put_to_person(request.id)
+
+        async def answered(option: str, who: str) -> None:
+            # Whoever answered elsewhere a moment before has answered; the call goes on with that.
+            with suppress(RequestClosed):
+                await inbox.answer(request.id, option, by=f"person:{who}", channel="elicited")
+
+        async def elsewhere() -> None:
+            await inbox.closed(request.id)
+
+        async def unanswered() -> None:
+            await service.desk.note_misuse(tool, token, needed, session=request.session)
+
         options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
         waiting = Done(str(needed), is_error=True)
-        return AskPerson(request.id, request.question, options, answered, waiting, elsewhere)
+        return AskPerson(request.id, request.question, options, answered, waiting, elsewhere, unanswered)
 
 
 def offered(service: WorkflowService) -> list[Entry]:
@@ -144,7 +143,18 @@ def trace_json(outcome: Outcome[Trace]) -> dict[str, Any]:
     if trace.source == "memory":
         body["tracing_enabled"] = True
     body |= {"event_count": len(trace.events), "events": list(trace.events), "session_token": outcome.token}
-    return {**body, "token_errors": list(trace.errors)} if trace.errors else body
+    if trace.errors:
+        body["token_errors"] = list(trace.errors)
+    return {**body, **_rest_json(trace)}
+
+
+def _rest_json(trace: Trace) -> dict[str, Any]:
+    """How to get what did not find room in the reply."""
+    if (rest := trace.rest) is None:
+        return {}
+    tokens = f"the trace_tokens from number {rest.done} on (counted from 0) and " if trace.source == "tokens" else ""
+    more = f"This is not all. Call get_trace again with {tokens}after: {rest.after}."
+    return {"more": more, "next": {"after": rest.after, **({"from_token": rest.done} if tokens else {})}}
 
 
 def answer_json(answer: Answer) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.garbage import collect_rarely
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.options import McpOptions, parse
 from fidelio.surfaces.mcp.protocol import Protocol
@@ -23,10 +23,6 @@ from fidelio.surfaces.mcp.stdio import serve_stdio
 
 if TYPE_CHECKING:
     from fidelio.tokens.keyring import KeyRing
-
-
-# How many new objects there have to be before Python looks for garbage that refers to itself.
-RARELY = 100_000
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -44,8 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def serve(options: McpOptions) -> int:
     occupy_standard_descriptors()
-    # What is imported and read at the start stays: looking through it for garbage again and again delays the first reply.
-    gc.set_threshold(RARELY, 20, 50)
+    collect_rarely()
     _look_for_no_plugins()
     asyncio.run(_serve(options))
     return 0
@@ -75,12 +70,13 @@ def settings_of(options: McpOptions) -> Settings:
         "FIDELIO_SERVER_NAME": options.server_name,
         "FIDELIO_SERVER_VERSION": options.server_version,
         "FIDELIO_MIN_RESPONSE_SECONDS": options.min_response_seconds,
+        "FIDELIO_ADOPTION": "off" if options.no_adoption else None,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     return load_settings(options.home, environ={**os.environ, **chosen})
 
 
-def house_of(options: McpOptions, settings: Settings) -> House:
+def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -> House:
     return House(
         settings,
         options.workflows,
@@ -88,6 +84,7 @@ def house_of(options: McpOptions, settings: Settings) -> House:
         fidelity="enforce" if options.enforce else "advise",
         person=options.person,
         worker=options.worker,
+        handles=handles,
     )
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import gate_parameters as p
-from fidelio.surfaces.mcp.common import TEXT, object_with
+from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.session_parameters import GetTrace, NextActivity, Nothing, WithToken
 from fidelio.surfaces.mcp.tools import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.gates import GatesDialect
-
-_LIST = {"type": "array"}
 
 
 def rows(dialect: GatesDialect) -> list[Tool[Any]]:
@@ -51,7 +49,7 @@ def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
             "that every other tool needs.",
             p.StartSession,
             dialect.start_session,
-            output_schema=object_with(workflow={"type": "object"}, session_token=TEXT),
+            output_schema=schemas.STARTED,
         ),
         Tool(
             "next_activity",
@@ -65,12 +63,11 @@ def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
         Tool(
             "get_trace",
             "Read the trace",
-            "Returns the calls of this session, or those that the given trace_tokens commit to. Works while checkpoints are "
-            "pending, too.",
+            "Returns the calls of this session, or those that the given trace_tokens commit to. Where `next` is there, more "
+            "follow. Works while checkpoints are pending, too.",
             GetTrace,
             dialect.get_trace,
             read_only=True,
-            output_schema=object_with(traceId=TEXT, event_count={"type": "integer"}, events=_LIST),
         ),
     ]
 
@@ -84,7 +81,7 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
             p.GetCheckpoint,
             dialect.get_checkpoint,
             read_only=True,
-            output_schema=object_with(id=TEXT, message=TEXT, options=_LIST, session_token=TEXT),
+            output_schema=schemas.CHECKPOINT,
         ),
         Tool(
             "respond_checkpoint",
@@ -95,7 +92,7 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
             p.RespondCheckpoint,
             dialect.respond_checkpoint,
             idempotent=True,
-            output_schema=object_with(checkpoint_id=TEXT, resolved={"type": "boolean"}, remaining_checkpoints=_LIST),
+            output_schema=schemas.RESOLVED_ONE_OF_MANY,
         ),
     ]
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import PersonNeeded
+from fidelio.surfaces.mcp.asked import asked_person
 from fidelio.surfaces.mcp.common import Dialect, offered, procedure, started_json, trace_json, transitions
 from fidelio.surfaces.mcp.gate_parameters import (
     GetCheckpoint,
@@ -64,7 +65,7 @@ class GatesDialect(Dialect):
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
             for entry in offered(service)
         ]
-        return Done(msgspec.json.encode(listed).decode(), structured={"workflows": listed})
+        return Done(msgspec.json.encode(listed).decode())
 
     async def health_check(self, _: Nothing) -> Done:
         return reply(await self.health())
@@ -95,7 +96,7 @@ class GatesDialect(Dialect):
         meta = {"trace_token": service.traces.seal(outcome), "transitions": transitions(workflow, record)}
         if activity is None:
             ended = {"activity_id": asked.activity_id, "name": "Completed", "status": record.status}
-            return reply({**ended, "session_token": outcome.token}, outcome, **meta)
+            return document({**ended, "session_token": outcome.token}, outcome, **meta)
         more = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
         return self._written.document(activity, more, outcome, **meta)
 
@@ -111,10 +112,10 @@ class GatesDialect(Dialect):
         choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
-                asked.session_token, asked.checkpoint_id, choice, asked_person=self.asked_person
+                asked.session_token, asked.checkpoint_id, choice, asked_person=asked_person()
             )
         except PersonNeeded as needed:
-            return await self.ask(service, needed)
+            return await self.ask(service, needed, "respond_checkpoint", asked.session_token)
         ways = transitions(outcome.result.workflow, outcome.record)
         return reply(resolved_json(outcome), outcome, transitions=ways)
 
@@ -151,5 +152,5 @@ class GatesDialect(Dialect):
         from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, gate=let_through)
-        return reply(trace_json(outcome), outcome)
+        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, after=asked.after, gate=let_through)
+        return document(trace_json(outcome), outcome)

@@ -112,7 +112,12 @@ class House:
         home = self.settings.home.ensure()
         library = open_library(home, self._directories, with_bundled=self._with_bundled)
         rules = HouseRules(
-            self._fidelity, self._person, self.settings.min_response_ms, handles=self._handles, moves=not self._worker
+            self._fidelity,
+            self._person,
+            self.settings.min_response_ms,
+            adoption=self.settings.adoption,
+            handles=self._handles,
+            moves=not self._worker,
         )
         tokens = SessionTokens(open_keys(home.keys), now_ms)
         return WorkflowService(await self._open_ledger(), library, tokens, rules=rules)
@@ -129,8 +134,12 @@ class House:
         """How a worker reaches the same workflows and the same record."""
         from fidelio.orchestrator.blueprints.model import McpServer  # noqa: PLC0415  # waits for the first call
 
-        enforces = self._fidelity == "enforce"
-        flags = [flag for flag, on in (("--with-bundled", self._with_bundled), ("--enforce", enforces)) if on]
+        switches = {
+            "--with-bundled": self._with_bundled,
+            "--enforce": self._fidelity == "enforce",
+            "--no-adoption": not self.settings.adoption,
+        }
+        flags = [flag for flag, on in switches.items() if on]
         places = [word for one in self._directories for word in ("--workflows", str(Path(one).absolute()))]
         ledger = self.settings.ledger
         return McpServer(

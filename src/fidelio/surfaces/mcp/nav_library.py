@@ -47,7 +47,7 @@ class NavigatorLibrary(Dialect):
             {"id": one.id, "title": one.title, "version": one.version, "description": one.description}
             for one in _readable(await self.library())
         ]
-        return Done(as_json(listed), structured={"workflows": listed})
+        return Done(as_json(listed))
 
     async def health_check(self, _: Nothing) -> Done:
         # `meta` can be started here, so it counts as one of them.

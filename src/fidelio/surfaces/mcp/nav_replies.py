@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.checkpoints import current_checkpoint, demands_person
 from fidelio.engine.filling import expected_artifacts, filled
 from fidelio.engine.knowledge import known
-from fidelio.engine.resolving import demands_person
 from fidelio.engine.transitions import ends_workflow
 from fidelio.surfaces.mcp.session_replies import as_json
 from fidelio.surfaces.mcp.tools import Done
@@ -32,7 +31,8 @@ def shown(found: Shown) -> Done:
     if found.warnings:
         body["warnings"] = list(found.warnings)
     validation = {"status": "warning" if found.warnings else "valid", "warnings": list(found.warnings)}
-    return Done(as_json(body), {"session_token": found.token, "validation": validation}, structured=body)
+    # As text alone: with offers and resources it grows long, and a client that gets structured content drops the text.
+    return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
 def failed(refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import nav_parameters as p
+from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.session_parameters import Nothing
 from fidelio.surfaces.mcp.tools import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.navigator import NavigatorDialect
-
-_OBJECT: Mapping[str, Any] = {"type": "object"}
-_SITUATION: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "success": {"type": "boolean"},
-        "position": _OBJECT,
-        "message": {"type": "string"},
-        "availableActions": _OBJECT,
-        "checkpoint": {"type": ["object", "null"]},
-        "state": {"type": "string"},
-    },
-}
 
 
 def rows(dialect: NavigatorDialect) -> list[Tool[Any]]:
@@ -39,7 +26,6 @@ def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "(availableActions), the checkpoint to answer, if there is one, and the state that the next call needs.",
             p.NavStart,
             dialect.nav_start,
-            output_schema=_SITUATION,
         ),
         Tool(
             "nav_situation",
@@ -48,7 +34,6 @@ def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
             p.WithState,
             dialect.nav_situation,
             read_only=True,
-            output_schema=_SITUATION,
         ),
         Tool(
             "nav_action",
@@ -68,7 +53,7 @@ def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
             p.WithState,
             dialect.nav_checkpoint,
             read_only=True,
-            output_schema={"type": "object", "properties": {"active": {"type": "boolean"}}},
+            output_schema=schemas.CHECKPOINT_NOW,
         ),
     ]
 
@@ -82,7 +67,6 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             Nothing,
             dialect.list_workflows,
             read_only=True,
-            output_schema={"type": "object", "properties": {"workflows": {"type": "array"}}},
         ),
         Tool(
             "get_workflow",
@@ -115,7 +99,7 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             p.OfTransition,
             dialect.validate_transition,
             read_only=True,
-            output_schema={"type": "object", "properties": {"valid": {"type": "boolean"}, "reason": {"type": "string"}}},
+            output_schema=schemas.VALIDATED,
         ),
         dialect.health_tool(dialect.health_check),
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from fidelio.errors import FidelioError, MoveRefused, PersonNeeded, UsageProblem, WorkflowRefusal
+from fidelio.surfaces.mcp.asked import asked_person
 from fidelio.surfaces.mcp.common import Dialect
 from fidelio.surfaces.mcp.nav_library import NavigatorLibrary
 from fidelio.surfaces.mcp.nav_parameters import NavAction, NavStart, WithState
@@ -60,7 +61,8 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         try:
             return _shown(await self._acted(service, asked))
         except PersonNeeded as needed:
-            return replace(await self.ask(service, needed), waiting=await _refused(service, needed, asked.state))
+            question = await self.ask(service, needed, "nav_action", asked.state)
+            return replace(question, waiting=await _refused(service, needed, asked.state))
         except WorkflowRefusal as refusal:
             return await _refused(service, refusal, asked.state)
         except UsageProblem as problem:
@@ -71,7 +73,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         if asked.action == "get_resource":
             index = _needed(asked.index, "index", asked.action)
             return await service.navigation.read(asked.state, index, asked.variables)
-        return await service.navigation.act(asked.state, _act(asked), asked.variables, asked_person=self.asked_person)
+        return await service.navigation.act(asked.state, _act(asked), asked.variables, asked_person=asked_person())
 
 
 async def _refused(service: WorkflowService, refusal: WorkflowRefusal, state: str) -> Done:

@@ -1,4 +1,4 @@
-"""The options of `fidelio mcp`, in one table.
+"""The options of `fidelio mcp`, in one table; those that every server has are also the options of `fidelio up`.
 
 Two parsers read it: click, for help and documentation, and the small one here, because an agent waits for this server to start
 and click's import alone takes as long as the rest.
@@ -7,15 +7,15 @@ and click's import alone takes as long as the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """One option. `name` is its field in `McpOptions`."""
 
     flag: str
@@ -29,23 +29,27 @@ class Flag:
         return not self.metavar
 
 
-OPTIONS = (
-    Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
+# What a server can be told, whichever way clients reach it.
+SERVING = (
     Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
     Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
-    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
-    Flag("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
     Flag("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
     Flag("person", "person", "Take answers to checkpoints from people only, never from the agent."),
-    Flag("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
+    Flag("no-adoption", "no_adoption", "Refuse tokens that do not verify instead of starting at the place they claim."),
     Flag("min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"),
     Flag("server-name", "server_name", "What the server calls itself.", "NAME"),
     Flag("server-version", "server_version", "Which version the server says it is.", "VERSION"),
 )
+OPTIONS = (
+    Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
+    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
+    Flag("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
+    Flag("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
+    *SERVING,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class McpOptions:
+class McpOptions(msgspec.Struct, frozen=True):
     """What was asked for. None stands for what was not."""
 
     home: str | None = None
@@ -56,6 +60,7 @@ class McpOptions:
     enforce: bool = False
     person: bool = False
     worker: bool = False
+    no_adoption: bool = False
     min_response_seconds: str | None = None
     server_name: str | None = None
     server_version: str | None = None

@@ -61,6 +61,7 @@ def _schema(name: str) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415  # only when somebody asks for a schema
 
     from fidelio.definitions import models  # noqa: PLC0415  # the same
+    from fidelio.definitions.models.skill import Skill  # noqa: PLC0415  # the same
     from fidelio.engine.state import Record  # noqa: PLC0415  # the same
 
     if name == "state":
@@ -69,6 +70,6 @@ def _schema(name: str) -> dict[str, Any]:
         "workflow": models.Workflow,
         "activity": models.Activity,
         "condition": models.Condition,
-        "skill": models.Skill,
+        "skill": Skill,
     }[name]
     return TypeAdapter(model).json_schema(by_alias=True)

@@ -7,8 +7,9 @@ carries revision and capabilities in its `_meta`, and every result says of what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS = ("2026-07-28",)
@@ -37,8 +38,7 @@ class ProtocolError(Exception):
         self.code, self.data = code, data
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """What the server says about itself."""
 
     name: str
@@ -49,8 +49,7 @@ class Identity:
         return {"name": self.name, "version": self.version}
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """Whom we talk to, and what it can do. The defaults are those of a client that has not said anything yet."""
 
     revision: str = HANDSHAKE[-1]

@@ -174,6 +174,9 @@ class GetTrace(msgspec.Struct):
         list[str],
         Meta(max_length=1000, description="The trace_tokens of next_activity. Without them: all calls of the session."),
     ] = []
+    after: Annotated[
+        int, Meta(ge=0, lt=1 << 53, description="Goes on with a long trace: what the reply before gave as `next`.")
+    ] = 0
 
 
 def given(value: Any) -> Any:

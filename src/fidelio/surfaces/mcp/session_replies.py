@@ -27,6 +27,11 @@ def reply(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: 
     return Done(as_json(whole), {**meta_of(outcome), **meta}, structured=whole)
 
 
+def listing(body: Mapping[str, Any], outcome: Outcome[Any]) -> Done:
+    """A reply that grows with its session: JSON without indentation, and nothing beside it."""
+    return document(msgspec.json.encode(with_warnings(body, outcome)).decode(), outcome)
+
+
 def document(text: str, outcome: Outcome[Any], **meta: Any) -> Done:
     """A large text, and nothing beside it: clients that get structured content show the model that and drop the text."""
     return Done(text, {**meta_of(outcome), **meta})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp import session_parameters as p
-from fidelio.surfaces.mcp.common import TEXT, object_with
 from fidelio.surfaces.mcp.tools import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.sessions import SessionsDialect
-
-_TOKEN = object_with(session_token=TEXT)
 
 
 def rows(dialect: SessionsDialect) -> list[Tool[Any]]:
@@ -51,7 +49,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             "(parent_session_token). Returns the session_token that every other tool needs.",
             p.StartSession,
             dialect.start_session,
-            output_schema=_TOKEN,
+            output_schema=schemas.STARTED,
         ),
         Tool(
             "get_workflow_status",
@@ -61,7 +59,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.WithToken,
             dialect.get_workflow_status,
             read_only=True,
-            output_schema=object_with(status={"enum": ["active", "blocked", "completed"]}, session_token=TEXT),
+            output_schema=schemas.STATUS,
         ),
         Tool(
             "next_activity",
@@ -70,16 +68,16 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             "activity you leave in step_manifest. Returns only id and name; read the activity with get_activity.",
             p.NextActivity,
             dialect.next_activity,
-            output_schema=object_with(activity_id=TEXT, name=TEXT, session_token=TEXT),
+            output_schema=schemas.MOVED,
         ),
         Tool(
             "get_trace",
             "Read the trace",
-            "Returns the calls of this session, or those that the given trace_tokens commit to.",
+            "Returns the calls of this session, or those that the given trace_tokens commit to. Where `next` is "
+            "there, more follow.",
             p.GetTrace,
             dialect.get_trace,
             read_only=True,
-            output_schema=object_with(traceId=TEXT, event_count={"type": "integer"}, events={"type": "array"}),
         ),
     ]
 
@@ -93,7 +91,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             "checkpoint_handle to give to the orchestrator.",
             p.YieldCheckpoint,
             dialect.yield_checkpoint,
-            output_schema=object_with(status=TEXT, checkpoint_id=TEXT, checkpoint_handle=TEXT),
+            output_schema=schemas.YIELDED,
         ),
         Tool(
             "resume_checkpoint",
@@ -103,7 +101,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.ResumeCheckpoint,
             dialect.resume_checkpoint,
             idempotent=True,
-            output_schema=object_with(status=TEXT, checkpoint_id=TEXT),
+            output_schema=schemas.RESUMED,
         ),
         Tool(
             "present_checkpoint",
@@ -123,7 +121,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.RespondCheckpoint,
             dialect.respond_checkpoint,
             idempotent=True,
-            output_schema=object_with(checkpoint_id=TEXT, resolved={"type": "boolean"}, checkpoint_handle=TEXT),
+            output_schema=schemas.RESOLVED,
         ),
     ]
 

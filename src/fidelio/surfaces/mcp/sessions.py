@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fidelio.errors import DefinitionError, PersonNeeded, UsageProblem
-from fidelio.surfaces.mcp.common import Dialect, answer_json, offered, procedure, started_json, trace_json, transitions
+from fidelio.surfaces.mcp.asked import asked_person
+from fidelio.surfaces.mcp.common import (
+    Dialect,
+    answer_json,
+    offered,
+    procedure,
+    started_json,
+    trace_json,
+    transitions,
+    with_warnings,
+)
 from fidelio.surfaces.mcp.resources import schema_resources
 from fidelio.surfaces.mcp.session_parameters import (
     GetResource,
@@ -30,6 +40,7 @@ from fidelio.surfaces.mcp.session_replies import (
     EITHER,
     document,
     headed,
+    listing,
     reply,
     resolved_json,
 )
@@ -72,7 +83,7 @@ class SessionsDialect(Dialect):
 
         service = await self.house.workflows()
         listed = [{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in offered(service)]
-        return Done(to_toon(listed), structured={"workflows": listed})
+        return Done(to_toon(listed))
 
     async def health_check(self, _: Nothing) -> Done:
         return reply(await self.health())
@@ -125,7 +136,7 @@ class SessionsDialect(Dialect):
         found = outcome.result
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if asked.summary:
-            text = to_toon({**summary_of(found.workflow, SUMMARY), "session_token": outcome.token})
+            text = to_toon({**with_warnings(summary_of(found.workflow, SUMMARY), outcome), "session_token": outcome.token})
         else:
             text = headed(outcome, found.source)
         return document(skill + text, outcome)
@@ -134,7 +145,8 @@ class SessionsDialect(Dialect):
         service = await self.house.workflows()
         outcome = await service.moves.move(asked.session_token, move_of(asked))
         activity = outcome.result.activity
-        body = {"activity_id": asked.activity_id, "name": activity.name if activity else "Completed"}
+        name, title = (activity.id, activity.name) if activity is not None else (asked.activity_id, "Completed")
+        body = {"activity_id": name, "name": title}
         ways = transitions(outcome.result.workflow, outcome.record)
         more = {"status": outcome.record.status, "transitions": ways, "session_token": outcome.token}
         return reply({**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=ways)
@@ -188,9 +200,9 @@ class SessionsDialect(Dialect):
         service = await self.house.workflows()
         choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
         try:
-            outcome = await service.checkpoints.respond(_handle(asked), choice, asked_person=self.asked_person)
+            outcome = await service.checkpoints.respond(_handle(asked), choice, asked_person=asked_person())
         except PersonNeeded as needed:
-            return await self.ask(service, needed)
+            return await self.ask(service, needed, "respond_checkpoint", _handle(asked))
         return reply(resolved_json(outcome.result, outcome.token), outcome)
 
     async def get_skills(self, asked: WithToken) -> Done:
@@ -218,8 +230,8 @@ class SessionsDialect(Dialect):
 
     async def get_trace(self, asked: GetTrace) -> Done:
         service = await self.house.workflows()
-        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens)
-        return reply(trace_json(outcome), outcome)
+        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, after=asked.after)
+        return listing(trace_json(outcome), outcome)
 
 
 def _handle(asked: PresentCheckpoint | RespondCheckpoint) -> str:

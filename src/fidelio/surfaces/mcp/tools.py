@@ -53,7 +53,8 @@ class AskPerson(msgspec.Struct, frozen=True):
     """A question that only a person may answer.
 
     `answered(option id, who)` records the answer. `waiting` is the reply when nobody could be asked now or nobody answered in
-    time. `elsewhere()` returns once the question was answered by other means, so that a client need not go on asking.
+    time, and `unanswered()` records that. `elsewhere()` returns once the question was answered by other means, so that a client
+    need not go on asking.
     """
 
     request_id: str
@@ -62,6 +63,7 @@ class AskPerson(msgspec.Struct, frozen=True):
     answered: Callable[[str, str], Awaitable[None]]
     waiting: Done | None = None
     elsewhere: Callable[[], Awaitable[None]] | None = None
+    unanswered: Callable[[], Awaitable[None]] | None = None
 
 
 Outcome = Done | AskPerson

@@ -1,0 +1,107 @@
+"""A walk through a large workflow over HTTP: what a session call costs the server, against an echo tool on the SDK alone.
+
+python -m benchmarks http_sessions
+
+Every call of the walk is set against an echo in the same revision whose reply is as large. The echo keeps no record, so what a
+session costs beyond its transport is part of the figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import http.client
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Figure
+from benchmarks.mcp import ROOT, environment, http_request
+from benchmarks.measure import interleaved, ratio
+from benchmarks.workflows import WALKS, Call, Client, let_settle, walk, write_workflow
+
+ROUNDS = 5
+REVISIONS = ("2026-07-28", "2025-11-25")
+
+
+class HttpClient(Client):
+    """The same client with a connection that is kept open in place of pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], address: str, revision: str) -> None:
+        super().__init__(process)
+        self._connection = http.client.HTTPConnection(address, timeout=60)
+        self._revision = revision
+
+    def request(self, method: str, params: dict[str, Any]) -> Any:
+        assert method == "tools/call"
+        body, headers = http_request(self._revision, 1, params)
+        self._connection.request("POST", "/mcp", body, headers)
+        return json.loads(self._connection.getresponse().read())["result"]
+
+    def close(self) -> None:
+        """A server closes a connection that was idle while the other one was measured."""
+        self._connection.close()
+
+
+@contextmanager
+def serving(command: list[str], home: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server, and the address that it prints first."""
+    environ = {**environment(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, cwd=ROOT) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().split()[-1]
+        try:
+            yield process, address.removeprefix("http://").removesuffix("/mcp")
+        finally:
+            process.terminate()
+
+
+async def cpu_of_walks(client: HttpClient) -> float:
+    client.close()
+    return median(call.cost for _ in range(WALKS) for call in walk(client, "large"))
+
+
+async def cpu_of_echo(client: HttpClient, calls: list[Call]) -> float:
+    client.close()
+    costs = []
+    for call in calls * WALKS:
+        before = client.cpu_seconds()
+        client.tool("echo", size=call.reply_size)
+        costs.append(client.cpu_seconds() - before)
+    return median(costs)
+
+
+async def measure() -> list[Figure]:
+    figures = []
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        library = Path(place) / "workflows"
+        write_workflow(library, "large")
+        let_settle()
+        ours = [sys.executable, "-m", "fidelio", "up", "--port", "0", "--workflows", str(library)]
+        bare = [sys.executable, "-m", "benchmarks.mcp", "bare"]
+        sessions, echo = (stack.enter_context(serving(command, place)) for command in (ours, bare))
+        for revision in REVISIONS:
+            figures += await compare(HttpClient(*sessions, revision), HttpClient(*echo, revision), revision)
+    return figures
+
+
+async def compare(ours: HttpClient, bare: HttpClient, revision: str) -> list[Figure]:
+    calls = walk(ours, "large")
+    found = await interleaved(ROUNDS, {"ours": partial(cpu_of_walks, ours), "bare": partial(cpu_of_echo, bare, calls)})
+    name = f"CPU per session call over HTTP, {revision}"
+    return [
+        Figure(name=name, value=median(found["ours"]) * 1000, unit="ms"),
+        Figure(name=f"{name} / echo on the SDK", value=ratio(found["ours"], found["bare"]), unit="x"),
+    ]
+
+
+def main() -> list[Figure]:
+    compileall.compile_dir(ROOT / "src", quiet=2)
+    return asyncio.run(measure())

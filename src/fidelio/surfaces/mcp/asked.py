@@ -1,0 +1,34 @@
+"""Which questions the call that is being carried out has put to a person.
+
+A handler that asks is called again when the person has spoken, and then goes on with what they said, whatever the model had
+passed on. That is true of this one call: whoever calls once more gives an answer like everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_asked: ContextVar[set[str] | None] = ContextVar("asked_in_this_call", default=None)
+
+
+@contextmanager
+def asking_people() -> Iterator[None]:
+    """Around everything that one call comes to."""
+    token = _asked.set(set())
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def asked_person() -> Collection[str]:
+    """The requests that this call has put to a person."""
+    return _asked.get() or ()
+
+
+def put_to_person(request: str) -> None:
+    asked = _asked.get()
+    if asked is not None and request:
+        asked.add(request)

@@ -1,0 +1,41 @@
+"""Which agent a call comes from, where its client says so.
+
+Over stdio a server is a child of the agent that uses it, and has its mark in the environment. Over HTTP nothing is handed down,
+so the agent's client says it with each request. Nothing is won by saying it: what one starts then counts as one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from fidelio.errors import UsageProblem
+from fidelio.ids import is_short_handle
+from fidelio.orchestrator.rules import session_of
+
+_claim: ContextVar[str] = ContextVar("claimed_run", default="")
+
+
+@contextmanager
+def called_by(run: str) -> Iterator[None]:
+    """`run` is what the client says, empty where it says nothing."""
+    token = _claim.set(run)
+    try:
+        yield
+    finally:
+        _claim.reset(token)
+
+
+def claimed_session() -> str | None:
+    """The session of the agent that makes this call, or None; raises `UsageProblem` where what was said names none."""
+    run = _claim.get()
+    if not run:
+        return None
+    session, number = session_of(run), run.rpartition(".")[2]
+    if not (is_short_handle(session) and number.isascii() and number.isdecimal()):
+        raise UsageProblem(
+            f"The header Fidelio-Agent names no run of an agent: {run!r:.80}.",
+            remedy="Send what FIDELIO_AGENT is in the environment of the agent, or leave the header out.",
+        )
+    return session

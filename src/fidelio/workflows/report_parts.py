@@ -1,0 +1,85 @@
+"""What a report consists of. It is kept apart from how it is made, because it is also what others read and print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class AnswerGiven:
+    """One question of the session, and who answered it how."""
+
+    checkpoint: str
+    question: str
+    request: str
+    asked_at: int
+    state: str = "open"
+    option: str = ""
+    by: str = ""
+    channel: str = ""
+    assurance: str = ""
+    after_ms: int = 0
+
+
+@dataclass(slots=True)
+class Visit:
+    """One stay in an activity: what its definition asked for and what was reported.
+
+    `asked` and `asked_in_loops` are steps, `never_asked` questions that applied, `never_started` workflows that it triggers.
+    """
+
+    activity: str
+    name: str
+    entered_at: int
+    left_at: int | None = None
+    asked: list[str] = field(default_factory=list)
+    asked_in_loops: list[str] = field(default_factory=list)
+    done: list[dict[str, str]] = field(default_factory=list)
+    manifest_given: bool = False
+    answers: list[AnswerGiven] = field(default_factory=list)
+    never_asked: list[str] = field(default_factory=list)
+    never_started: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Refused:
+    """A call that was refused."""
+
+    at: int
+    tool: str
+    agent: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """A session from its first event to its last. `set_by` says of every variable who gave it its value."""
+
+    session: str
+    workflow: str = ""
+    title: str = ""
+    version: str = ""
+    definition: str = ""
+    fidelity: str = "advise"
+    unverified: bool = False
+    claims_to_continue: str = ""
+    restored: bool = False
+    parent: str = ""
+    started_at: int = 0
+    ended_at: int | None = None
+    agents: list[str] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    variables: dict[str, Any] = field(default_factory=dict)
+    set_by: dict[str, str] = field(default_factory=dict)
+    never_entered: list[str] = field(default_factory=list)
+
+    @property
+    def completed(self) -> bool:
+        return self.ended_at is not None
+
+    @property
+    def differences(self) -> list[str]:
+        return [f"{visit.activity}: {text}" for visit in self.visits for text in visit.differences]

@@ -1,0 +1,43 @@
+"""An agent whose process outlives its host, without any process: the next host is given a part of its own to play."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn
+from tests.orchestrator.fakes import Actor, Part, echo
+
+# Nobody has this number, so nobody is ever ended by it.
+NOBODY = ProcessIdentity(pid=2**30, started="never")
+
+
+@dataclass
+class Adoptable(Actor):
+    """`again` is played by the host that adopts; `adopted` is everything it was asked to go on with."""
+
+    again: Part = echo
+    adopted: list[Turn] = field(default_factory=list)
+
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+        assert process == NOBODY
+        self.adopted.append(turn)
+        return await self.again(turn, tell)
+
+
+@dataclass
+class Working:
+    """A part that has a process, says so, and works until its host goes."""
+
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def part(self, turn: Turn, tell: Teller) -> Finished:
+        await tell.process(NOBODY)
+        await tell.conversation(turn.conversation or turn.fresh)
+        self.entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def begun(self) -> None:
+        async with asyncio.timeout(20):
+            await self.entered.wait()

@@ -1,0 +1,68 @@
+"""Whether an agent works is asked with what its blueprint adds to the environment, because that is how it will run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fidelio.errors import ExecutorUnavailable
+from fidelio.orchestrator.executors import claude, registry
+from fidelio.orchestrator.executors.acp import AcpExecutor
+from fidelio.orchestrator.executors.claude import ClaudeExecutor
+from fidelio.orchestrator.executors.codex import CodexExecutor
+from fidelio.orchestrator.executors.contract import Executor
+from fidelio.orchestrator.executors.registry import first_working
+from tests.support import proves
+
+CLAUDE = """#!/bin/sh
+case $1 in --version) echo "2.0.0 (Claude Code)" ;; *) echo '{"loggedIn": false}' ;; esac
+"""
+KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY", "qwen": "OPENAI_API_KEY"}
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with programs under the names of the agents, into which nobody is logged in."""
+    for name in KEYS:
+        program = tmp_path / name
+        program.write_text(CLAUDE, "utf-8")
+        program.chmod(0o755)
+    monkeypatch.setattr(claude, "find_claude", lambda path: str(tmp_path / "claude") if path == str(tmp_path) else None)
+    return tmp_path
+
+
+def executor_of(name: str, path: Path) -> Executor:
+    environment = {"PATH": str(path), "HOME": str(path)}
+    if name == "claude":
+        return ClaudeExecutor(environment)
+    return CodexExecutor(environment) if name == "codex" else AcpExecutor(name, environment)
+
+
+@proves("executors.availability")
+@pytest.mark.parametrize("name", KEYS)
+async def test_a_key_that_only_the_blueprint_sets_is_enough(installed: Path, name: str) -> None:
+    executor = executor_of(name, installed)
+
+    assert not (await executor.availability()).works
+    assert not (await executor.availability({KEYS[name]: ""})).works
+    assert (await executor.availability({KEYS[name]: "secret"})).works
+
+
+@proves("executors.availability")
+@pytest.mark.parametrize("name", KEYS)
+async def test_an_agent_is_looked_for_on_the_path_of_the_blueprint(installed: Path, name: str) -> None:
+    executor = executor_of(name, installed / "nowhere")
+
+    assert not (await executor.availability({KEYS[name]: "secret"})).works
+    assert (await executor.availability({KEYS[name]: "secret", "PATH": str(installed)})).works
+
+
+@proves("executors.availability", "executors.first-working")
+async def test_the_first_that_works_may_work_because_of_the_blueprint(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_load", lambda name: executor_of(name, installed))
+    monkeypatch.setattr(registry, "_ORDER", ("codex", "gemini"))
+
+    with pytest.raises(ExecutorUnavailable):
+        await first_working()
+    assert (await first_working(added={"GEMINI_API_KEY": "secret"})).name == "gemini"

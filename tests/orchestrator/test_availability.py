@@ -1,0 +1,40 @@
+"""A session whose agent works only because of its blueprint is started, carried out and resumed like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from fidelio.errors import ExecutorUnavailable
+from fidelio.orchestrator.executors.contract import Availability
+from tests.orchestrator.fakes import Actor, House, finished, start
+from tests.support import proves
+
+
+@dataclass
+class Guarded(Actor):
+    """Works only where its key is set."""
+
+    name: str = "guarded"
+
+    async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
+        return Availability(works=bool((added or {}).get("KEY")), why="It has no key.")
+
+
+@proves("executors.availability")
+async def test_a_key_in_the_blueprint_lets_its_sessions_begin_and_go_on(house: House) -> None:
+    house.others["guarded"] = Guarded()
+    house.shelf.add("with-key", environment={"KEY": "secret"})
+    house.shelf.add("without")
+    service = house.service()
+    async with house.host(service):
+        await start(service, "aria", blueprint="with-key", executor="guarded")
+        await finished(service, "aria")
+        await service.resume("aria", "Again.")
+        (session,) = await finished(service, "aria")
+        with pytest.raises(ExecutorUnavailable, match="It has no key"):
+            await start(service, "duo", blueprint="without", executor="guarded")
+
+    assert (session.run.state, session.run.number) == ("succeeded", 2)

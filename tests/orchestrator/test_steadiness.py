@@ -1,0 +1,127 @@
+"""A host that fails without dying: it says so, and takes its work up again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fidelio.errors import LedgerDamaged
+from fidelio.orchestrator import steadiness
+from fidelio.orchestrator.host import Host
+from fidelio.orchestrator.lock import is_hosted
+from fidelio.orchestrator.record import STOP_REQUESTED
+from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.steadiness import steadily
+from tests.orchestrator.fakes import House, Stage, finished, start
+from tests.support import proves
+
+SECONDS = 20
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steadiness, "_PAUSES", (0.01, 0.02))
+
+
+def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls: int) -> list[int]:
+    """Makes these calls of a method of the ledger fail in a way that nobody has foreseen."""
+    whole: Callable[..., Awaitable[Any]] = getattr(house.ledger, method)
+    made: list[int] = []
+
+    async def now_and_then(*given: Any, **more: Any) -> Any:
+        if method == "events" and STOP_REQUESTED not in more.get("types", ()):
+            # Somebody else than the host reads on.
+            return await whole(*given, **more)
+        made.append(len(made) + 1)
+        if made[-1] in calls:
+            raise ZeroDivisionError("nobody has foreseen this")
+        return await whole(*given, **more)
+
+    monkeypatch.setattr(type(house.ledger), method, staticmethod(now_and_then))
+    return made
+
+
+@proves("orchestrator.host-restarts")
+@pytest.mark.parametrize(
+    ("method", "calls"), [("next_due", (2,)), ("jobs", (1, 2, 3)), ("events", (1,))], ids=["claiming", "beginning", "following"]
+)
+async def test_a_host_that_fails_begins_again_and_carries_out_what_waits(
+    house: House,
+    service: AgentService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    calls: tuple[int, ...],
+) -> None:
+    made = fails_at(house, monkeypatch, method, *calls)
+    async with asyncio.timeout(SECONDS), Host(service):
+        await start(service, "aria")
+        while len(made) < max(calls):  # noqa: ASYNC110  # what is counted cannot be waited for
+            await asyncio.sleep(0.01)
+        await start(service, "bass")
+        for session in await finished(service, "aria", "bass"):
+            assert session.run.state == "succeeded"
+
+    said = [record.getMessage() for record in caplog.records if "begins again" in record.getMessage()]
+    assert len(said) == len(calls)
+    assert str(house.home.path) in said[0]
+    assert "ZeroDivisionError: nobody has foreseen this" in said[0]
+
+
+@proves("orchestrator.host-restarts")
+async def test_a_turn_at_work_is_given_its_time_before_the_host_begins_again(
+    house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    house.actor.part = stage.part
+    made = fails_at(house, monkeypatch, "events", 2)
+    async with asyncio.timeout(SECONDS), house.host(service, grace=SECONDS):
+        await start(service, "aria")
+        await stage.entered.wait()
+        await start(service, "bass")
+        while len(made) < 2:  # noqa: ASYNC110  # what is counted cannot be waited for
+            await asyncio.sleep(0.01)
+        stage.go_on.set()
+        for session in await finished(service, "aria", "bass"):
+            assert (session.run.number, session.run.state) == (1, "succeeded")
+
+
+@proves("orchestrator.host-restarts")
+async def test_while_it_pauses_another_process_may_be_the_host(
+    house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steadiness, "_PAUSES", (600.0,))
+    made = fails_at(house, monkeypatch, "jobs", 1)
+    async with asyncio.timeout(SECONDS), Host(service) as failed:
+        while not made or failed.hosting:  # noqa: ASYNC110  # what is counted cannot be waited for
+            await asyncio.sleep(0.01)
+        assert not is_hosted(house.home)
+        async with house.host(house.service()):
+            await start(service, "aria")
+            await finished(service, "aria")
+            assert is_hosted(house.home)
+
+
+@proves("orchestrator.host-restarts")
+async def test_each_pause_is_longer_until_the_longest(caplog: pytest.LogCaptureFixture) -> None:
+    ending = asyncio.Event()
+    done: list[int] = []
+
+    async def work() -> None:
+        done.append(1)
+        if len(done) == 4:
+            ending.set()
+        raise LedgerDamaged("The file is damaged.", remedy="Restore it.")
+
+    async with asyncio.timeout(SECONDS):
+        await steadily(work, name="This", until=ending)
+
+    said = [record.getMessage() for record in caplog.records]
+    pauses = ("0.01", "0.02", "0.02", "0.02")
+    assert said == [
+        f"This has failed and begins again in {pause} seconds: The file is damaged. Restore it." for pause in pauses
+    ]
+    assert not any(record.exc_info for record in caplog.records)

@@ -1,0 +1,42 @@
+"""Whether somebody carries out what was started, as `fidelio doctor` sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fidelio.ledger import open_ledger
+from fidelio.orchestrator.host import Host
+from fidelio.orchestrator.lock import host_lock
+from fidelio.orchestrator.model import StartAgent
+from fidelio.orchestrator.opening import open_agents
+from fidelio.settings import Settings
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+
+def agents_check(fidelio: Fidelio) -> dict[str, str]:
+    checks = json.loads(fidelio("doctor", "--json").stdout)["checks"]
+    (found,) = (check for check in checks if check["name"] == "agents")
+    assert isinstance(found, dict)
+    return found
+
+
+@proves("cli.doctor", "orchestrator.host-restarts")
+async def test_agents_that_wait_for_nobody_are_noticed(fidelio: Fidelio, settings: Settings, project: Path) -> None:
+    assert agents_check(fidelio)["sentence"] == "No agent is at work, and none waits."
+
+    settings.home.ensure()
+    async with await open_ledger(settings.ledger) as ledger:
+        service = open_agents(settings, ledger)
+        await service.start(StartAgent(name="task", prompt="Hello.", blueprint="echo", project=str(project)))
+        waits = agents_check(fidelio)
+        lock = host_lock(settings.home)
+        assert lock.take()
+        hosted = agents_check(fidelio)
+        lock.release()
+        async with Host(service):
+            await service.wait(["task"], str(project), mode="all", seconds=20)
+
+    assert (waits["state"], "fidelio work" in waits["remedy"]) == ("warning", True)
+    assert hosted["state"] == "ok"
