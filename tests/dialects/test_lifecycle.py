@@ -95,6 +95,20 @@ async def test_the_whole_file_skills_and_resources_can_be_read(play: Player) -> 
     assert resource.text.endswith("The A is at 442 Hz.")
 
 
+@proves("sessions.skill-association")
+async def test_a_resource_beside_the_skill_of_another_activity_is_warned_of(play: Player) -> None:
+    token = (await play("get_skill", session_token=await play.at("tune"), step_id="hear")).token
+    here = await play("get_resource", session_token=token, resource_id="1")
+    moved = await play("next_activity", session_token=here.token, activity_id="bow")
+    there = await play("get_resource", session_token=moved.token, resource_id="1")
+    spelt_out = await play("get_resource", session_token=there.token, resource_id="score/1")
+
+    assert here.meta["validation"]["warnings"] == []
+    (warning,) = there.meta["validation"]["warnings"]
+    assert warning.startswith("Skill 'listen', which was loaded last, is none of activity 'bow'.")
+    assert spelt_out.meta["validation"]["warnings"] == []
+
+
 @proves("sessions.walk", "sessions.complete")
 async def test_an_honest_walk_has_no_warning_and_ends_completed(play: Player) -> None:
     token = await play.at("tune")

@@ -74,6 +74,12 @@ def version_drift(started: str, current: str) -> str:
     return f"Workflow version drift: the session started with version '{started}', the definition is now '{current}'."
 
 
+def skill_elsewhere(skill: str, activity: str) -> str:
+    return (
+        f"Skill '{skill}', which was loaded last, is none of activity '{activity}'. Load one of its own with get_skill first."
+    )
+
+
 def content_drift(version: str) -> str:
     return f"Workflow version drift: the definition has changed since the session started, still as version '{version}'."
 

@@ -11,7 +11,7 @@ from fidelio.definitions import META
 from fidelio.definitions.library import Version
 from fidelio.definitions.library.loading import Loaded
 from fidelio.definitions.models import Activity, Step, Workflow
-from fidelio.engine.claims import check_drift
+from fidelio.engine.claims import check_drift, check_skill
 from fidelio.engine.record import SKILL_LOADED, Record
 from fidelio.engine.verdicts import warnings
 from fidelio.errors import DefinitionError, PartNotFound, UnreadableDefinition
@@ -135,7 +135,8 @@ class Reading:
             version = self._version(opened.record)
             found = self._resource(reference, opened.record)
             text = ResourceText(reference, found.id, found.version, found.content.strip())
-            return Decision(text, warnings=_drift(version, opened.record))
+            beside = [] if "/" in reference else check_skill(version.workflow, opened.record)
+            return Decision(text, warnings=(*_drift(version, opened.record), *warnings(beside)))
 
         return await self._desk.perform("get_resource", token, decide)
 
