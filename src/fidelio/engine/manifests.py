@@ -58,20 +58,34 @@ def check_steps(
     activity = workflow.activity(record.activity)
     if activity is None or not (activity.steps or activity.loops):
         return []
-    # What was completed move by move is on record already; nobody has to report it again.
-    done = record.here.done
-    needed = [step.id for step in _certain(workflow, record, activity) if step.id not in done] if leaving else []
     if manifest is None:
+        needed = _needed(workflow, record, activity) if leaving else []
         return [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
+    # The usual case: every step, once, in order.
+    complete = [entry.step_id for entry in manifest] == [step.id for step in activity.steps]
     return [
-        *_missing(needed, manifest),
-        *_unexpected(activity, manifest),
-        *_repeated(activity, manifest),
-        *_out_of_order(activity, manifest),
+        *([] if complete else _compared(workflow, record, activity, manifest, leaving=leaving)),
         *_empty(manifest),
         *_unasked(workflow, record, activity, manifest),
         *(_asked_less(record, activity, manifest) if per_pass and activity.loops else ()),
     ]
+
+
+def _compared(
+    workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone], *, leaving: bool
+) -> list[Problem]:
+    return [
+        *(_missing(_needed(workflow, record, activity), manifest) if leaving else ()),
+        *_unexpected(activity, manifest),
+        *_repeated(activity, manifest),
+        *_out_of_order(activity, manifest),
+    ]
+
+
+def _needed(workflow: Workflow, record: Record, activity: Activity) -> list[str]:
+    # What was completed move by move is on record already; nobody has to report it again.
+    done = record.here.done
+    return [step.id for step in _certain(workflow, record, activity) if step.id not in done]
 
 
 def check_activities(workflow: Workflow, manifest: Sequence[ActivityDone] | None) -> list[Problem]:

@@ -91,4 +91,6 @@ class Memo:
             self._touched = outer
             if outer is not None:
                 outer.update(mine)
-        return _Remembered(value, mine, all(found is None or settled(found) for found in mine.values()))
+        # What appears in a directory that is looked at changes the directory.
+        looked_at = {path: found for path, found in mine.items() if found or path.rpartition(os.sep)[0] not in mine}
+        return _Remembered(value, looked_at, all(found is None or settled(found) for found in mine.values()))
