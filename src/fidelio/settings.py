@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from fidelio import __version__
@@ -50,7 +51,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
     place = find_home(home, environ=environ)
     return Settings(
         home=place,
-        ledger=_ledger(environ, str(place.ledger)),
+        ledger=ledger_of(environ, place),
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
         min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
@@ -61,9 +62,12 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
     )
 
 
-def _ledger(environ: Mapping[str, str], default: str) -> str:
-    """A path or an address of PostgreSQL. What merely looks like an address would become a file with a strange name."""
-    where = environ.get("FIDELIO_LEDGER") or default
+def ledger_of(environ: Mapping[str, str], home: Home) -> str:
+    """A path or an address of PostgreSQL. What merely looks like an address would become a file with a strange name.
+
+    The path is absolute, because whoever it is handed on to works elsewhere.
+    """
+    where = environ.get("FIDELIO_LEDGER") or str(home.ledger)
     is_path = "://" not in where and not where.startswith((":memory:", "file:"))
     if not is_path and not where.startswith(POSTGRES):
         # Only how it begins: the rest of an address may hold a password.
@@ -72,7 +76,7 @@ def _ledger(environ: Mapping[str, str], default: str) -> str:
             f"FIDELIO_LEDGER begins with {start!r}, where no ledger can be kept.",
             remedy=f"Give the path of a file, or an address that begins with {' or '.join(POSTGRES)}.",
         )
-    return where
+    return str(Path(where).absolute()) if is_path else where
 
 
 def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fidelio.orchestrator.blueprints.model import Permissions
+from fidelio.orchestrator.executors.codex_items import item_of
 from fidelio.orchestrator.executors.codex_questions import Desk
 from fidelio.orchestrator.executors.contract import Reply
 from tests.orchestrator.executors.recording import Recording
@@ -80,3 +81,35 @@ async def test_more_permissions_are_granted_for_one_turn_or_not_at_all(option: s
 @proves("agents.codex-question")
 async def test_a_request_that_nobody_knows_is_not_answered_by_chance() -> None:
     assert await decide("item/tool/call", {}, Recording()) is None
+
+
+DELETE, READ = ("delete", {"path": "a"}), ("read", {"path": "b"})
+
+
+@proves("agents.permissions", "agents.codex-question")
+@pytest.mark.parametrize(
+    ("waiting", "arguments", "asked"),
+    [
+        ((DELETE, READ), {"path": "a"}, ["i0"]),
+        ((DELETE, READ), {"path": "b"}, []),
+        ((READ, READ), {"path": "b"}, []),
+        ((("delete", {}), ("read", None)), {}, ["elicitation-7"]),
+        ((READ,), {"path": "c"}, ["elicitation-7"]),
+    ],
+)
+async def test_leave_for_one_tool_is_no_leave_for_another_that_waits_with_it(
+    waiting: tuple[tuple[str, Any], ...], arguments: Any, asked: list[str]
+) -> None:
+    begun = {
+        f"i{number}": {"type": "mcpToolCall", "server": "s", "tool": tool, "arguments": given, "status": "inProgress"}
+        for number, (tool, given) in enumerate(waiting)
+    }
+    items = {name: item_of({"id": name, **raw}) for name, raw in begun.items()}
+    leave = {"codex_approval_kind": "mcp_tool_call", "tool_params": arguments}
+    tell = Recording(Reply(option="refuse"))
+
+    await Desk(Permissions(allow=("mcp__s__read",)), tell, items).decide(
+        FORM, {"serverName": "s", "message": "May it?", "_meta": leave}, 7
+    )
+
+    assert [question.key for question in tell.questions] == asked

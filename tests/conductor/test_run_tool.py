@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from fidelio.conductor.workers import Workers
+from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
 from fidelio.surfaces.mcp.agents import AgentToolset
 from fidelio.surfaces.mcp.house import House
@@ -63,3 +67,30 @@ async def test_a_plan_that_does_not_fit_is_an_error(orchestra: Orchestra) -> Non
         unknown = await call(house, workflow_id="hello", agent_blueprint_name="robot", inputs={"volume": 3})
         assert unknown.is_error
         assert "volume" in unknown.text
+
+
+@proves("conductor.run-workflow")
+async def test_a_run_that_nobody_carries_out_any_more_says_so_and_goes_on_when_asked_again(
+    orchestra: Orchestra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_workflow(orchestra.workflows, "single", activity("one"))
+    orchestra.says("worker", report("one-step"))
+
+    async def full(*_: object) -> None:
+        raise LedgerFull("The disk is full.", remedy="Make room.")
+
+    async with orchestra.house() as house:
+        toolset = AgentToolset(house, environ={}).tools()
+        arguments = {"workflow_id": "single", "agent_blueprint_name": "worker", "project_dir": str(orchestra.project)}
+        with monkeypatch.context() as broken:
+            broken.setattr(Workers, "start", full)
+            failed = await toolset.call("run_workflow", {**arguments, "wait_seconds": 50})
+        assert isinstance(failed, Done)
+        assert failed.structured is not None
+        assert failed.structured["status"] == "failed"
+        assert "The disk is full. Make room." in failed.structured["reason"]
+        mended = await toolset.call("run_workflow", {**arguments, "wait_seconds": 50})
+        assert isinstance(mended, Done)
+        assert mended.structured is not None
+        assert mended.structured["status"] == "completed"
+        assert mended.structured["session_id"] == failed.structured["session_id"]

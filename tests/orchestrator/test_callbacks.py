@@ -122,9 +122,10 @@ async def test_a_parent_that_was_stopped_is_not_set_to_work_by_a_child(house: Ho
     stage = Stage()
     house.actor.part = stage.part
     parent = await start(hosted, "parent", "Conduct.")
+    await start(hosted, "child", "Sing.", parent=parent.id, callback=True)
     await hosted.stop("parent", by="me")
     stage.go_on.set()
-    await start(hosted, "child", "Sing.", parent=parent.id, callback=True)
+    await hosted.resume("child", "Sing again.")
 
     told = await until(hosted, "parent", lambda session: session.queued_messages == 1)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fidelio.home import Home
-from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.environment import environment_for
+from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.orchestrator.environment import environment_for, house, housed
 from tests.support import proves
 
 HOME = Home(Path("/h"))
@@ -22,9 +22,13 @@ OURS = {
     "ANTHROPIC_API_KEY": "a",
     "OPENAI_API_KEY": "o",
     "DATABASE_URL": "secret",
-    "FIDELIO_LEDGER": "postgresql://secret",
+    "FIDELIO_LEDGER": "postgresql://anna:secret@host:5433/record?sslmode=require&password=secret",
+    "FIDELIO_AGENTS_DEPTH": "1",
+    "FIDELIO_KEY": "secret",
+    "FIDELIO_TOKEN": "secret",
     "FIDELIO_AGENT": "of our own",
 }
+WITHOUT_PASSWORD = "postgresql://anna@host:5433/record?sslmode=require"
 
 
 def seen(executor: str, **more: object) -> dict[str, str]:
@@ -41,6 +45,8 @@ def test_only_what_is_on_the_list_is_passed_on() -> None:
         "XDG_CONFIG_HOME": "/c",
         "HTTPS_PROXY": "http://proxy",
         "FIDELIO_HOME": "/h",
+        "FIDELIO_LEDGER": WITHOUT_PASSWORD,
+        "FIDELIO_AGENTS_DEPTH": "1",
         "FIDELIO_AGENT": "s_a.1",
     }
 
@@ -70,3 +76,52 @@ def test_nothing_takes_the_mark_of_the_run_away() -> None:
     found = seen("command", environment={"FIDELIO_AGENT": "", "FIDELIO_HOME": "/elsewhere"}, inherit=("FIDELIO_AGENT",))
 
     assert (found["FIDELIO_AGENT"], found["FIDELIO_HOME"]) == ("s_a.1", "/h")
+
+
+@proves("orchestrator.house")
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://anna@host/record", "postgresql://anna@host/record"),
+        ("postgres://:secret@/record", "postgres://@/record"),
+        ("postgresql:///record?host=/run&user=anna", "postgresql:///record?host=%2Frun&user=anna"),
+        ("/elsewhere/record.db", "/elsewhere/record.db"),
+    ],
+)
+def test_an_agent_is_told_where_the_record_is_and_not_its_password(address: str, shown: str) -> None:
+    blueprint = Blueprint(name="b", description="", environment={"FIDELIO_LEDGER": "/other"}, inherit=("FIDELIO_LEDGER",))
+    found = environment_for(blueprint, "command", "s_a.1", {"FIDELIO_LEDGER": address}, HOME)
+
+    assert found["FIDELIO_LEDGER"] == shown
+
+
+@proves("orchestrator.house")
+def test_a_path_from_where_we_stand_is_one_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert house({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
+    assert "FIDELIO_LEDGER" not in house({"FIDELIO_LEDGER": ""}, HOME)
+
+
+@proves("orchestrator.house")
+@pytest.mark.parametrize(
+    ("command", "args", "is_ours"),
+    [
+        ("/venv/bin/fidelio", ("mcp",), True),
+        ("python", ("-m", "fidelio", "mcp", "--toolset", "orchestrator"), True),
+        ("uvx", ("--from", "fidelio-agents", "fidelio", "mcp"), True),
+        ("fidelio", ("doctor",), False),
+        ("npx", ("server", "--for", "fidelio"), False),
+    ],
+)
+def test_only_a_server_that_is_a_fidelio_is_told_everything_about_this_house(
+    command: str, args: tuple[str, ...], is_ours: bool
+) -> None:
+    server = McpServer(command=command, args=args, env={"FIDELIO_AGENTS_DEPTH": "0"})
+    blueprint = Blueprint(name="b", description="", mcp_servers={"one": server, "web": McpServer(url="http://fidelio/mcp")})
+
+    found = housed(blueprint, house(OURS, HOME)).mcp_servers
+
+    told = {"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": OURS["FIDELIO_LEDGER"]} if is_ours else {}
+    assert found["one"].env == {**told, "FIDELIO_AGENTS_DEPTH": "0"}
+    assert found["web"] == blueprint.mcp_servers["web"]

@@ -11,6 +11,7 @@ from fidelio.errors import (
     AgentError,
     AgentSessionExists,
     AgentSessionNotFound,
+    AmbiguousAgentSession,
     BadAgentInput,
     BlueprintNotFound,
     ExecutorUnavailable,
@@ -83,7 +84,7 @@ async def test_a_name_of_another_project_is_found_where_it_is_the_only_one(servi
         await start(service, "duo", project=str(tmp_path / place))
 
     assert (await service.find("solo")).id == only.id
-    with pytest.raises(AgentSessionNotFound) as refusal:
+    with pytest.raises(AmbiguousAgentSession) as refusal:
         await service.find("duo")
     assert str(tmp_path / "two") in str(refusal.value)
     assert str(tmp_path / "three") in str(refusal.value)

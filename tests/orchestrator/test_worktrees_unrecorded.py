@@ -261,12 +261,18 @@ async def test_git_is_interrupted_in_the_middle_and_leaves_nothing(house: House)
 
 
 @proves("orchestrator.worktree-taken-back", "orchestrator.result-error")
-async def test_a_project_that_is_in_no_commit_has_no_worktree_and_leaves_none(house: House, hosted: AgentService) -> None:
-    repository(house.project)
+async def test_a_project_that_is_in_no_commit_any_more_has_no_worktree_and_leaves_none(
+    house: House, service: AgentService
+) -> None:
     inner = house.project / "sketches"
     inner.mkdir()
-    await start(hosted, "aria", worktree=True, project=str(inner))
-    (session,) = await finished(hosted, "aria")
+    (inner / "one.txt").write_text("la\n", "utf-8")
+    repository(house.project)
+    await start(service, "aria", worktree=True, project=str(inner))
+    git(house.project, "rm", "--quiet", "--cached", "-r", "sketches")
+    git(house.project, "commit", "--quiet", "-m", "Without sketches")
+    async with house.host(service):
+        (session,) = await finished(service, "aria")
 
     assert (session.run.state, session.run.reason) == ("failed", "worktree.failed")
     assert left(house) == ([], "")

@@ -78,6 +78,7 @@ class Conductor:
     async def check(self, plan: Plan) -> None:
         """Raises for what cannot work: an activity, an input, a blueprint, an agent that is not on this machine."""
         check_plan(plan, self._workflows.library.workflow(plan.workflow))
+        await self._workers.check_caller(plan.caller)
         for agent in dict.fromkeys((plan.agent, *plan.activity_agents.values())):
             await self._workers.check(agent, plan.project)
 
@@ -151,7 +152,7 @@ class Conductor:
         workflow = self._workflows.library.workflow(record.workflow)
         activity = self._workflows.library.activity(workflow.id, record.activity)
         brief = prompts.brief(workflow, activity, self._token(session, record))
-        return await self._workers.start(session, record, agent, plan.project, brief)
+        return await self._workers.start(session, record, plan, brief)
 
     async def _until_ended(self, session: str, worker: AgentSession) -> AgentSession:
         """Watches the worker, and says what it does and what it waits for whenever that changes."""

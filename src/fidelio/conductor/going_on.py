@@ -36,7 +36,7 @@ async def find_or_begin(conductor: Conductor, ledger: Ledger, home: Home, plan: 
 
 
 async def _change_hands(ledger: Ledger, session: str, asked: Plan) -> None:
-    """What was asked for this time counts from now on; what was left out stays as it was."""
+    """What was asked for this time counts from now on; what was left out stays as it was. Workers are of whoever asks now."""
     before = await plan_of(ledger, session)
     if before is None:
         return
@@ -50,6 +50,7 @@ async def _change_hands(ledger: Ledger, session: str, asked: Plan) -> None:
         agent=before.agent if asked.agent == WORKER else asked.agent,
         activity_agents={**before.activity_agents, **asked.activity_agents},
         tries=before.tries if asked.tries == TRIES else asked.tries,
+        caller=asked.caller,
     )
     if after != before:
         await keep(ledger, session, after)

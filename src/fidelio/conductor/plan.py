@@ -16,7 +16,11 @@ TRIES = 3
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked for. `tries` is how often a worker may fail to finish an activity."""
+    """What was asked for. `tries` is how often a worker may fail to finish an activity.
+
+    `caller` is the session of the agent that asked: the workers are its children, no deeper than it may start any, and end
+    with it.
+    """
 
     workflow: str
     project: str
@@ -24,6 +28,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     activity_agents: Mapping[str, str] = msgspec.field(default_factory=dict)
     inputs: Mapping[str, Any] = msgspec.field(default_factory=dict)
     tries: int = TRIES
+    caller: str | None = None
 
     def agent_for(self, activity: str) -> str:
         return self.activity_agents.get(activity, self.agent)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
+from fidelio.orchestrator.lineage import require_may_start
 from fidelio.orchestrator.model import StartAgent
-from fidelio.orchestrator.parts import require_directory, require_sound
+from fidelio.orchestrator.parts import require_directory, with_wishes
 from fidelio.orchestrator.rules import NAME_LENGTH
 
 if TYPE_CHECKING:
+    from fidelio.conductor.plan import Plan
     from fidelio.orchestrator.blueprints.model import McpServer
     from fidelio.orchestrator.model import AgentSession, Result, Run
     from fidelio.orchestrator.service import AgentService
@@ -41,9 +43,13 @@ class Workers:
         """Raises where such a worker could not be started there."""
         parts = self._agents.parts
         require_directory(project)
-        found = parts.blueprint(blueprint, project)
-        name = found.executor or await parts.usual_executor(found)
-        require_sound(await parts.working_executor(name, found), found)
+        found = await parts.blueprint(blueprint, project)
+        await parts.checked_executor(with_wishes(found, None, {SERVER: self._server}))
+
+    async def check_caller(self, caller: str | None) -> None:
+        """Raises where the agent that asks may not start workers below itself."""
+        if caller is not None:
+            require_may_start(await self._agents.queries.find(caller), most=self._agents.parts.limits.depth)
 
     async def find(self, session: str, record: Record, project: str) -> AgentSession | None:
         try:
@@ -54,15 +60,20 @@ class Workers:
             self._costs[found.id, run.number] = run.usage.cost_usd
         return found
 
-    async def start(self, session: str, record: Record, blueprint: str, project: str, prompt: str) -> AgentSession:
-        name = self.name(session, record)
-        servers = {SERVER: self._server}
-        wanted = StartAgent(name=name, prompt=prompt, blueprint=blueprint, project=project, mcp_servers=servers)
+    async def start(self, session: str, record: Record, plan: Plan, prompt: str) -> AgentSession:
+        wanted = StartAgent(
+            name=self.name(session, record),
+            prompt=prompt,
+            blueprint=plan.agent_for(record.activity),
+            project=plan.project,
+            parent=plan.caller,
+            mcp_servers={SERVER: self._server},
+        )
         try:
             return await self._agents.start(wanted)
         except AgentSessionExists:
             # It was left by a process that ended just now.
-            return await self._agents.find(name, project)
+            return await self._agents.find(wanted.name, plan.project)
 
     async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:
         await self._agents.wait([worker.id], mode="all", seconds=seconds)

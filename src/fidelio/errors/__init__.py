@@ -37,12 +37,14 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     │   ├── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
     └── AgentError
-        ├── AgentSessionNotFound  no agent session has this name here; names near ones or the candidates
+        ├── AgentSessionNotFound  no agent session has this name here
+        ├── AmbiguousAgentSession sessions of several projects have this name; names them
         ├── AgentSessionExists    the name is taken in this project
         ├── AgentBusy             the session is at work; says how to reach it
         ├── BlueprintNotFound     no blueprint of this name, or it is switched off
         ├── BrokenBlueprint       its files cannot be read whole; says which and why
         ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
+        ├── UncheckedAgentInput   nobody could find out whether it fits; says why
         ├── ExecutorUnavailable   this kind of agent does not work on this machine; says why
         ├── ExecutorFailure       the agent could not do its work; carries a reason and what it had said
         │   ├── ConversationLost  the agent does not know the conversation that was to go on
@@ -57,6 +59,7 @@ from fidelio.errors.agents import (
     AgentError,
     AgentSessionExists,
     AgentSessionNotFound,
+    AmbiguousAgentSession,
     BadAgentInput,
     BlueprintNotFound,
     BrokenBlueprint,
@@ -65,6 +68,7 @@ from fidelio.errors.agents import (
     ExecutorFailure,
     ExecutorUnavailable,
     LimitReached,
+    UncheckedAgentInput,
 )
 from fidelio.errors.base import (
     FidelioError,
@@ -114,6 +118,7 @@ __all__ = [
     "AgentError",
     "AgentSessionExists",
     "AgentSessionNotFound",
+    "AmbiguousAgentSession",
     "BadAgentInput",
     "BadId",
     "BadQuery",
@@ -152,6 +157,7 @@ __all__ = [
     "SessionNotFound",
     "StaleLease",
     "TokenError",
+    "UncheckedAgentInput",
     "UnreadableDefinition",
     "UsageProblem",
     "WorkflowNotFound",

@@ -20,6 +20,13 @@ class AgentSessionNotFound(AgentError):
     exit_code = 4
 
 
+class AmbiguousAgentSession(AgentError):
+    """Sessions of several projects have this name; the sentence names them."""
+
+    code = "agent.session-ambiguous"
+    exit_code = 2
+
+
 class AgentSessionExists(AgentError):
     """The name is taken in this project."""
 
@@ -54,6 +61,12 @@ class BadAgentInput(AgentError):
     def __init__(self, sentence: str, *, remedy: str = "", schema: Any = None) -> None:
         super().__init__(sentence, remedy=remedy)
         self.schema = schema
+
+
+class UncheckedAgentInput(AgentError):
+    """Nobody could find out whether it fits the schema of the blueprint."""
+
+    code = "agent.unchecked-input"
 
 
 class ExecutorUnavailable(AgentError):

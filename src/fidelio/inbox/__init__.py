@@ -132,12 +132,18 @@ def new_request(kind: str, key: str, question: str, options: tuple[Json, ...], d
 
 def this_person() -> str:
     """The name of the user at this terminal; refuses to speak for a person from below an agent that Fidelio started."""
-    if os.environ.get(AGENT_MARKER) or any(_carries_marker(process) for process in _ancestors()):
+    if agent_above():
         raise UsageProblem(
             "This process runs below an agent, and an agent does not answer for a person.",
             remedy="Answer from a terminal of your own.",
         )
     return f"person:{_user()}"
+
+
+def agent_above() -> str:
+    """The run of the agent that this process runs below, by its marker; empty where there is none."""
+    # A child can clear its own environment; that of the agent above it stays as it was started.
+    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_marker, _ancestors())), "")
 
 
 def _user() -> str:
@@ -160,13 +166,13 @@ def _ancestors() -> Iterator[int]:
         process = int(status.rpartition(")")[2].split()[1])
 
 
-def _carries_marker(process: int) -> bool:
-    # A child can clear its own environment; that of the agent above it stays as it was started.
+def _marker(process: int) -> str:
     try:
         environ = Path(f"/proc/{process}/environ").read_bytes()
     except OSError:
-        return False
-    return any(entry.startswith(f"{AGENT_MARKER}=".encode()) for entry in environ.split(b"\0"))
+        return ""
+    start = f"{AGENT_MARKER}=".encode()
+    return next((entry[len(start) :].decode() for entry in environ.split(b"\0") if entry.startswith(start)), "")
 
 
 def _check_text(request: Request, option: str, text: str) -> None:

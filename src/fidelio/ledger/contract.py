@@ -7,7 +7,7 @@ awaited call returns) before it is durable. An error means that nothing of the c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -48,11 +48,12 @@ class Ledger(ABC):
         """Erases bodies, salts, search rows and blobs nobody else refers to; appends `event.redacted`. The chain holds."""
 
     @abstractmethod
-    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str) -> None:
+    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         """Deletes whole sessions, a thousand in one transaction: what they said and were asked, wrote and still had to do.
 
         Each ends with `session.deleted` and the status "deleted"; its chain holds, its id stays taken, its name is free, and
-        nothing can be written to it again. One that was deleted before stays as it is; raises `SessionNotFound`.
+        nothing can be written to it again. One that was deleted before stays as it is; raises `SessionNotFound`. `expect` are
+        the sequence numbers that the decision was based on, by session: raises `SequenceConflict` where one has moved on.
         """
 
     # Reading
@@ -78,6 +79,12 @@ class Ledger(ABC):
         limit: int = 50,
     ) -> Page[Session]:
         """Newest first; deleted ones only where `status` asks for them. The cost of a page does not grow with their number."""
+
+    @abstractmethod
+    async def count_sessions(
+        self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
+    ) -> int:
+        """How many `sessions` would list, counted in an index."""
 
     @abstractmethod
     async def events(

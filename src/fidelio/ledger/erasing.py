@@ -28,10 +28,10 @@ def batches(sessions: Sequence[str], *, actor: str, reason: str) -> Iterator[lis
     return (wanted[start : start + LARGEST_BATCH] for start in range(0, len(wanted), LARGEST_BATCH))
 
 
-def last_change(session: str, *, actor: str, reason: str) -> Change:
-    """What is left of a session when it is erased."""
+def last_change(session: str, *, actor: str, reason: str, expect: int | None = None) -> Change:
+    """What is left of a session when it is erased. `expect` is the sequence number it has to be erased at."""
     notice = NewEvent(type=SESSION_DELETED, body={"reason": reason}, actor=actor)
-    return Change(session=session, events=(notice,), status=DELETED, reason=reason, record={})
+    return Change(session=session, expect=expect, events=(notice,), status=DELETED, reason=reason, record={})
 
 
 def was_deleted(session: str) -> SessionNotFound:

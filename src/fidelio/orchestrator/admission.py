@@ -1,7 +1,8 @@
-"""Which run may begin next: fair between projects, in order within one, and never more at once than was allowed.
+"""Which run may begin next: fair between projects, in order within one, and not while as many work as was allowed.
 
 Projects take turns, so that one with a thousand runs waiting does not keep another from its first. Places are counted for each
-depth on its own: a parent that waits for its children occupies a place, and must not be what keeps them from starting.
+depth on its own: a parent that waits for its children occupies a place, and must not be what keeps them from starting. A run
+that waits for a person occupies none, and has one again when it goes on, also when all are taken by then.
 
 A plain object without a clock or a lock of its own; the host asks it whenever something has changed.
 """

@@ -7,7 +7,7 @@ whoever deletes it tells the parent first, who would else wait for a word that n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -17,6 +17,7 @@ from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, Done, NewEvent
 from fidelio.orchestrator.desk import Decision, Opened
 from fidelio.orchestrator.ending import CALLBACK
+from fidelio.orchestrator.lineage import calling_session
 from fidelio.orchestrator.model import Run
 from fidelio.orchestrator.parts import Parts
 from fidelio.orchestrator.queries import Queries
@@ -56,12 +57,12 @@ class Callbacks(msgspec.Struct, frozen=True):
         await self.parts.desk.write(parent, decide, actor="host")
         work.settled = True
 
-    async def before_deletion(self, children: Sequence[Opened], *, by: str) -> None:
+    async def before_deletion(self, children: Sequence[Opened], *, going: Collection[str], by: str) -> None:
         """Tells the parents that still wait for a word of these sessions that none will come.
 
-        Not those that are deleted with them, nor one that deletes them itself.
+        Not those that are going as well, nor one that deletes them itself.
         """
-        knowing = {child.id for child in children} | {by.removeprefix("agent:")}
+        knowing = {*going, calling_session(by)}
         for child in children:
             if child.record.callback and child.record.parent not in knowing and await self._is_owed(child):
                 # A parent that is gone, or has not read a hundred messages, keeps nobody from deleting.

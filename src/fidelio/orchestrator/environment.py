@@ -2,16 +2,25 @@
 
 Everything else that lies in the environment of whoever runs us (tokens of other tools, keys of other services) stays out. What
 an agent needs on top is written in its blueprint.
+
+A Fidelio that an agent starts has to find this house: its home, its record, its limits. The agent sees them too, so that the
+command line works for it; but not the password of a database: that is given only to those of its servers that are a Fidelio.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import PurePath
 from types import MappingProxyType
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
 
 from fidelio.home import Home
 from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.settings import POSTGRES, ledger_of
 
 _NAMES = frozenset(
     {
@@ -38,6 +47,13 @@ _NAMES = frozenset(
     }
 )
 _BEGINNINGS = ("LC_", "XDG_")
+_LEDGER = "FIDELIO_LEDGER"
+_RULES = (
+    "FIDELIO_AGENTS_EXECUTOR",
+    "FIDELIO_AGENTS_PER_PROJECT",
+    "FIDELIO_AGENTS_TOTAL",
+    "FIDELIO_AGENTS_DEPTH",
+)
 # How each kind of agent is told its own key and address.
 _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -60,4 +76,36 @@ def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping
     beginnings = (*_BEGINNINGS, *_OWN.get(executor, ()))
     names = _NAMES.union(blueprint.inherit)
     passed = {name: value for name, value in ours.items() if name in names or name.startswith(beginnings)}
-    return {**passed, **blueprint.environment, "FIDELIO_HOME": str(home.path), AGENT_MARKER: run}
+    seen = {name: _without_password(value) for name, value in house(ours, home).items()}
+    return {**passed, **blueprint.environment, **seen, AGENT_MARKER: run}
+
+
+def house(ours: Mapping[str, str], home: Home) -> dict[str, str]:
+    """What another Fidelio has to be told to work in this house. The address of the record may hold a password."""
+    record = {_LEDGER: ledger_of(ours, home)} if ours.get(_LEDGER) else {}
+    return {**record, **{name: ours[name] for name in _RULES if name in ours}, "FIDELIO_HOME": str(home.path)}
+
+
+def housed(blueprint: Blueprint, house: Mapping[str, str]) -> Blueprint:
+    """The blueprint for one run, whose servers that are a Fidelio work in this house, unless they say otherwise themselves."""
+    servers = {name: _housed(server, house) for name, server in blueprint.mcp_servers.items()}
+    return msgspec.structs.replace(blueprint, mcp_servers=servers)
+
+
+def _housed(server: McpServer, house: Mapping[str, str]) -> McpServer:
+    words = (PurePath(server.command or "").name, *server.args)
+    # Written as `fidelio mcp`, `python -m fidelio mcp` or behind some other program that starts it.
+    if ("fidelio", "mcp") not in pairwise(words):
+        return server
+    return msgspec.structs.replace(server, env={**house, **server.env})
+
+
+def _without_password(value: str) -> str:
+    """An address with which those get in who have the password elsewhere, such as in `~/.pgpass`; the others are told no."""
+    if not value.startswith(POSTGRES):
+        return value
+    address = urlsplit(value)
+    person, at, place = address.netloc.rpartition("@")
+    options = [(name, said) for name, said in parse_qsl(address.query, keep_blank_values=True) if "password" not in name]
+    query = f"?{urlencode(options)}" if options else ""
+    return f"{address.scheme}://{person.partition(':')[0]}{at}{place}{address.path}{query}"

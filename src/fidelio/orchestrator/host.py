@@ -24,16 +24,18 @@ from fidelio.orchestrator.callbacks import Callbacks
 from fidelio.orchestrator.desk import Opened, opened
 from fidelio.orchestrator.ending import CALLBACK
 from fidelio.orchestrator.lock import host_lock, host_name
+from fidelio.orchestrator.orphans import end_processes_of_deleted
 from fidelio.orchestrator.patience import PASSING, patiently
 from fidelio.orchestrator.preparing import sweep_worktrees
-from fidelio.orchestrator.record import ENDS, QUEUED, STOP_REQUESTED
+from fidelio.orchestrator.record import DELETED, ENDS, GOING_ON, QUEUED, STOP_REQUESTED, WAITING
+from fidelio.orchestrator.rules import is_active, session_of
 from fidelio.orchestrator.runs import Hand
 from fidelio.orchestrator.service import AgentService
 from fidelio.orchestrator.spools import sweep
 from fidelio.orchestrator.steadiness import rest, steadily
 
 RUN = "agent.run"
-_FOLLOWED = (QUEUED, STOP_REQUESTED, *ENDS)
+_FOLLOWED = (QUEUED, WAITING, GOING_ON, STOP_REQUESTED, DELETED, *ENDS)
 _BEGUN = ("starting", "running", "waiting")
 _TAKE_SECONDS = 1.0
 _GLANCE_SECONDS = 5.0
@@ -157,8 +159,9 @@ class Duty:
         queued = [opened(session) async for session in self._queries.every(status="queued")]
         for at in sorted(queued, key=lambda at: at.record.run.queued_at):
             self._join(at)
-        await asyncio.to_thread(sweep, self._parts.home, begun)
+        await sweep(self._parts.home, self._parts.ledger, begun)
         await sweep_worktrees(self._parts)
+        await end_processes_of_deleted(self._parts.ledger)
 
     async def _free_leases(self) -> None:
         """We hold the lock, so whoever had these leases under it is dead: nobody need wait for them to run out."""
@@ -206,16 +209,36 @@ class Duty:
         if event.type == STOP_REQUESTED:
             if hand := self._hands.get(run):
                 hand.stop()
-        elif event.type == QUEUED:
+        elif event.type == DELETED:
+            self._let_go(event.session)
+        elif event.type in (QUEUED, WAITING, GOING_ON):
             with suppress(SessionNotFound):
-                self._join(await self._parts.desk.open(event.session))
+                at = await self._parts.desk.open(event.session)
+                (self._join if event.type == QUEUED else self._give_place)(at)
         else:
             self._admission.leave(run)
+
+    def _let_go(self, session: str) -> None:
+        """Nobody could stop what works for a deleted session later: there is no record of it to ask for that."""
+        for run, hand in self._hands.items():
+            if session_of(run) == session:
+                hand.stop()
 
     def _join(self, at: Opened) -> None:
         if at.record.run.state == "queued":
             self._admission.join(_candidate(at))
             self._look.set()
+
+    def _give_place(self, at: Opened) -> None:
+        """A run in our hands has a place while it works. While people think about its question, others have it."""
+        run = at.record.run
+        if run.id not in self._hands:
+            return
+        if run.state == "waiting":
+            self._admission.free(run.id)
+            self._look.set()
+        elif is_active(run.state):
+            self._admission.take(_candidate(at))
 
     async def _admit(self) -> None:
         while True:
@@ -241,10 +264,10 @@ class Duty:
 
     async def _carry_out(self, work: Assignment) -> None:
         hand = Hand(self._parts, self._name, work)
-        with suppress(SessionNotFound):
-            self._admission.take(_candidate(await self._parts.desk.open(work.lease.session)))
         self._hands[hand.run] = hand
         try:
+            with suppress(SessionNotFound):
+                self._give_place(await self._parts.desk.open(work.lease.session))
             await hand.carry_out()
         finally:
             # A second job of the same run, left over from a host that died, may have come while we tidied up.

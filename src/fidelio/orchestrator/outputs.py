@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure
+from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.ending import Ending
@@ -25,7 +25,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 async def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
-    """Raises `ExecutorFailure` where the schema cannot be used: then it is not the agent who could do better."""
+    """Raises `ExecutorFailure` where nobody could check it: then it is not the agent who could do better."""
     if blueprint.output_schema is None:
         return Checked(finished)
     data = _data(finished)
@@ -33,7 +33,7 @@ async def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
         await check_output(blueprint, data)
     except BadAgentInput as error:
         return Checked(finished, error.sentence)
-    except BrokenBlueprint as error:
+    except (BrokenBlueprint, UncheckedAgentInput) as error:
         raise ExecutorFailure(error.sentence, remedy=error.remedy, reason=BAD_OUTPUT, partial=finished.text) from error
     return Checked(Finished(text=finished.text, data=data))
 

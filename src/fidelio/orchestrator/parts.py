@@ -13,10 +13,12 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
 from fidelio.home import Home
-from fidelio.inbox import Inbox
+from fidelio.inbox import AGENT_MARKER, Inbox
 from fidelio.ledger import Ledger
 from fidelio.orchestrator import phrases
+from fidelio.orchestrator.blueprints.judging import getting_aside
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint, McpServer
+from fidelio.orchestrator.blueprints.servers import with_secrets
 from fidelio.orchestrator.desk import Desk
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import first_working
@@ -44,14 +46,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     executor: str | None
     clock: Clock
 
-    def blueprint(self, name: str | None, project: str) -> Blueprint:
-        return self.blueprints.get(name, Path(project)) if name else GENERIC
+    async def blueprint(self, name: str | None, project: str) -> Blueprint:
+        return await getting_aside(self.blueprints.get, name, Path(project)) if name else GENERIC
 
     async def blueprint_of(self, record: Record) -> Blueprint:
         """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return with_wishes(self.blueprint(record.blueprint, record.project), record.model, own)
+        return with_wishes(await self.blueprint(record.blueprint, record.project), record.model, own)
 
     async def blueprint_begun_with(self, record: Record) -> Blueprint:
         """The blueprint that the newest run has begun with, whatever has become of its files since.
@@ -71,7 +73,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutorUnavailable(f"There is no executor {name!r:.80}.", remedy=f"Use one of {known}.")
         return executor
 
-    async def working_executor(self, name: str, blueprint: Blueprint) -> Executor:
+    async def _working_executor(self, name: str, blueprint: Blueprint) -> Executor:
         """Raises where agents of this kind do not work, not even with what the blueprint adds to the environment."""
         executor = self.known_executor(name)
         found = await executor.availability(blueprint.environment)
@@ -82,9 +84,25 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             )
         return executor
 
-    async def usual_executor(self, blueprint: Blueprint) -> str:
-        """The kind of agent where neither the call nor the blueprint names one."""
-        return self.executor or (await first_working(added=blueprint.environment)).name
+    async def executor_for(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
+        """Who carries it out: the kind that the call, the blueprint or the settings name, else the first that works and fits.
+
+        Raises where nobody can.
+        """
+        name = wanted or blueprint.executor or self.executor
+        if name is None:
+            return await first_working(blueprint)
+        executor = await self._working_executor(name, blueprint)
+        await getting_aside(_require_sound, executor, blueprint)
+        return executor
+
+    async def checked_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
+        """The same before anything is promised: what the servers of the blueprint need has to be there as well."""
+        executor = await self.executor_for(blueprint, wanted)
+        # Below an agent we see little of the environment, and whoever carries it out sees all of it.
+        if not os.environ.get(AGENT_MARKER):
+            with_secrets(blueprint, os.environ)
+        return executor
 
 
 def with_wishes(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
@@ -113,7 +131,7 @@ def require_directory(project: str) -> None:
         raise phrases.no_directory(project)
 
 
-def require_sound(executor: Executor, blueprint: Blueprint) -> None:
+def _require_sound(executor: Executor, blueprint: Blueprint) -> None:
     """Raises for a blueprint whose options its executor cannot take."""
     problems = executor.problems(blueprint)
     if problems:

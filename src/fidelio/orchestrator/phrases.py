@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound, ExecutorFailure, UsageProblem
+from fidelio.errors import (
+    AgentBusy,
+    AgentSessionExists,
+    AgentSessionNotFound,
+    AmbiguousAgentSession,
+    ExecutorFailure,
+    UsageProblem,
+)
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.model import AgentSession, Run
 from fidelio.orchestrator.rules import MOST_MESSAGES, NAME_LENGTH, NO_DIRECTORY, STATUSES
@@ -33,9 +40,9 @@ def missing(name: str, project: str | None) -> AgentSessionNotFound:
     )
 
 
-def ambiguous(name: str, found: Sequence[Session]) -> AgentSessionNotFound:
+def ambiguous(name: str, found: Sequence[Session]) -> AmbiguousAgentSession:
     places = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_CANDIDATES])
-    return AgentSessionNotFound(
+    return AmbiguousAgentSession(
         f"Session {name} exists in several projects: {places}.", remedy="Say which with `project_dir`, or use its id."
     )
 
@@ -101,6 +108,13 @@ def no_directory(project: str) -> UsageProblem:
 def no_question(session: AgentSession, request: str | None) -> UsageProblem:
     asks = f"did not ask {request!r:.80}" if request else "asks nothing"
     return UsageProblem(f"Session {session.name} {asks}.", remedy="See what waits for an answer with `fidelio inbox`.")
+
+
+def own_question(session: AgentSession) -> UsageProblem:
+    return UsageProblem(
+        f"Session {session.name} asks a person; an agent does not answer what it, or one that started it, asks.",
+        remedy="Leave it to a person, or to whoever started that session.",
+    )
 
 
 def no_such_status(status: str | None) -> UsageProblem:

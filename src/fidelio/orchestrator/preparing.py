@@ -13,9 +13,9 @@ from fidelio.orchestrator import worktrees
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.servers import introduced, with_secrets
 from fidelio.orchestrator.desk import Opened
-from fidelio.orchestrator.environment import environment_for
+from fidelio.orchestrator.environment import environment_for, house, housed
 from fidelio.orchestrator.executors.contract import Executor, Turn
-from fidelio.orchestrator.parts import Parts, require_directory, require_sound
+from fidelio.orchestrator.parts import Parts, require_directory
 from fidelio.orchestrator.record import Record
 from fidelio.orchestrator.rules import run_id
 from fidelio.orchestrator.spools import spool_of
@@ -37,11 +37,10 @@ async def prepare(parts: Parts, at: Opened) -> Prepared:
     record = at.record
     require_directory(record.project)
     blueprint = await parts.blueprint_of(record)
-    executor = await parts.working_executor(record.executor, blueprint)
-    require_sound(executor, blueprint)
+    executor = await parts.executor_for(blueprint, record.executor)
     directory = _directory(record)
     require_directory(directory)
-    turn = await _turn(parts, at, ready(blueprint, record.run.id), directory=directory, fresh=str(uuid.uuid4()))
+    turn = await _turn(parts, at, ready(parts, blueprint, record.run.id), directory=directory, fresh=str(uuid.uuid4()))
     if not record.wants_worktree or record.worktree:
         return Prepared(executor, blueprint, turn)
     # Last, because whatever fails from here on has to take it back.
@@ -49,9 +48,9 @@ async def prepare(parts: Parts, at: Opened) -> Prepared:
     return Prepared(executor, blueprint, msgspec.structs.replace(turn, directory=Path(made.directory)), made)
 
 
-def ready(blueprint: Blueprint, run: str) -> Blueprint:
+def ready(parts: Parts, blueprint: Blueprint, run: str) -> Blueprint:
     """The blueprint as an executor needs it to begin something: not to be kept or shown."""
-    return introduced(with_secrets(blueprint, os.environ), run)
+    return housed(introduced(with_secrets(blueprint, os.environ), run), house(os.environ, parts.home))
 
 
 async def recall(parts: Parts, at: Opened) -> Prepared:

@@ -105,6 +105,11 @@ class AgentProcess:
         parts = [chunk async for chunk in self._chunks()]
         return b"".join(parts).decode("utf-8", "replace")
 
+    def printed(self) -> str:
+        """What there is to read of an agent that was ended, as much of it as its run may print."""
+        with self._open_output() as file:
+            return file.read(self._turn.blueprint.limits.output_bytes).decode("utf-8", "replace")
+
     async def write(self, data: bytes) -> None:
         """Gives the agent more input; only for one that was spawned with `queue`. Ends early when the agent has ended."""
         if self._input is None:
@@ -254,9 +259,14 @@ def find_program(name: str, turn: Turn) -> str:
     """The program that the agent's own PATH leads to."""
     if not turn.directory.is_dir():
         raise ExecutorFailure(f"The directory {turn.directory} is not there any more.", reason="no-directory")
+    return locate(name, turn.directory, turn.environment)
+
+
+def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """A program by its path, from `directory` on, or by its name on the PATH."""
     if "/" in name:
-        return _checked(turn.directory / name)
-    found = shutil.which(name, path=turn.environment.get("PATH", os.defpath))
+        return _checked(directory / name)
+    found = shutil.which(name, path=environment.get("PATH", os.defpath))
     if found is None:
         raise ExecutorFailure(
             f"No program called {name} can be run from the PATH of the agent.",

@@ -32,14 +32,15 @@ from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.desk import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.ending import Ending, bring_to_end, of_failure, of_stop
 from fidelio.orchestrator.executors.contract import Finished
-from fidelio.orchestrator.orphans import end_processes
+from fidelio.orchestrator.lineage import is_left_over
+from fidelio.orchestrator.orphans import end_processes, was_deleted
 from fidelio.orchestrator.outputs import fitting, reminder
 from fidelio.orchestrator.parts import Parts, as_kept
 from fidelio.orchestrator.patience import patiently
 from fidelio.orchestrator.preparing import Prepared, prepare, ready, recall
 from fidelio.orchestrator.processes import is_alive
 from fidelio.orchestrator.record import AGAIN, GOING_ON, STARTING, WORKTREE
-from fidelio.orchestrator.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, is_active
+from fidelio.orchestrator.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
 from fidelio.orchestrator.spools import spool_of
 from fidelio.orchestrator.teller import RunTeller
 from fidelio.orchestrator.turns import original_prompt
@@ -80,9 +81,8 @@ class Hand:
             await self._carry_out()
         except SessionNotFound:
             _log.info("The session of run %s was deleted.", self.run)
-        except Left:
-            await self._hand_over()
-        except asyncio.CancelledError:
+            await end_processes(self.run)
+        except (asyncio.CancelledError, StaleLease):
             await self._give_up()
             raise
 
@@ -90,11 +90,17 @@ class Hand:
         at = await self._parts.desk.open(self._work.lease.session)
         if at.record.run.id != self.run or not is_active(at.record.run.state):
             return
-        await (self._begin(at) if at.record.run.state == "queued" else self._recover(at))
+        try:
+            await (self._begin(at) if at.record.run.state == "queued" else self._recover(at))
+        except Left:
+            await self._hand_over()
 
     async def _begin(self, at: Opened) -> None:
         if self._work.lease.attempt > _BEGINNINGS:
             await self._end(at, Ending(state="failed", reason=CANNOT_BEGIN, detail=f"It could not begin.{await self._words()}"))
+            return
+        if await is_left_over(self._parts, at):
+            await self._end(at, Ending(state="stopped", reason=STOPPED_WITH_PARENT, detail="Who started it was stopped."))
             return
         try:
             prepared = await prepare(self._parts, at)
@@ -222,7 +228,7 @@ class Hand:
             prepared.turn,
             prompt=prompt,
             # An adopted turn has never had the values that its servers need, and this one is begun.
-            blueprint=ready(prepared.blueprint, self.run),
+            blueprint=ready(self._parts, prepared.blueprint, self.run),
             conversation=tell.at.record.conversation or None,
             fresh=run.fresh,
             spool=spool_of(self._parts.home, tell.at.id, run.number, run.part),
@@ -253,7 +259,13 @@ class Hand:
         self._work.settled = True
 
     async def _give_up(self) -> None:
-        """The host ends, or has lost its right to the run. A turn in this process ends with it; a process lives on."""
+        """The host ends, or has lost its right to the run. A turn in this process ends with it; a process lives on.
+
+        Unless its session was deleted: then nobody takes the run up after us, and nobody could stop it any more.
+        """
+        if await was_deleted(self._parts.ledger, self._work.lease.session):
+            await end_processes(self.run)
+            return
         if self._tell is None or self.has_process:
             return
         ending = Ending(state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._tell.usage)

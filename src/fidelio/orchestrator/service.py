@@ -14,7 +14,7 @@ from fidelio.errors import UsageProblem
 from fidelio.home import Home
 from fidelio.inbox import Answered, Inbox
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Event, Page
+from fidelio.ledger.model import Event, Page, Request
 from fidelio.orchestrator import phrases
 from fidelio.orchestrator.deletion import Deleted, Deletion
 from fidelio.orchestrator.desk import Desk, view
@@ -22,6 +22,7 @@ from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.model import AgentSession, Result, Run, StartAgent
 from fidelio.orchestrator.parts import Catalogue, Parts, project_path
 from fidelio.orchestrator.queries import Queries
+from fidelio.orchestrator.rules import TRANSITIONS, matches, namespace_of
 from fidelio.orchestrator.starting import Starting
 from fidelio.orchestrator.stopping import Stopping
 from fidelio.orchestrator.waiting import Mode, Notice, Waits
@@ -68,9 +69,9 @@ class AgentService:
         """Everything checkable has been checked, and the session and its first run are durable, when this returns."""
         return await self._starting.start(asked)
 
-    async def resume(self, name: str, prompt: str, project: str | None = None) -> AgentSession:
+    async def resume(self, name: str, prompt: str, project: str | None = None, *, by: str = "service") -> AgentSession:
         """A new turn for a session at rest; raises `AgentBusy` for one at work."""
-        return await self._starting.resume(await self.queries.find(name, project), prompt)
+        return await self._starting.resume(await self.queries.find(name, project), prompt, by=by)
 
     async def send(self, name: str, text: str, project: str | None = None, *, by: str = "service") -> AgentSession:
         """A message for the next turn, which begins at once where the session is at rest."""
@@ -100,6 +101,17 @@ class AgentService:
         limit: int = 50,
     ) -> Page[AgentSession]:
         return await self.queries.page(project, status=status, blueprint=blueprint, parent=parent, cursor=cursor, limit=limit)
+
+    async def count(self, project: str | None = None, *, status: str | None = None) -> int:
+        """How many sessions there are for `list` to page through."""
+        namespace = None if project is None else namespace_of(project_path(project))
+        states = [None] if status is None else [state for state in TRANSITIONS if matches(state, status)]
+        count = self.parts.ledger.count_sessions
+        return sum([await count(kind="agent", namespace=namespace, status=state) for state in states])
+
+    async def questions(self, session: AgentSession) -> tuple[Request, ...]:
+        """What the session asks a person, the oldest first."""
+        return () if session.question is None else (await self.parts.inbox.waiting(session=session.id)).items
 
     async def result(self, name: str, project: str | None = None, run: str | None = None) -> Result:
         return await self.queries.result(await self.queries.find(name, project), run)
@@ -135,13 +147,28 @@ class AgentService:
         request: str | None = None,
         by: str,
         channel: str,
+        caller: str | None = None,
     ) -> Answered:
-        """Answers what the agent asks: the request that is named, or the one that has waited longest."""
+        """Answers what the agent asks: the request that is named, or the one that has waited longest.
+
+        `caller` is the session of the agent that answers: for itself and for those who started it, it may not.
+        """
         at = await self.queries.find(name, project)
+        if caller is not None and at.id in await self._line(caller):
+            raise phrases.own_question(view(at))
         asked = request or next(iter(at.record.run.questions), None)
         if asked is None or (await self.parts.ledger.request(asked)).session != at.id:
             raise phrases.no_question(view(at), request)
         return await self.parts.inbox.answer(asked, option, text=text, by=by, channel=channel)
+
+    async def _line(self, session: str) -> set[str]:
+        """A session, the one that started it, and so on to the first."""
+        line: set[str] = set()
+        above: str | None = session
+        while above is not None and above not in line:
+            line.add(above)
+            above = (await self.parts.ledger.session(above)).parent
+        return line
 
 
 def _working_directory() -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from fidelio.errors import SessionNotFound
 from fidelio.home import Home
+from fidelio.ledger import Ledger
 
 
 def spool_of(home: Home, session: str, number: int, part: int) -> Path:
@@ -23,14 +25,27 @@ async def remove_run(home: Home, session: str, number: int) -> None:
         await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
 
 
-def remove_session(home: Home, session: str) -> None:
-    shutil.rmtree(home.runs / session, ignore_errors=True)
-    shutil.rmtree(home.agent_homes / session, ignore_errors=True)
+def remove_sessions(home: Home, sessions: Iterable[str]) -> None:
+    for session in sessions:
+        shutil.rmtree(home.runs / session, ignore_errors=True)
+        shutil.rmtree(home.agent_homes / session, ignore_errors=True)
 
 
-def sweep(home: Home, needed: Collection[str]) -> None:
+async def sweep(home: Home, ledger: Ledger, needed: Collection[str]) -> None:
     """Removes what a crash between the end of a run and its tidying has left. `needed` are the sessions at work."""
-    if home.runs.is_dir():
-        for place in home.runs.iterdir():
-            if place.name not in needed:
-                shutil.rmtree(place, ignore_errors=True)
+    for session in await asyncio.to_thread(_sessions, home):
+        if session not in needed and await _is_known(ledger, session):
+            await asyncio.to_thread(shutil.rmtree, home.runs / session, ignore_errors=True)
+
+
+def _sessions(home: Home) -> list[str]:
+    return [place.name for place in home.runs.iterdir()] if home.runs.is_dir() else []
+
+
+async def _is_known(ledger: Ledger, session: str) -> bool:
+    """Not so those of another record, which may be used in turn with this one."""
+    try:
+        await ledger.session(session)
+    except SessionNotFound:
+        return False
+    return True

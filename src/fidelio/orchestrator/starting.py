@@ -18,8 +18,9 @@ from fidelio.orchestrator import phrases, worktrees
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input
 from fidelio.orchestrator.desk import Decision, Draft, Opened, opened, view
+from fidelio.orchestrator.lineage import require_may_start
 from fidelio.orchestrator.model import AgentSession, StartAgent
-from fidelio.orchestrator.parts import Parts, project_path, require_directory, require_sound, with_wishes
+from fidelio.orchestrator.parts import Parts, project_path, require_directory, with_wishes
 from fidelio.orchestrator.queries import Queries
 from fidelio.orchestrator.record import CREATED, MESSAGE
 from fidelio.orchestrator.rules import MOST_MESSAGES, is_active, is_name, namespace_of
@@ -77,15 +78,14 @@ class Starting(msgspec.Struct, frozen=True):
         return view(await self.parts.desk.write(at, decide, actor=by))
 
     async def _check(self, asked: StartAgent, project: str) -> _Checked:
-        blueprint = with_wishes(self.parts.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
+        blueprint = with_wishes(await self.parts.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
         prompt = _required(await check_input(blueprint, asked.prompt))
-        name = asked.executor or blueprint.executor or await self.parts.usual_executor(blueprint)
-        require_sound(await self.parts.working_executor(name, blueprint), blueprint)
+        executor = await self.parts.checked_executor(blueprint, asked.executor)
         parent, depth = await self._parent(asked)
         worktree = blueprint.worktree if asked.worktree is None else asked.worktree
         if worktree:
             await worktrees.require_repository(project)
-        return _Checked(blueprint, name, prompt, worktree, parent, depth)
+        return _Checked(blueprint, executor.name, prompt, worktree, parent, depth)
 
     async def _create(self, asked: StartAgent, project: str, checked: _Checked) -> AgentSession:
         session = new_session_id()
@@ -126,10 +126,7 @@ class Starting(msgspec.Struct, frozen=True):
             if asked.callback:
                 raise _nobody_to_call()
             return (found.id if found else None), 0
-        depth, most = opened(found).record.depth + 1, self.parts.limits.depth
-        if depth > most:
-            raise _too_deep(depth, most)
-        return found.id, depth
+        return found.id, require_may_start(opened(found), most=self.parts.limits.depth)
 
     async def _session(self, name: str) -> Session:
         """A session of any kind by its id, or an agent's by its name."""
@@ -142,7 +139,7 @@ class Starting(msgspec.Struct, frozen=True):
         """The checks of a start for a session that is there already."""
         require_directory(at.record.project)
         blueprint = await self.parts.blueprint_of(at.record)
-        require_sound(await self.parts.working_executor(at.record.executor, blueprint), blueprint)
+        await self.parts.checked_executor(blueprint, at.record.executor)
         return blueprint
 
 
@@ -167,11 +164,4 @@ def _required(prompt: str) -> str:
 def _nobody_to_call() -> UsageProblem:
     return UsageProblem(
         "A callback was asked for, and no agent session starts this one.", remedy="Name it as parent, or leave callback out."
-    )
-
-
-def _too_deep(depth: int, most: int) -> UsageProblem:
-    return UsageProblem(
-        f"This session would be {depth} levels below the first; {most} are allowed.",
-        remedy="Do the work in the session that is there, or raise FIDELIO_AGENTS_DEPTH.",
     )

@@ -7,11 +7,13 @@ process it lives, follows the record and ends it. Where there is no host, the pr
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from fidelio.orchestrator.desk import Decision, Draft, Opened
 from fidelio.orchestrator.ending import Ending, bring_to_end, end, of_stop
+from fidelio.orchestrator.lineage import require_not_own
 from fidelio.orchestrator.lock import host_lock, host_name
 from fidelio.orchestrator.orphans import end_processes
 from fidelio.orchestrator.parts import Parts
@@ -22,6 +24,8 @@ from fidelio.orchestrator.waiting import Waits
 
 # Asking politely, then killing, takes a host some seconds; a call must not take much longer.
 STOP_SECONDS = 20.0
+# One that is being stopped starts nobody any more, so the second look finds what was begun before that, and the third nobody.
+_LOOKS = 10
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -33,16 +37,26 @@ class Stopping(msgspec.Struct, frozen=True):
 
     async def stop(self, at: Opened, *, by: str) -> Opened:
         """The session at rest, or as it is when that takes too long. Stopping what has ended changes nothing."""
-        asked = [await self._ask(at, by, STOPPED_ON_REQUEST), *await self._ask_children(at, by)]
-        await self.ended(asked)
+        await require_not_own(self.parts, at, by)
+        await self.stop_all([at], by=by)
         return await self.parts.desk.open(at.id)
 
-    async def stop_all(self, sessions: list[Opened], *, by: str) -> None:
-        """Stops many sessions at once; their children are among them or are stopped too."""
-        asked = [await self._ask(at, by, STOPPED_ON_REQUEST) for at in sessions]
-        for at in sessions:
-            asked += await self._ask_children(at, by)
-        await self.ended(asked)
+    async def stop_all(self, sessions: Sequence[Opened], *, by: str, going: Collection[str] = ()) -> None:
+        """Stops many sessions at once with all that they have started, also what they start while they are stopped.
+
+        `going` are sessions that need no word of a child's end, because they are going themselves.
+        """
+        asked = [
+            await self._ask(at, by, STOPPED_WITH_PARENT if at.record.parent in going else STOPPED_ON_REQUEST) for at in sessions
+        ]
+        seen: set[str] = set()
+        for _ in range(_LOOKS):
+            asked += [await self._ask(at, by, STOPPED_WITH_PARENT) for at in await self._at_work_below(sessions, seen)]
+            if not asked:
+                return
+            await self.ended(asked)
+            seen |= {at.record.run.id for at in asked}
+            asked = []
 
     async def ended(self, asked: list[Opened]) -> None:
         """Waits for the ends that were asked for, and brings them about where nobody else will."""
@@ -71,13 +85,16 @@ class Stopping(msgspec.Struct, frozen=True):
 
         return await self.parts.desk.write(at, decide, actor=by)
 
-    async def _ask_children(self, at: Opened, by: str) -> list[Opened]:
-        asked: list[Opened] = []
-        for child in await self.queries.children(at.id):
-            if is_active(child.record.run.state):
-                asked.append(await self._ask(child, by, STOPPED_WITH_PARENT))
-            asked += await self._ask_children(child, by)
-        return asked
+    async def _at_work_below(self, sessions: Sequence[Opened], seen: Collection[str]) -> list[Opened]:
+        """The children at work, and theirs, except the runs that were seen to already."""
+        below = list(sessions)
+        found: dict[str, Opened] = {}
+        while below:
+            for child in await self.queries.children(below.pop().id):
+                if child.id not in found:
+                    found[child.id] = child
+                    below.append(child)
+        return [at for at in found.values() if is_active(at.record.run.state) and at.record.run.id not in seen]
 
     async def _end_orphan(self, at: Opened) -> None:
         """Nobody carries out runs, so what is left of this one belongs to whoever holds the lock now."""

@@ -1,7 +1,8 @@
 """Makes durable what an executor tells while its agent works, and ends the run at its limits.
 
 Several things told at once share a commit. What is only a running total (usage, bytes) is written now and then: the next total
-replaces it anyway, and the last one is written with the end.
+replaces it anyway, and the last one is written with the end. One that comes too soon is written after the pause, by whoever
+watches.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from fidelio.errors import ExecutorFailure, LimitReached, RequestClosed, RequestExists
+from fidelio.errors import ExecutorFailure, FidelioError, LimitReached, RequestClosed, RequestExists
 from fidelio.inbox import new_request
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import CloseRequest, OpenRequest, Request
@@ -58,6 +60,7 @@ class RunTeller:
         self._bytes = 0
         self._spent = at.record.run.spent
         self._used_at = 0
+        self._usage_waits = False
         self._pending: list[Draft] = []
         self._blobs: list[bytes] = []
         self._broken = False
@@ -97,10 +100,22 @@ class RunTeller:
     async def used(self, usage: Usage) -> None:
         self.usage = _sum(self._spent, usage)
         self._check_limits()
-        now = self._parts.clock()
-        if now - self._used_at >= _USAGE_EVERY_MS:
-            self._used_at = now
-            await self._tell(Draft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
+        waited, self._usage_waits = self._usage_waits, True
+        if self.seconds_to_usage == 0:
+            await self.write_usage()
+        elif not waited:
+            self._changed()
+
+    @property
+    def seconds_to_usage(self) -> float | None:
+        """How long until the newest usage is to be written; None where it has been."""
+        left = self._used_at + _USAGE_EVERY_MS - self._parts.clock()
+        # Bounded on both sides: somebody may set the clock back.
+        return min(max(0, left), _USAGE_EVERY_MS) / 1000 if self._usage_waits else None
+
+    async def write_usage(self) -> None:
+        self._used_at, self._usage_waits = self._parts.clock(), False
+        await self._tell(Draft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
 
     async def output(self, size: int) -> None:
         self._bytes += size
@@ -112,14 +127,19 @@ class RunTeller:
             closed = await self._closed(await asyncio.shield(opening))
             await self._go_on(closed.id)
         except asyncio.CancelledError:
-            # The agent no longer asks; or it is interrupted, and whoever goes on with the run or ends it sees to its questions.
-            request = await opening
-            if not self.interrupted:
-                await self._withdraw(request)
+            # Whatever fails now, it is cancelled; and the end of the run sees to every question that is still open then.
+            with suppress(FidelioError):
+                await self._no_longer_asked(opening)
             raise
         if closed.state != "answered":
             raise ExecutorFailure(f"The question of the agent was {closed.state}.", reason=f"question.{closed.state}")
         return Reply(str(closed.answer.get("option", "")), str(closed.answer.get("text", "")))
+
+    async def _no_longer_asked(self, opening: asyncio.Task[str]) -> None:
+        """The agent has withdrawn it; or it is interrupted, and whoever goes on with the run or ends it sees to that."""
+        request = await opening
+        if not self.interrupted:
+            await self._withdraw(request)
 
     async def _closed(self, request: str) -> Request:
         self._changed()

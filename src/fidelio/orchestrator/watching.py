@@ -6,10 +6,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from fidelio.clock import Clock
-from fidelio.errors import LimitReached
+from fidelio.errors import FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Finished
 from fidelio.orchestrator.rules import seconds_left
@@ -74,9 +75,13 @@ class Watch:
             why = self._order or tell.over or (_out_of_time(limits) if seconds is not None and seconds <= 0 else None)
             if why is not None:
                 return why
+            if (due := tell.seconds_to_usage) == 0:
+                await _write_usage(tell)
+                continue
             nudged = asyncio.create_task(self._nudge.wait())
+            timeout = min((one for one in (seconds, due) if one is not None), default=None)
             try:
-                await asyncio.wait({work, nudged}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({work, nudged}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 nudged.cancel()
         return None
@@ -91,6 +96,12 @@ class Watch:
 
 def _out_of_time(limits: Limits) -> LimitReached:
     return LimitReached(f"The run has taken longer than its {limits.wall_seconds:g} seconds.", reason="limit.wall_seconds")
+
+
+async def _write_usage(tell: RunTeller) -> None:
+    # Where that fails, whoever tells the next thing hears of it; and the end of the run has the usage once more.
+    with suppress(FidelioError):
+        await tell.write_usage()
 
 
 async def _cancel(work: asyncio.Task[Finished | None]) -> None:

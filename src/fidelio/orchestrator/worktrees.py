@@ -27,6 +27,8 @@ _SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 _CHANGED_FILES = 200
 _NOTE = ".note"
+_BRANCHES = "fidelio"
+_COMMIT = "Commit something in it, or start the session without a worktree."
 
 
 class Worktree(msgspec.Struct, frozen=True):
@@ -56,12 +58,22 @@ def recorded(record: Record) -> Worktree:
 
 
 async def require_repository(project: str) -> None:
-    """Raises where no worktree can be made: not a git repository, or one without a commit."""
+    """Raises where no worktree can be made: no repository, none with the project in a commit, none with a free branch."""
     code, _ = await _git(project, "rev-parse", "--verify", "HEAD^{commit}")
     if code:
         raise UsageProblem(
             f"A worktree was asked for, and {project} is no git repository with a commit.",
             remedy="Run `git init` and commit there, or start the session without a worktree.",
+        )
+    _, prefix = await _git(project, "rev-parse", "--show-prefix")
+    code, _ = await _git(project, "rev-parse", "--verify", "--quiet", f"HEAD:{prefix.rstrip('/')}")
+    if code:
+        raise UsageProblem(_not_committed(prefix), remedy=_COMMIT)
+    missing, _ = await _git(project, "show-ref", "--verify", "--quiet", f"refs/heads/{_BRANCHES}")
+    if not missing:
+        raise UsageProblem(
+            f"A worktree needs a branch {_BRANCHES}/..., and {project} has one that is called {_BRANCHES}.",
+            remedy=f"Rename it (`git branch --move {_BRANCHES} other-name`), or start the session without a worktree.",
         )
 
 
@@ -70,7 +82,7 @@ async def create(project: str, place: Path, name: str, session: str) -> Worktree
     path = _free_path(place, session)
     prefix = await _read(project, "rev-parse", "--show-prefix")
     base = await _read(project, "rev-parse", "HEAD")
-    branch = await _free_branch(project, f"fidelio/{name}", path.name)
+    branch = await _free_branch(project, f"{_BRANCHES}/{name}", path.name)
     made = Worktree(str(path), branch, base, prefix)
     write_note(Note(session, project, made))
     try:
@@ -147,7 +159,10 @@ async def _changes(worktree: Worktree) -> str:
 
 async def remove(project: str, worktree: Worktree) -> bool:
     """Takes the worktree and its branch away. False: something in it would be lost, so it stays."""
-    _, tip = await _git(project, "for-each-ref", "--format=%(objectname)", f"refs/heads/{worktree.branch}")
+    code, tip = await _git(project, "for-each-ref", "--format=%(objectname)", f"refs/heads/{worktree.branch}")
+    if code:
+        # The repository does not answer, or is gone itself.
+        return not _is_there(worktree)
     if _is_there(worktree):
         if tip not in ("", worktree.base) or not await _is_unchanged(worktree):
             return False
@@ -184,17 +199,18 @@ def _free_path(place: Path, session: str) -> Path:
 
 def _require_project(made: Worktree) -> None:
     if not Path(made.directory).is_dir():
-        raise ExecutorFailure(
-            f"The directory {made.prefix} is not in the last commit, and so not in a worktree.",
-            reason=NO_WORKTREE,
-            remedy="Commit something in it, or start the session without a worktree.",
-        )
+        raise ExecutorFailure(_not_committed(made.prefix), reason=NO_WORKTREE, remedy=_COMMIT)
+
+
+def _not_committed(prefix: str) -> str:
+    return f"The directory {prefix} is not in the last commit, and so not in a worktree."
 
 
 async def _free_branch(project: str, wanted: str, place: str) -> str:
     """A branch that an earlier session of this name has left is somebody's work."""
-    code, _ = await _git(project, "show-ref", "--verify", "--quiet", f"refs/heads/{wanted}")
-    return wanted if code else f"{wanted}-{place.removeprefix('s_')}"
+    # Also finds one whose name goes on after a slash, beside which git makes no branch of this name.
+    _, taken = await _git(project, "for-each-ref", "--count=1", f"refs/heads/{wanted}")
+    return f"{wanted}-{place.removeprefix('s_')}" if taken else wanted
 
 
 async def _read(directory: str, *arguments: str) -> str:

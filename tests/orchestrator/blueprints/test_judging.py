@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.errors import BadAgentInput, BrokenBlueprint
+from fidelio.errors import BadAgentInput, UncheckedAgentInput
 from fidelio.orchestrator.blueprints import check_input, check_output, judging
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import LONGEST_SCHEMA
@@ -40,10 +40,10 @@ def doubling(levels: int) -> dict[str, Any]:
 )
 async def test_a_schema_that_would_take_for_ever_is_given_up(schema: Any, value: Any) -> None:
     async with asyncio.timeout(60):
-        with pytest.raises(BrokenBlueprint, match="takes more than 2 seconds to check") as refused:
+        with pytest.raises(UncheckedAgentInput, match=r"could not be checked .* takes more than 2 seconds to check") as refused:
             await check_output(asking(schema), value)
 
-    assert refused.value.remedy == "Mend it in there."
+    assert "smaller" in refused.value.remedy
 
 
 @proves("blueprints.bounded-schemas")
@@ -58,8 +58,8 @@ async def test_meanwhile_everything_else_goes_on() -> None:
 
     beside = asyncio.create_task(others())
     async with asyncio.timeout(60):
-        with pytest.raises(BrokenBlueprint):
-            await check_input(asking({"pattern": EVIL}), VICTIM)
+        with pytest.raises(UncheckedAgentInput):
+            await check_input(asking({"pattern": EVIL}), f"{VICTIM}!")
     beside.cancel()
 
     assert turns > 10
@@ -87,7 +87,7 @@ async def test_without_a_heavy_keyword_no_process_is_started(monkeypatch: pytest
     monkeypatch.setattr(judging, "_PROGRAM", ("/nowhere",))
 
     await check_output(asking({"properties": {"a": {"type": "integer"}}}), {"a": 1})
-    with pytest.raises(BrokenBlueprint, match="It could not be checked"):
+    with pytest.raises(UncheckedAgentInput, match="It could not be checked"):
         await check_output(asking({"pattern": "a"}), "a")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import ExecutorUnavailable
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import claude, registry
 from fidelio.orchestrator.executors.acp import AcpExecutor
 from fidelio.orchestrator.executors.claude import ClaudeExecutor
@@ -65,4 +66,5 @@ async def test_the_first_that_works_may_work_because_of_the_blueprint(installed:
 
     with pytest.raises(ExecutorUnavailable):
         await first_working()
-    assert (await first_working(added={"GEMINI_API_KEY": "secret"})).name == "gemini"
+    blueprint = Blueprint(name="a", description="", environment={"GEMINI_API_KEY": "secret"})
+    assert (await first_working(blueprint)).name == "gemini"

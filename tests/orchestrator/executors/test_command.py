@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure, LimitReached
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Finished, Turn
 from fidelio.orchestrator.processes import find_marked
@@ -178,3 +178,56 @@ async def test_a_python_program_is_an_agent(tmp_path: Path, tell: Recording) -> 
 
     assert json.loads((await carry_out(turn, tell)).text) == {"said": "cba"}
     assert (await CommandExecutor().availability()).works
+
+
+@proves("orchestrator.result-error")
+async def test_what_a_program_has_printed_is_kept_when_it_is_stopped(tmp_path: Path, tell: Recording) -> None:
+    program = "trap 'echo the end; exit 1' TERM; echo half; while :; do sleep 0.01; done"
+    working = asyncio.create_task(
+        CommandExecutor().carry_out(make_turn(tmp_path, blueprint=commanded("sh", "-c", program)), tell)
+    )
+    async with asyncio.timeout(SECONDS):
+        await tell.until(lambda: tell.bytes)
+        working.cancel()
+        await asyncio.wait({working})
+
+    assert working.cancelled()
+    assert tell.texts == ["half\nthe end\n"]
+
+
+@proves("orchestrator.result-error")
+async def test_what_a_program_has_printed_is_kept_when_it_was_too_much(tmp_path: Path) -> None:
+    blueprint, tell = commanded("yes", limits=Limits(output_bytes=1_000)), Recording(most_bytes=1_000)
+
+    with pytest.raises(LimitReached):
+        await carry_out(make_turn(tmp_path, blueprint=blueprint), tell)
+
+    assert tell.texts == ["y\n" * 500]
+
+
+@proves("orchestrator.checked-start")
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("no-such-agent", "No program called no-such-agent"),
+        ("/no/such/agent", "There is no program /no/such/agent"),
+        ("/dev/null", "There is no program /dev/null"),
+    ],
+)
+def test_a_program_that_is_not_there_is_met_before_anything_begins(program: str, problem: str) -> None:
+    (first,) = CommandExecutor().problems(commanded(program))
+    (again,) = CommandExecutor().problems(commanded("cat", resume=(program,)))
+
+    assert first.startswith(problem)
+    assert again.startswith(problem)
+
+
+@proves("orchestrator.checked-start")
+def test_a_program_is_looked_for_on_the_path_of_the_blueprint(tmp_path: Path) -> None:
+    program = tmp_path / "my-agent"
+    program.write_text("#!/bin/sh\n", "utf-8")
+    program.chmod(0o755)
+
+    assert CommandExecutor().problems(commanded("my-agent", environment={"PATH": str(tmp_path)})) == ()
+    assert len(CommandExecutor().problems(commanded("my-agent"))) == 1
+    assert CommandExecutor().problems(commanded("./in-the-project")) == ()

@@ -11,10 +11,10 @@ from types import ModuleType
 import pytest
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
 from fidelio.orchestrator.executors import registry
 from fidelio.orchestrator.executors.contract import Availability, Executor, ProcessIdentity, Turn
-from fidelio.orchestrator.executors.registry import Missing, executors, find_executor, first_working
+from fidelio.orchestrator.executors.registry import Missing, executors, first_working
 from fidelio.orchestrator.executors.scripted import ScriptedExecutor
 from tests.orchestrator.executors.recording import Recording
 from tests.support import proves
@@ -49,12 +49,16 @@ def only(monkeypatch: pytest.MonkeyPatch, *working: str) -> None:
     monkeypatch.setattr(registry, "_load", load)
 
 
+def cannot_use_tools(executor: Working, blueprint: Blueprint) -> tuple[str, ...]:
+    return ("It uses no tools.",) if blueprint.mcp_servers and executor.name in ("claude", "local-model") else ()
+
+
 @proves("executors.lazy")
 def test_every_kind_of_agent_is_there_under_its_name() -> None:
     assert list(executors()) == NAMES
     assert len(executors()) == len(NAMES)
     assert [executor.name for executor in executors().values()] == NAMES
-    assert find_executor("scripted") is executors()["scripted"]
+    assert executors()["scripted"] is executors()["scripted"]
 
 
 @proves("executors.lazy")
@@ -108,21 +112,6 @@ async def test_without_a_preference_the_first_that_works_does_it(monkeypatch: py
 
 
 @proves("executors.first-working")
-async def test_the_preferred_one_does_it_although_others_would_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, "claude", "scripted")
-
-    assert (await first_working("scripted")).name == "scripted"
-
-
-@proves("executors.first-working")
-async def test_a_preferred_one_that_does_not_work_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, "claude")
-
-    with pytest.raises(ExecutorUnavailable, match=r"codex does not work here: It has no key\. Run `fidelio doctor`"):
-        await first_working("codex")
-
-
-@proves("executors.first-working")
 async def test_where_none_works_the_doctor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "scripted", "command")
 
@@ -131,6 +120,25 @@ async def test_where_none_works_the_doctor_is_named(monkeypatch: pytest.MonkeyPa
 
 
 @proves("executors.first-working")
-async def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ExecutorUnavailable, match=r"No executor is called 'claud'\. There are scripted, command, claude"):
-        await first_working("claud")
+async def test_one_that_works_and_cannot_take_the_blueprint_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Working, "problems", cannot_use_tools)
+    only(monkeypatch, "claude", "qwen", "local-model")
+    blueprint = Blueprint(name="a", description="", mcp_servers={"x": McpServer(command="x")})
+
+    assert (await first_working(blueprint)).name == "qwen"
+    assert (await first_working()).name == "claude"
+
+
+@proves("executors.first-working")
+async def test_where_none_that_works_can_take_the_blueprint_the_missing_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Working, "problems", cannot_use_tools)
+    only(monkeypatch, "local-model")
+    blueprint = Blueprint(name="a", description="", mcp_servers={"x": McpServer(command="x")})
+
+    with pytest.raises(ExecutorUnavailable) as caught:
+        await first_working(blueprint)
+
+    assert str(caught.value).startswith(
+        "No agent that could do this works on this machine. local-model does, but: It uses no tools. claude: It has no key."
+    )
+    assert "fidelio doctor" in str(caught.value)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fidelio.orchestrator.service import AgentService
+from fidelio.surfaces.cli.main import run
 from tests.support import proves
 
 SECONDS = 60
@@ -97,3 +99,57 @@ def test_an_agent_at_the_command_line_starts_children(agents: Shell, monkeypatch
     agents("start", "child", "Hello.", "-b", "echo")
     (created,) = (json.loads(line) for line in agents("events", "child", "--json").splitlines() if "session.created" in line)
     assert created["body"]["parent"] == parent
+
+
+@proves("orchestrator-tools.command-line", "orchestrator-tools.waiting")
+@pytest.mark.parametrize("how", [["--any"], []])
+def test_who_waits_for_a_session_that_is_deleted_is_told(
+    agents: Shell, how: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = agents.project / "gate"
+    agents.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Never."}])
+    agents("start", "task", "Go.", "-b", "slow", "--detach")
+
+    async def deleted_meanwhile(service: AgentService, names: list[str], **_: object) -> tuple[()]:
+        await service.parts.ledger.erase(names, actor="cli", reason="deleted")
+        return ()
+
+    monkeypatch.setattr(AgentService, "wait", deleted_meanwhile)
+    monkeypatch.setenv("FIDELIO_HOME", str(agents.home))
+    monkeypatch.chdir(agents.project)
+    assert run(["agents", "wait", "task", *how]) == 4
+    assert "task was deleted." in capsys.readouterr().err
+    gate.write_text("")
+
+
+@proves("orchestrator-tools.command-line")
+def test_a_person_is_told_commands_and_not_tools(agents: Shell) -> None:
+    agents.script("slow", [{"pause": {"until": str(agents.project / "never"), "seconds": 50}}, {"result": "Never."}])
+    agents.script("polite", [{"ask": {"text": "May I?", "options": {"yes": "Go on"}}}, {"result": "Thanks."}])
+    agents("start", "task", "Go.", "-b", "slow", "--detach")
+    agents("start", "asks", "Go.", "-b", "polite", "--detach")
+    said = [
+        agents("start", "task", "Go.", "-b", "slow", code=1),
+        agents("resume", "task", "Go.", code=1),
+        agents("result", "task", code=1),
+        agents("result", "ghost", code=4),
+    ]
+    for text, command in zip(said, ("resume", "send", "wait", "start"), strict=True):
+        assert f" agents {command}`" in text
+    while "waits for you" not in (status := agents("status", "asks")):
+        agents("wait", "asks", "--timeout", "0.2", code=5)
+    assert ["May I?" in status, "yes: Go on" in status, "fidelio answer r_" in status] == [True, True, True]
+    assert "_agent_" not in "".join([*said, status])
+
+
+@proves("orchestrator-tools.authors")
+def test_the_record_says_who_gave_an_agent_more_to_do(agents: Shell) -> None:
+    agents("start", "one", "Hello.", "-b", "echo")
+    agents("resume", "one", "Again.")
+    agents("send", "one", "And again.")
+    agents("wait", "one", "--timeout", "40")
+    environ = {**os.environ, "FIDELIO_HOME": str(agents.home)}
+    session = json.loads(agents("list", "--json"))["sessions"][0]["session_id"]
+    command = [sys.executable, "-m", "fidelio", "events", session, "--type", "run.queued", "--json"]
+    told = subprocess.run(command, cwd=agents.project, env=environ, capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert told.stdout.count('"actor": "cli"') == 2

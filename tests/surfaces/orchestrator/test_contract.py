@@ -12,14 +12,19 @@ from fidelio.surfaces.mcp.house import House
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import Desk
 
-CONTRACT = {
-    "list_agent_blueprints": {"project_dir", "response_format"},
-    "list_agent_sessions": {"project_dir", "response_format"},
-    "start_agent_session": {"session_name", "agent_blueprint_name", "project_dir", "prompt", "async"},
-    "resume_agent_session": {"session_name", "project_dir", "prompt", "async"},
-    "delete_all_agent_sessions": {"project_dir"},
-    "get_agent_session_status": {"session_name", "project_dir", "wait_seconds"},
-    "get_agent_session_result": {"session_name", "project_dir"},
+# What each tool takes, and what a parameter that is left out means.
+REQUIRED = object()
+PLACE: dict[str, object] = {"project_dir": ""}
+NAMED: dict[str, object] = {"session_name": REQUIRED, **PLACE}
+TASK: dict[str, object] = {**NAMED, "prompt": REQUIRED, "async": False}
+CONTRACT: dict[str, dict[str, object]] = {
+    "list_agent_blueprints": {**PLACE, "response_format": "markdown"},
+    "list_agent_sessions": {**PLACE, "response_format": "markdown"},
+    "start_agent_session": {**TASK, "agent_blueprint_name": ""},
+    "resume_agent_session": TASK,
+    "delete_all_agent_sessions": PLACE,
+    "get_agent_session_status": {**NAMED, "wait_seconds": 0},
+    "get_agent_session_result": NAMED,
 }
 READ_ONLY = {name for name in CONTRACT if name.startswith(("list", "get"))}
 
@@ -30,8 +35,9 @@ def test_the_tools_are_those_that_clients_know(settings: Settings) -> None:
     assert list(described)[:7] == list(CONTRACT)
     for name, parameters in CONTRACT.items():
         schema = described[name]["inputSchema"]
-        assert parameters <= set(schema["properties"])
-        assert set(schema.get("required", [])) <= {"session_name", "prompt"}
+        taken = {one: schema["properties"][one].get("default", REQUIRED) for one in parameters}
+        assert taken == parameters
+        assert set(schema["required"]) == {one for one, default in parameters.items() if default is REQUIRED}
         assert described[name]["annotations"]["readOnlyHint"] is (name in READ_ONLY)
     assert described["delete_all_agent_sessions"]["annotations"]["destructiveHint"] is True
     assert all(tool["title"] and tool["description"] for tool in described.values())
@@ -45,11 +51,13 @@ async def test_blueprints_are_listed_in_both_formats_and_a_broken_one_apart(desk
     reply = await desk("list_agent_blueprints", project_dir=str(desk.project), response_format="json")
     body = json.loads(reply.text)
     assert body == reply.structured
-    assert {"name": "singer", "description": "Plays singer."} in body["agents"]
+    assert {"name": "singer", "description": "Plays singer."} in [
+        {key: one[key] for key in ("name", "description")} for one in body["agents"]
+    ]
     assert body["total"] == len(body["agents"])
     assert [one["name"] for one in body["broken"]] == ["broken"]
     markdown = (await desk("list_agent_blueprints", project_dir=str(desk.project))).text
-    assert "## singer\n\nPlays singer." in markdown
+    assert "## singer\n\nPlays singer.\n" in markdown
     assert "broken.md" in markdown
 
 
@@ -142,3 +150,17 @@ async def test_a_name_that_nobody_has_says_what_to_do(desk: Desk) -> None:
         assert reply.is_error
         assert "does not exist" in reply.text
         assert "start_agent_session" in reply.text
+
+
+@proves("orchestrator-tools.ambiguous-names")
+async def test_a_name_that_several_projects_have_is_never_taken_for_none(desk: Desk) -> None:
+    places = [desk.project.parent / name for name in ("left", "right")]
+    for place in places:
+        place.mkdir()
+        await desk.start("twin", project_dir=str(place))
+    for tool in ("get_agent_session_status", "get_agent_session_result", "stop_agent_session"):
+        reply = await desk(tool, session_name="twin")
+        assert reply.is_error
+        assert all(str(place) in reply.text for place in places)
+    one = await desk("get_agent_session_status", session_name="twin", project_dir=str(places[0]))
+    assert one.body["status"] == "finished"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -82,9 +82,11 @@ class PostgresLedger(Ledger):
 
         return await self._database.write(work)
 
-    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str) -> None:
+    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
+        seqs = expect or {}
         for batch in batches(sessions, actor=actor, reason=reason):
-            work = self._prepared(*[last_change(session, actor=actor, reason=reason) for session in batch])
+            last = [last_change(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
+            work = self._prepared(*last)
             await self._database.write(partial(erasing.erase, last_changes=work, actor=actor, now=self._clock()))
 
     def _prepared(self, *changes: Change) -> list[tuple[Prepared, Words]]:
@@ -115,6 +117,12 @@ class PostgresLedger(Ledger):
         filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
         async with self._database.link() as link:
             return await reading.sessions(link, filters, cursor=cursor, limit=limit)
+
+    async def count_sessions(
+        self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
+    ) -> int:
+        async with self._database.link() as link:
+            return await reading.count_sessions(link, {"kind": kind, "status": status, "namespace": namespace})
 
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000

@@ -43,16 +43,26 @@ async def named_session(link: Link, name: str, namespace: str) -> Session:
 
 async def sessions(link: Link, filters: dict[str, str | None], *, cursor: str | None, limit: int) -> Page[Session]:
     """`filters` maps column names, which are ours and never a caller's, to wanted values."""
-    wanted = {f"{column} =": value for column, value in filters.items()} | {"number <": from_number(cursor, "sessions")}
-    given = {test: value for test, value in wanted.items() if value is not None}
-    tests = [f"{test} ${place}" for place, test in enumerate(given, 2)]
-    where = " AND ".join(tests if filters.get("status") else [*tests, NOT_DELETED])
+    given, where = _where(filters, {"number <": from_number(cursor, "sessions")}, first=2)
     size = page_size(limit)
     rows = await link.fetch(
-        f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *given.values()
+        f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *given
     )
     following = to_cursor("sessions", rows[size - 1]["number"]) if len(rows) > size else None
     return Page(tuple([to_session(row) for row in rows[:size]]), following)
+
+
+async def count_sessions(link: Link, filters: dict[str, str | None]) -> int:
+    given, where = _where(filters, {}, first=1)
+    return int(await link.fetchval(f"SELECT count(*) FROM sessions WHERE {where}", *given))
+
+
+def _where(filters: dict[str, str | None], more: dict[str, object], *, first: int) -> tuple[list[object], str]:
+    """The values that are asked for, and the condition they stand in; `first` is the number of the first."""
+    wanted = {f"{column} =": value for column, value in filters.items()} | more
+    given = {test: value for test, value in wanted.items() if value is not None}
+    tests = [f"{test} ${place}" for place, test in enumerate(given, first)]
+    return list(given.values()), " AND ".join(tests if filters.get("status") else [*tests, NOT_DELETED])
 
 
 async def events(link: Link, session_id: str | None, *, after: int, types: Sequence[str], limit: int) -> tuple[Event, ...]:

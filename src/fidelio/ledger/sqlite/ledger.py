@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -79,10 +79,11 @@ class SqliteLedger(Ledger):
 
         return await self._writer.carry_out(work, (session,), afterwards=redaction.shrink)
 
-    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str) -> None:
-        now = self._clock()
+    async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
+        now, seqs = self._clock(), expect or {}
         for batch in batches(sessions, actor=actor, reason=reason):
-            prepared = [prepare(last_change(session, actor=actor, reason=reason), now=now) for session in batch]
+            last = [last_change(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
+            prepared = [prepare(change, now=now) for change in last]
             await self._writer.carry_out(
                 partial(erasing.erase, last_changes=prepared, actor=actor, now=now), tuple(batch), afterwards=redaction.shrink
             )
@@ -108,6 +109,12 @@ class SqliteLedger(Ledger):
     ) -> Page[Session]:
         filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
         return self._read(lambda connection: reading.sessions(connection, filters, cursor=cursor, limit=limit))
+
+    async def count_sessions(
+        self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
+    ) -> int:
+        filters = {"kind": kind, "status": status, "namespace": namespace}
+        return self._read(lambda connection: reading.count_sessions(connection, filters))
 
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000

@@ -35,14 +35,24 @@ def named_session(connection: apsw.Connection, name: str, namespace: str) -> Ses
 
 def sessions(connection: apsw.Connection, filters: dict[str, str | None], *, cursor: str | None, limit: int) -> Page[Session]:
     """`filters` maps column names, which are ours and never a caller's, to wanted values."""
-    wanted = {f"{column} = ?": value for column, value in filters.items()} | {"key < ?": from_number(cursor, "sessions")}
-    given: dict[str, Any] = {test: value for test, value in wanted.items() if value is not None}
-    tests = list(given) if filters.get("status") else [*given, NOT_DELETED]
+    given, where = _where(filters, {"key < ?": from_number(cursor, "sessions")})
     size = page_size(limit)
-    text = statement("SELECT key,", SESSION, "FROM sessions WHERE", " AND ".join(tests), "ORDER BY key DESC LIMIT ?")
-    rows = fetch(connection, text, (*given.values(), size + 1))
+    text = statement("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
+    rows = fetch(connection, text, (*given, size + 1))
     following = to_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
     return Page(tuple(to_session(row[1:]) for row in rows[:size]), following)
+
+
+def count_sessions(connection: apsw.Connection, filters: dict[str, str | None]) -> int:
+    given, where = _where(filters, {})
+    return int(connection.execute(statement("SELECT count(*) FROM sessions WHERE", where), given).get)
+
+
+def _where(filters: dict[str, str | None], more: dict[str, Any]) -> tuple[tuple[Any, ...], str]:
+    """The values that are asked for, and the condition they stand in."""
+    wanted = {f"{column} = ?": value for column, value in filters.items()} | more
+    given = {test: value for test, value in wanted.items() if value is not None}
+    return tuple(given.values()), " AND ".join(given if filters.get("status") else [*given, NOT_DELETED])
 
 
 def events(

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from fidelio.errors import BadAgentInput, BrokenBlueprint
+from fidelio.errors import BadAgentInput, BrokenBlueprint, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.judge import Schema
-from fidelio.orchestrator.blueprints.judging import Unjudged, misfit
+from fidelio.orchestrator.blueprints.judging import TooMuch, Unjudged, misfit
 from fidelio.orchestrator.blueprints.model import Blueprint
 
 LONGEST_SCHEMA = 4_000
@@ -28,14 +28,14 @@ async def check_input(blueprint: Blueprint, prompt: str | Mapping[str, Any]) -> 
             f"The blueprint {blueprint.name} takes a text, and this is an object.", remedy="Pass the prompt as text."
         )
     value = _value(prompt) if isinstance(prompt, str) else prompt
-    await _check(blueprint, blueprint.input_schema, value, "The input does not fit")
+    await _check(blueprint, blueprint.input_schema, value, "The input")
     return prompt if isinstance(prompt, str) else msgspec.json.format(msgspec.json.encode(prompt), indent=2).decode()
 
 
 async def check_output(blueprint: Blueprint, data: Any) -> None:
     """Raises `BadAgentInput` with what is wrong, where the blueprint promises a shape and this is not it."""
     if blueprint.output_schema is not None:
-        await _check(blueprint, blueprint.output_schema, data, "The result does not fit")
+        await _check(blueprint, blueprint.output_schema, data, "The result")
 
 
 def _value(prompt: str) -> Any:
@@ -50,13 +50,18 @@ async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) ->
     try:
         broken, misfits = await misfit(schema, value)
     except Unjudged as problem:
-        broken, misfits = str(problem), ""
+        # Of a schema and a value that take too long together, nobody can say which of the two is to blame.
+        smaller = f"Make it smaller and plainer, or the schema in {blueprint.source} simpler."
+        raise UncheckedAgentInput(
+            f"{what} could not be checked against the schema of the blueprint {blueprint.name}: {problem}",
+            remedy=smaller if isinstance(problem, TooMuch) else "The machine may be overloaded; try again later.",
+        ) from problem
     if broken:
         raise BrokenBlueprint(
             f"A schema of the blueprint {blueprint.name} cannot be used: {broken}", remedy=f"Mend it in {blueprint.source}."
         )
     if misfits:
-        sentence = f"{what} the schema of the blueprint {blueprint.name}: {misfits}"
+        sentence = f"{what} does not fit the schema of the blueprint {blueprint.name}: {misfits}"
         raise BadAgentInput(sentence, remedy=_remedy(schema), schema=schema)
 
 

@@ -117,15 +117,18 @@ class Desk:
 
     async def _mcp_tool(self, wish: _ToolUse, arguments: Any, number: str) -> Json:
         server = wish.server_name
-        key, names = self._waiting_use(server) or (f"elicitation-{number}", mcp_name(server))
-        allowed = await self._may(key, (names,), wish.message, {"tool": names, "arguments": arguments})
+        uses = self._waiting_uses(server, arguments)
+        key = next(iter(uses)) if len(uses) == 1 else f"elicitation-{number}"
+        # Where it could be one of several tools, only leave for the whole server is leave.
+        tool = uses.popitem()[1] if len(set(uses.values())) == 1 else mcp_name(server)
+        allowed = await self._may(key, (tool,), wish.message, {"tool": tool, "arguments": arguments})
         return _elicited({} if allowed else None)
 
-    def _waiting_use(self, server: str) -> tuple[str, str] | None:
-        """The use that is asked about, and its tool: Codex says of which server it is, and has told of it just before."""
+    def _waiting_uses(self, server: str, arguments: Any) -> dict[str, str]:
+        """The uses that may be asked about, each with its tool: Codex says of which server it is, and what it is given."""
         uses = [(id_, item.what) for id_, item in self._items.items() if isinstance(item.what, McpUse)]
-        ours = [(id_, mcp_name(server, use.tool)) for id_, use in uses if use.server == server]
-        return ours[-1] if ours else None
+        ours = [(id_, use) for id_, use in uses if use.server == server]
+        return {id_: mcp_name(server, use.tool) for id_, use in ours if (use.arguments or {}) == (arguments or {})}
 
     async def _may(self, key: str, names: tuple[str, ...], text: str, detail: Json) -> bool:
         # The sandbox lets through what needs no leave, so whatever is asked about changes something.

@@ -2,20 +2,25 @@
 
 Options: `command`, a list of the program and its arguments; no shell reads them. `resume_command` is used instead when a
 conversation goes on; without it every turn stands alone. `{conversation}` in an argument of either is replaced by the id of the
-conversation, which is ours to choose. A program that ends with a status other than 0 has failed.
+conversation, which is ours to choose. A program that ends with a status other than 0 has failed. What one that is ended before
+its time has printed until then is kept as something it said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fidelio.errors import ExecutorFailure
+from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
-from fidelio.orchestrator.processes import AgentProcess, adopt, missing_support, spawn
+from fidelio.orchestrator.processes import AgentProcess, adopt, locate, missing_support, spawn
 
 _PLACEHOLDER = "{conversation}"
 _REMEDY = "Write a list such as [my-agent, --quiet]."
@@ -44,7 +49,7 @@ class CommandExecutor:
         except ExecutorFailure as failure:
             found.append(str(failure))
         else:
-            found += [f"The program in `command` has no name. {_REMEDY}"] if not any(options.command[:1]) else []
+            found += _missing_programs(options, blueprint)
         if blueprint.mcp_servers:
             found.append("The executor command cannot give MCP servers to its program; remove them from the blueprint.")
         return tuple(found)
@@ -54,11 +59,11 @@ class CommandExecutor:
         await tell.conversation(conversation)
         argv = _argv(_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
         async with await spawn(argv, turn=turn, tell=tell, stdin=_prompt(turn)) as process:
-            return await _result(process, turn)
+            return await _result(process, turn, tell)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
         async with await adopt(process, turn=turn, tell=tell) as adopted:
-            return await _result(adopted, turn)
+            return await _result(adopted, turn, tell)
 
 
 def _options(blueprint: Blueprint) -> CommandOptions:
@@ -68,6 +73,19 @@ def _options(blueprint: Blueprint) -> CommandOptions:
         raise ExecutorFailure(
             f"The options of the executor command are not right: {error}.", reason="options", remedy=_REMEDY
         ) from error
+
+
+def _missing_programs(options: CommandOptions, blueprint: Blueprint) -> Iterator[str]:
+    if not any(options.command[:1]):
+        yield f"The program in `command` has no name. {_REMEDY}"
+    environment = {**os.environ, **blueprint.environment}
+    for program in dict.fromkeys((*options.command[:1], *options.resume_command[:1])):
+        # A path from the project on, or one with an id in it, is known only when a run begins.
+        if program and _PLACEHOLDER not in program and (program.startswith("/") or "/" not in program):
+            try:
+                locate(program, Path("/"), environment)
+            except ExecutorFailure as failure:
+                yield str(failure)
 
 
 def _argv(options: CommandOptions, conversation: str, *, resumes: bool) -> Sequence[str]:
@@ -81,12 +99,25 @@ def _prompt(turn: Turn) -> bytes:
     return "\n\n".join(parts).encode("utf-8", "replace")
 
 
-async def _result(process: AgentProcess, turn: Turn) -> Finished:
-    text = await process.text()
+async def _result(process: AgentProcess, turn: Turn, tell: Teller) -> Finished:
+    try:
+        text = await process.text()
+    except (asyncio.CancelledError, LimitReached):
+        if not tell.leaving:
+            await _keep_what_was_printed(process, tell)
+        raise
     exit_ = await process.ended()
     if not exit_.ok:
         raise process.failure(exit_, partial=text)
     return Finished(text=text.removesuffix("\n"), data=_data(text) if turn.blueprint.output_schema is not None else None)
+
+
+async def _keep_what_was_printed(process: AgentProcess, tell: Teller) -> None:
+    """Ends the program first: its last words count, too. What cannot be kept does not keep it from ending."""
+    await process.stop()
+    with suppress(FidelioError):
+        if text := process.printed():
+            await tell.said(text)
 
 
 def _data(text: str) -> Any:

@@ -51,7 +51,7 @@ class LocalModelExecutor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         found = [f"The model {blueprint.model} is not there."] if blueprint.model and not _file(blueprint).is_file() else []
         if blueprint.mcp_servers:
-            found.append("The local model cannot use tools; remove the MCP servers from the blueprint.")
+            found.append("The local model cannot use tools, so it cannot be given MCP servers.")
         try:
             _options(blueprint)
         except ExecutorFailure as failure:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, ProcessIdentity, Teller, Turn
 
 _PACKAGE = "fidelio.orchestrator.executors"
@@ -69,32 +69,23 @@ def executors() -> Mapping[str, Executor]:
     return _Executors()
 
 
-def find_executor(name: str) -> Executor:
-    """Raises when there is no such kind; one that does not work here is found."""
-    if name not in _KINDS:
-        raise ExecutorUnavailable(f"No executor is called {name!r}.", remedy=f"There are {', '.join(_KINDS)}.")
-    return _load(name)
-
-
-async def first_working(preferred: str | None = None, added: Mapping[str, str] | None = None) -> Executor:
-    """Who does a task that no blueprint gives to anybody: the preferred kind, else the first that works on this machine.
-
-    `added` is what the environment has more than ours.
-    """
-    if preferred is not None:
-        return await _working(find_executor(preferred), added)
+async def first_working(blueprint: Blueprint = GENERIC) -> Executor:
+    """Who does a task that is given to nobody in particular: the first that works here and can take the blueprint."""
+    unfit, missing = [], []
     for name in _ORDER:
         executor = _load(name)
-        if (await executor.availability(added)).works:
+        found = await executor.availability(blueprint.environment)
+        if not found.works:
+            missing.append(f"{name}: {found.why}")
+        elif problems := executor.problems(blueprint):
+            unfit.append(f" {name} does, but: {' '.join(problems)}")
+        else:
             return executor
-    raise ExecutorUnavailable("No agent works on this machine.", remedy=_DOCTOR)
-
-
-async def _working(executor: Executor, added: Mapping[str, str] | None) -> Executor:
-    found = await executor.availability(added)
-    if not found.works:
-        raise ExecutorUnavailable(f"The executor {executor.name} does not work here: {found.why}", remedy=_DOCTOR)
-    return executor
+    if not unfit:
+        raise ExecutorUnavailable("No agent works on this machine.", remedy=_DOCTOR)
+    # The first that is missing is the most capable one.
+    remedy = " ".join((*missing[:1], _DOCTOR))
+    raise ExecutorUnavailable(f"No agent that could do this works on this machine.{''.join(unfit)}", remedy=remedy)
 
 
 @cache

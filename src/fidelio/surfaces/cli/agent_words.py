@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fidelio.clock import iso
-from fidelio.surfaces.cli.context import json_text, print_json, printable
+from fidelio.errors import FidelioError
+from fidelio.surfaces.cli.context import App, json_text, print_json, printable
 
 if TYPE_CHECKING:
-    from fidelio.ledger.model import Event
+    from fidelio.ledger.model import Event, Request
     from fidelio.orchestrator.model import AgentSession
+
+# What a person types where the tools have these names.
+_COMMANDS = {
+    "start_agent_session": "agents start",
+    "resume_agent_session": "agents resume",
+    "send_agent_message": "agents send",
+    "stop_agent_session": "agents stop",
+    "list_agent_sessions": "agents list",
+    "get_agent_session_status": "agents status",
+    "get_agent_session_result": "agents result",
+    "wait_for_agent_sessions": "agents wait",
+}
+_NAMED = re.compile("`(" + "|".join((*_COMMANDS, "project_dir")) + ")`")
+
+
+class InCommands(click.Group):
+    """Its errors name commands and options, where those of the orchestrator name tools and parameters."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FidelioError as error:
+            error.remedy = in_commands(error.remedy, ctx.ensure_object(App).program)
+            raise
+
+
+def in_commands(remedy: str, program: str) -> str:
+    def typed(name: re.Match[str]) -> str:
+        return "`--project`" if name[1] == "project_dir" else f"`{program} {_COMMANDS[name[1]]}`"
+
+    return _NAMED.sub(typed, remedy)
 
 
 def row(session: AgentSession) -> dict[str, str]:
@@ -25,17 +59,22 @@ def row(session: AgentSession) -> dict[str, str]:
     }
 
 
-def show(session: AgentSession, *, as_json: bool) -> None:
+def show(session: AgentSession, *, as_json: bool, questions: Sequence[Request] = ()) -> None:
     from fidelio.surfaces.mcp.agent_replies import status_json
 
-    body = status_json(session)
+    body = status_json(session, questions)
     if as_json:
         print_json(body)
         return
     click.echo(f"{session.name}  {session.run.state}" + (f" ({session.run.reason})" if session.run.reason else ""))
-    for key in ("detail", "last_activity", "question", "queued_messages", "changes", "usage"):
+    for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
         if key in body:
             click.echo(f"  {key.replace('_', ' ')}: {printable(str(body[key]))}")
+    for one in questions:
+        click.echo(f"  waits for you: {printable(one.question)}")
+        for option in one.options:
+            click.echo(f"    {printable(option['id'])}: {printable(option.get('label', ''))}")
+        click.echo(f"    Answer with: fidelio answer {one.id} {'OPTION' if one.options else '--text TEXT'}")
 
 
 def print_event(event: Event, *, as_json: bool) -> None:

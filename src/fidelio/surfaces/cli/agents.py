@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.errors import ExecutorFailure, UsageProblem
-from fidelio.surfaces.cli.agent_words import print_event, row, show
+from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
+from fidelio.surfaces.cli.agent_words import InCommands, print_event, row, show
 from fidelio.surfaces.cli.context import (
     App,
     F,
+    acting,
+    calling_session,
     json_option,
     pass_app,
     print_json,
@@ -34,7 +36,7 @@ GLANCE_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 
 
-@click.group("agents")
+@click.group("agents", cls=InCommands)
 def agents_command() -> None:
     """Start, watch, resume and stop agents."""
 
@@ -61,17 +63,16 @@ def blueprints(app: App, project: str | None, as_json: bool) -> None:
     from fidelio.surfaces.mcp.agent_replies import blueprints_json
 
     listing = open_blueprints(app.settings.home).list(working_place(project))
-    broken = [{"name": one.name, "error": one.error} for one in listing.broken]
     if as_json:
-        print_json(blueprints_json(listing.agents, broken))
+        print_json(blueprints_json(listing))
         return
     rows = [
         {"name": one.name, "executor": one.executor or "default", "may": one.permissions.mode, "description": one.description}
         for one in listing.agents
     ]
     print_table(rows, ["name", "executor", "may", "description"])
-    for one in broken:
-        click.echo(f"broken: {printable(one['name'])}: {printable(one['error'])}", err=True)
+    for one in listing.broken:
+        click.echo(f"broken: {printable(one.name)}: {printable(one.error)}", err=True)
 
 
 @agents_command.command("list")
@@ -88,8 +89,9 @@ def list_sessions(app: App, project: str | None, state: str | None, limit: int, 
     async def work() -> None:
         async with app.agents() as service:
             page = await service.list(_project(project), status=state, cursor=after, limit=limit)
+            total = await service.count(_project(project), status=state)
         if as_json:
-            print_json(sessions_json(page.items, page.next))
+            print_json(sessions_json(page.items, page.next, total))
         elif not page.items:
             click.echo("No agent sessions. `fidelio agents start NAME PROMPT` starts one.")
         else:
@@ -116,7 +118,7 @@ def start(app: App, /, name: str, prompt: str, detach: bool, project: str | None
     from fidelio.orchestrator.model import StartAgent
 
     more["worktree"] = more["worktree"] or None
-    wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), parent=_calling_session(), **more)
+    wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), parent=calling_session(), **more)
 
     async def work() -> int:
         async with app.agents(carry_out=not detach) as service:
@@ -137,7 +139,7 @@ def resume(app: App, name: str, prompt: str, detach: bool, project: str | None, 
 
     async def work() -> int:
         async with app.agents(carry_out=not detach) as service:
-            session = await service.resume(name, _text(prompt), _project(project))
+            session = await service.resume(name, _text(prompt), _project(project), by=acting())
             return await _begun(app, service, session, detach=detach, as_json=as_json)
 
     return run_async(work())
@@ -154,7 +156,7 @@ def send(app: App, name: str, message: str, project: str | None, as_json: bool) 
 
     async def work() -> int:
         async with app.agents(carry_out=False) as service:
-            session = await service.send(name, _text(message), _project(project))
+            session = await service.send(name, _text(message), _project(project), by=acting())
             return await _begun(app, service, session, detach=True, as_json=as_json)
 
     return run_async(work())
@@ -170,7 +172,8 @@ def status(app: App, name: str, project: str | None, as_json: bool) -> None:
 
     async def work() -> None:
         async with app.agents() as service:
-            show(await service.find(name, _project(project)), as_json=as_json)
+            session = await service.find(name, _project(project))
+            show(session, as_json=as_json, questions=await service.questions(session))
 
     run_async(work())
 
@@ -203,18 +206,20 @@ def result(app: App, name: str, run: int | None, project: str | None, as_json: b
 @json_option
 @pass_app
 def wait(app: App, names: tuple[str, ...], any_: bool, timeout: float | None, project: str | None, as_json: bool) -> int:
-    """Wait until the sessions NAMES have finished. Ends with 5 when the time is over first."""
+    """Wait until the sessions NAMES have finished. Ends with 5 when the time is over first, with 4 when they were deleted."""
 
     async def work() -> int:
         async with app.agents() as service:
-            found = [await service.find(name, _project(project)) for name in names]
-            mode: Mode = "any" if any_ else "all"
+            named = [await service.find(name, _project(project)) for name in names]
             async with asyncio.timeout(timeout):
-                while not _over(found, any_=any_):
-                    found = list(await service.wait([one.id for one in found], mode=mode, seconds=30.0))
-        for one in found:
-            show(one, as_json=as_json)
-        return 0
+                found = await _ended(service, named, any_=any_)
+            for one in found:
+                show(one, as_json=as_json, questions=await service.questions(one))
+        there = {one.id for one in found}
+        gone = [one for one in named if one.id not in there]
+        for one in gone:
+            click.echo(f"fidelio: {one.name} was deleted.", err=True)
+        return 4 if gone and not (any_ and found) else 0
 
     try:
         return run_async(work())
@@ -233,7 +238,7 @@ def stop(app: App, name: str, project: str | None, as_json: bool) -> None:
 
     async def work() -> None:
         async with app.agents() as service:
-            show(await service.stop(name, _project(project), by="cli"), as_json=as_json)
+            show(await service.stop(name, _project(project), by=acting()), as_json=as_json)
 
     run_async(work())
 
@@ -254,11 +259,11 @@ def delete(app: App, names: tuple[str, ...], everything: bool, yes: bool, projec
     async def work() -> None:
         async with app.agents() as service:
             if everything:
-                deleted = await service.delete_all(_project(project), by="cli")
+                deleted = await service.delete_all(_project(project), by=acting())
                 click.echo("All sessions removed" if deleted else "No sessions to remove")
                 _say_kept(deleted)
             for name in names:
-                deleted = await service.delete(name, _project(project), by="cli")
+                deleted = await service.delete(name, _project(project), by=acting())
                 click.echo(f"{printable(name)} is deleted.")
                 _say_kept(deleted)
 
@@ -295,6 +300,8 @@ def events(app: App, name: str, after: int, follow: bool, project: str | None, a
 def _say_kept(deleted: Deleted) -> None:
     for place in deleted.kept:
         click.echo(f"The worktree {printable(place)} holds changes and was kept.")
+    for name in deleted.spared:
+        click.echo(f"Session {printable(name)} was left: this command is part of its work.")
 
 
 async def _begun(app: App, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
@@ -349,17 +356,25 @@ def _doing(app: App, session: AgentSession) -> str:
     return printable(session.run.last_activity or session.run.state)
 
 
-def _over(sessions: list[AgentSession], *, any_: bool) -> bool:
-    ended = [not one.run.is_active for one in sessions]
-    return any(ended) if any_ else all(ended)
+async def _ended(service: AgentService, named: list[AgentSession], *, any_: bool) -> list[AgentSession]:
+    """Those that are still there, once one or all of them have finished or none is left."""
+    mode: Mode = "any" if any_ else "all"
+    while True:
+        found = await _still_there(service, named)
+        ended = [not one.run.is_active for one in found]
+        if not found or (any(ended) if any_ else all(ended)):
+            return found
+        with suppress(AgentSessionNotFound):
+            # Deleted between the look and the wait: the next look finds one less.
+            await service.wait([one.id for one in found], mode=mode, seconds=30.0)
 
 
-def _calling_session() -> str | None:
-    """The session of the agent that runs this command, where one does."""
-    from fidelio.inbox import AGENT_MARKER
-    from fidelio.orchestrator.rules import session_of
-
-    return session_of(os.environ.get(AGENT_MARKER, "")) or None
+async def _still_there(service: AgentService, sessions: list[AgentSession]) -> list[AgentSession]:
+    found = []
+    for one in sessions:
+        with suppress(AgentSessionNotFound):
+            found.append(await service.find(one.id))
+    return found
 
 
 def _text(text: str) -> str:

@@ -95,6 +95,20 @@ class App:
 pass_app = click.make_pass_decorator(App)
 
 
+def calling_session() -> str | None:
+    """The session of the agent that runs this command, where one does."""
+    from fidelio.inbox import AGENT_MARKER
+    from fidelio.orchestrator.rules import session_of
+
+    return session_of(os.environ.get(AGENT_MARKER, "")) or None
+
+
+def acting() -> str:
+    """Who the record says has asked for something."""
+    caller = calling_session()
+    return f"agent:{caller}" if caller else "cli"
+
+
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 

@@ -11,6 +11,7 @@ from fidelio.engine.transitions import TERMINAL
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     App,
+    calling_session,
     json_option,
     json_text,
     pass_app,
@@ -90,6 +91,7 @@ async def _plan(house: House, place: str, wanted: dict[str, Any]) -> Plan:
         activity_agents=dict(_pair(pair) for pair in wanted["pairs"]),
         inputs=read_inputs(wanted["inputs"], workflow),
         tries=wanted["tries"],
+        caller=calling_session(),
     )
 
 

@@ -17,6 +17,7 @@ Name = Annotated[
     Meta(description="Name of the agent session: letters, digits, dash and underscore, at most 60. Its id will do as well."),
 ]
 Cursor = Annotated[str, Meta(description="Where an earlier reply said that there is more.")]
+Limit = Annotated[int, Meta(ge=1, le=200, description="How many at most.")]
 Text = Annotated[str, Meta(min_length=1, max_length=4_000_000)]
 IsAsync = Annotated[
     bool,
@@ -32,6 +33,8 @@ class ListBlueprints(msgspec.Struct):
 
     project_dir: ProjectDir = ""
     response_format: Format = "markdown"
+    cursor: Cursor = ""
+    limit: Limit = 50
 
 
 class ListSessions(msgspec.Struct):
@@ -44,7 +47,7 @@ class ListSessions(msgspec.Struct):
         Meta(description="Only sessions in this state; running: all that are at work."),
     ] = ""
     cursor: Cursor = ""
-    limit: Annotated[int, Meta(ge=1, le=200, description="How many at most.")] = 50
+    limit: Limit = 50
 
 
 class StartAgentSession(msgspec.Struct, rename={"is_async": "async"}):
@@ -134,7 +137,7 @@ class GetEvents(msgspec.Struct):
     session_name: Name
     project_dir: ProjectDir = ""
     after: Annotated[int, Meta(ge=0, le=2**53, description="Only events after this number; next_after of the last reply.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=200, description="How many at most.")] = 50
+    limit: Limit = 50
 
 
 class RunWorkflow(msgspec.Struct):

@@ -5,17 +5,69 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import agent_parameters as p
-from fidelio.surfaces.mcp.schemas import COUNT, TEXT, Schema, list_of, object_with
+from fidelio.surfaces.mcp.schemas import COUNT, FLAG, OBJECT, TEXT, TEXT_OR_NULL, TEXTS, Schema, list_of, object_with
 from fidelio.surfaces.mcp.tools import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.agents import AgentToolset
 
 _STATUS: Schema = {"enum": ["running", "finished", "not_existent"]}
-_STANDING = object_with("status", status=_STATUS, state=TEXT, reason=TEXT, detail=TEXT)
-_BEGUN = object_with("session_name", session_name=TEXT, session_id=TEXT, status=_STATUS, message=TEXT)
-_SESSION = object_with("name", "session_id", "project_dir", name=TEXT, session_id=TEXT, project_dir=TEXT, status=_STATUS)
-_BLUEPRINT = object_with("name", "description", name=TEXT, description=TEXT)
+_OPTION = object_with("id", "label", id=TEXT, label=TEXT)
+_QUESTION = object_with(
+    "request_id", "kind", "text", "options", request_id=TEXT, kind=TEXT, text=TEXT, options=list_of(_OPTION), detail=OBJECT
+)
+_ASKED = {"questions": list_of(_QUESTION)}
+_RUN: dict[str, Schema] = {"session_name": TEXT, "session_id": TEXT, "run": COUNT, "status": _STATUS, "state": TEXT}
+_USAGE = object_with(
+    "turns",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    turns=COUNT,
+    input_tokens=COUNT,
+    output_tokens=COUNT,
+    cost_usd={"type": "number"},
+)
+# Of a session that does not exist there is nothing but its status.
+_STANDING = object_with(
+    "status",
+    **_RUN,
+    reason=TEXT,
+    detail=TEXT,
+    last_activity=TEXT,
+    tool_calls=COUNT,
+    usage=_USAGE,
+    started_at=TEXT,
+    ended_at=TEXT,
+    question=TEXT,
+    queued_messages=COUNT,
+    changes=TEXT,
+    **_ASKED,
+)
+_BEGUN = object_with(*_RUN, "message", **_RUN, message=TEXT, **_ASKED)
+# `data` may be any JSON, as the output schema of the blueprint has it.
+_FOUND: dict[str, Schema] = {"result": TEXT, "data": {}, "next_offset": COUNT}
+_RESULT = object_with(*_RUN, "result", **_RUN, **_FOUND)
+# `result` when the run has ended, `message` while it has not.
+_TURN = object_with(*_RUN, **_RUN, **_FOUND, message=TEXT, **_ASKED)
+_SESSION = object_with(
+    "name",
+    "session_id",
+    "project_dir",
+    "status",
+    "state",
+    name=TEXT,
+    session_id=TEXT,
+    project_dir=TEXT,
+    status=_STATUS,
+    state=TEXT,
+    blueprint=TEXT_OR_NULL,
+    updated_at=TEXT,
+    **_ASKED,
+)
+_BLUEPRINT = object_with("name", "description", "permissions", name=TEXT, description=TEXT, permissions=TEXT)
+_BROKEN = object_with("name", "error", name=TEXT, error=TEXT)
+_EVENT = object_with("seq", "type", "time", "body", seq=COUNT, type=TEXT, time=TEXT, body=OBJECT)
 
 
 def rows(toolset: AgentToolset) -> list[Tool[Any]]:
@@ -27,12 +79,15 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
         Tool(
             "list_agent_blueprints",
             "List agent blueprints",
-            "Lists the agent blueprints that sessions can be started from, each with name and description.",
+            "Lists the agent blueprints that sessions can be started from, each with name, description and what the agent may "
+            "do without asking.",
             p.ListBlueprints,
             toolset.list_agent_blueprints,
             read_only=True,
             idempotent=True,
-            output_schema=object_with("total", "agents", total=COUNT, agents=list_of(_BLUEPRINT)),
+            output_schema=object_with(
+                "total", "agents", total=COUNT, agents=list_of(_BLUEPRINT), broken=list_of(_BROKEN), next_cursor=TEXT
+            ),
         ),
         Tool(
             "list_agent_sessions",
@@ -53,6 +108,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             p.StartAgentSession,
             toolset.start_agent_session,
             open_world=True,
+            output_schema=_TURN,
         ),
         Tool(
             "resume_agent_session",
@@ -61,6 +117,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             p.ResumeAgentSession,
             toolset.resume_agent_session,
             open_world=True,
+            output_schema=_TURN,
         ),
         Tool(
             "delete_all_agent_sessions",
@@ -70,7 +127,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.delete_all_agent_sessions,
             destructive=True,
             idempotent=True,
-            output_schema=object_with("message", message=TEXT, removed=COUNT),
+            output_schema=object_with("message", "removed", message=TEXT, removed=COUNT),
         ),
         Tool(
             "get_agent_session_status",
@@ -92,6 +149,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.get_agent_session_result,
             read_only=True,
             idempotent=True,
+            output_schema=_RESULT,
         ),
     ]
 
@@ -106,7 +164,16 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.wait_for_agent_sessions,
             read_only=True,
             idempotent=True,
-            output_schema=object_with("finished", "running", finished=list_of(TEXT), running=list_of(TEXT)),
+            output_schema=object_with(
+                "finished",
+                "running",
+                "deleted",
+                "sessions",
+                finished=TEXTS,
+                running=TEXTS,
+                deleted=TEXTS,
+                sessions=list_of(_SESSION),
+            ),
         ),
         Tool(
             "stop_agent_session",
@@ -124,7 +191,15 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.OneSession,
             toolset.delete_agent_session,
             destructive=True,
-            output_schema=object_with("status", status=_STATUS),
+            output_schema=object_with(
+                "session_name",
+                "session_id",
+                "status",
+                session_name=TEXT,
+                session_id=TEXT,
+                status=_STATUS,
+                kept_worktree=TEXT,
+            ),
         ),
         Tool(
             "send_agent_message",
@@ -143,13 +218,16 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.get_agent_session_events,
             read_only=True,
             idempotent=True,
-            output_schema=object_with("events", "next_after", events=list_of({"type": "object"}), next_after=COUNT),
+            output_schema=object_with(
+                "events", "next_after", "more", events=list_of(_EVENT), next_after=COUNT, more=FLAG, **_ASKED
+            ),
         ),
         Tool(
             "answer_agent_question",
             "Answer an agent's question",
-            "Answers the question or permission request that an agent session waits for. Ask your user first: the record says "
-            "that you passed the answer on.",
+            "Answers the question or permission request that an agent session waits for; its status shows them with their "
+            "options. Ask your user first: the record says that you passed the answer on. An agent cannot answer for itself or "
+            "for those who started it.",
             p.AnswerQuestion,
             toolset.answer_agent_question,
             output_schema=_STANDING,
@@ -162,6 +240,17 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.RunWorkflow,
             toolset.run_workflow,
             open_world=True,
-            output_schema=object_with("session_id", "status", session_id=TEXT, status=TEXT, activity=TEXT, question=TEXT),
+            output_schema=object_with(
+                "session_id",
+                "workflow_id",
+                "status",
+                session_id=TEXT,
+                workflow_id=TEXT,
+                status=TEXT,
+                activity=TEXT,
+                completed_activities=TEXTS,
+                question=TEXT,
+                reason=TEXT,
+            ),
         ),
     ]

@@ -5,13 +5,12 @@ Everything is decided in `fidelio.orchestrator`; here arguments become calls and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
-from fidelio.inbox import AGENT_MARKER
+from fidelio.inbox import AGENT_MARKER, agent_above
 from fidelio.orchestrator.rules import session_of
 from fidelio.surfaces.mcp import progress
 from fidelio.surfaces.mcp.agent_parameters import (
@@ -36,6 +35,8 @@ from fidelio.surfaces.mcp.agent_replies import (
     blueprints_json,
     blueprints_markdown,
     events_json,
+    going_on,
+    result_part,
     session_json,
     sessions_json,
     sessions_markdown,
@@ -48,7 +49,7 @@ from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.tools import Done, ToolTable
 
 if TYPE_CHECKING:
-    from fidelio.orchestrator.model import AgentSession, Result
+    from fidelio.orchestrator.model import AgentSession
     from fidelio.orchestrator.service import AgentService
 
 INSTRUCTIONS = (
@@ -56,8 +57,8 @@ INSTRUCTIONS = (
     "async true returns at once; wait_for_agent_sessions waits; get_agent_session_result gives what the agent has found. "
     "resume_agent_session goes on with a finished one, send_agent_message reaches a busy one."
 )
-# As many characters of a result as go into one reply, and how long an answer may take to be noted.
-RESULT_CHARACTERS, NOTED_MS = 25_000, 2_000
+# How long an answer may take to be noted.
+NOTED_MS = 2_000
 POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and get_agent_session_result for its result."
 
 
@@ -68,7 +69,7 @@ class AgentToolset:
         self._house = house
         self._conducting = Conducting(house)
         # An agent that Fidelio started, and that starts others, carries the name of its run.
-        self._above = session_of((os.environ if environ is None else environ).get(AGENT_MARKER, ""))
+        self._above = session_of(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
 
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.agent_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -76,21 +77,22 @@ class AgentToolset:
         return ToolTable(rows(self), instructions=INSTRUCTIONS)
 
     async def list_agent_blueprints(self, asked: ListBlueprints) -> Done:
-        listing = self._house.blueprints().list(_checked_project(asked))
-        broken = [{"name": one.name, "error": one.error} for one in listing.broken]
-        if asked.response_format == "json":
-            return as_json(blueprints_json(listing.agents, broken))
-        return Done(blueprints_markdown(listing.agents, broken), structured=blueprints_json(listing.agents, broken))
+        from fidelio.orchestrator.blueprints.judging import listing_aside  # noqa: PLC0415  # waits for the first call
+
+        listing = await listing_aside(self._house.blueprints().list, _checked_project(asked))
+        body = blueprints_json(listing, asked.cursor, asked.limit)
+        return as_json(body) if asked.response_format == "json" else Done(blueprints_markdown(body), structured=body)
 
     async def list_agent_sessions(self, asked: ListSessions) -> Done:
         service = await self._house.agents()
-        page = await service.list(_project(asked), status=asked.state or None, cursor=asked.cursor or None, limit=asked.limit)
-        body = sessions_json(page.items, page.next)
-        return (
-            as_json(body)
-            if asked.response_format == "json"
-            else Done(sessions_markdown(page.items, page.next), structured=body)
-        )
+        project, status = _project(asked), asked.state or None
+        page = await service.list(project, status=status, cursor=asked.cursor or None, limit=asked.limit)
+        is_all = not asked.cursor and page.next is None
+        total = len(page.items) if is_all else await service.count(project, status=status)
+        body = sessions_json(page.items, page.next, total)
+        if asked.response_format == "json":
+            return as_json(body)
+        return Done(sessions_markdown(page.items, body), structured=body)
 
     async def start_agent_session(self, asked: StartAgentSession) -> Done:
         from fidelio.orchestrator.model import StartAgent  # noqa: PLC0415  # waits for the first call
@@ -113,7 +115,7 @@ class AgentToolset:
 
     async def resume_agent_session(self, asked: ResumeAgentSession) -> Done:
         service = await self._house.agents()
-        session = await service.resume(asked.session_name, asked.prompt, _project(asked))
+        session = await service.resume(asked.session_name, asked.prompt, _project(asked), by=self._actor)
         return await self._begun(service, session, "resumed", in_background=asked.is_async)
 
     async def delete_all_agent_sessions(self, asked: InProject) -> Done:
@@ -121,7 +123,8 @@ class AgentToolset:
         deleted = await service.delete_all(_project(asked), by=self._actor)
         message = "All sessions removed" if deleted else "No sessions to remove"
         kept = (f"These worktrees hold changes and were kept: {', '.join(deleted.kept)}",) if deleted.kept else ()
-        return Done(message, structured={"message": message, "removed": deleted.count}, remarks=kept)
+        own = (f"These stay, because this call is part of their work: {', '.join(deleted.spared)}",) if deleted.spared else ()
+        return Done(message, structured={"message": message, "removed": deleted.count}, remarks=kept + own)
 
     async def get_agent_session_status(self, asked: GetStatus) -> Done:
         service = await self._house.agents()
@@ -131,7 +134,7 @@ class AgentToolset:
                 session = await self._watched(service, session, asked.wait_seconds)
         except AgentSessionNotFound:
             return as_json({"status": "not_existent"})
-        return as_json(status_json(session))
+        return as_json(status_json(session, await service.questions(session)))
 
     async def get_agent_session_result(self, asked: GetResult) -> Done:
         service = await self._house.agents()
@@ -139,18 +142,21 @@ class AgentToolset:
             result = await service.result(asked.session_name, _project(asked), run=str(asked.run) if asked.run else None)
         except ExecutorFailure as failure:
             return unsuccessful(failure, asked.limit)
-        return _part(result, asked.offset, asked.limit)
+        return result_part(result, asked.offset, asked.limit)
 
     async def wait_for_agent_sessions(self, asked: WaitForSessions) -> Done:
         service = await self._house.agents()
-        project = _project(asked)
-        sessions = await service.wait(
-            asked.session_names, project, mode=asked.mode, seconds=asked.timeout_seconds, notice=_reporter()
-        )
-        finished = [one.name for one in sessions if not one.run.is_active]
-        running = [one.name for one in sessions if one.run.is_active]
-        listed = [session_json(one) for one in sessions]
-        return as_json({"finished": finished, "running": running, "sessions": listed})
+        before = [await service.find(name, _project(asked)) for name in asked.session_names]
+        named = [one.id for one in before]
+        sessions = await service.wait(named, mode=asked.mode, seconds=asked.timeout_seconds, notice=_reporter())
+        there = {one.id for one in sessions}
+        body = {
+            "finished": [one.name for one in sessions if not one.run.is_active],
+            "running": [one.name for one in sessions if one.run.is_active],
+            "deleted": [one.name for one in before if one.id not in there],
+            "sessions": [session_json(one, await service.questions(one)) for one in sessions],
+        }
+        return as_json(body)
 
     async def stop_agent_session(self, asked: OneSession) -> Done:
         service = await self._house.agents()
@@ -173,8 +179,10 @@ class AgentToolset:
 
     async def get_agent_session_events(self, asked: GetEvents) -> Done:
         service = await self._house.agents()
-        events = await service.events(asked.session_name, _project(asked), after=asked.after, limit=asked.limit)
-        return as_json(events_json(events, asked.after, more=len(events) == asked.limit))
+        session = await service.find(asked.session_name, _project(asked))
+        events = await service.events(session.id, after=asked.after, limit=asked.limit)
+        questions = await service.questions(session)
+        return as_json(events_json(events, asked.after, more=len(events) == asked.limit, questions=questions))
 
     async def answer_agent_question(self, asked: AnswerQuestion) -> Done:
         if not asked.option_id and not asked.text:
@@ -188,8 +196,10 @@ class AgentToolset:
             request=asked.request_id or None,
             by=self._actor,
             channel="relayed",
+            caller=self._caller,
         )
-        return as_json(status_json(await self._gone_on(service, session)))
+        now = await self._gone_on(service, session)
+        return as_json(status_json(now, await service.questions(now)))
 
     async def _gone_on(self, service: AgentService, session: AgentSession) -> AgentSession:
         """The session once whoever carries it out has taken note of the answer, which may be another process."""
@@ -209,6 +219,7 @@ class AgentToolset:
             agent=asked.agent_blueprint_name or WORKER,
             activity_agents=asked.activity_agents,
             inputs=asked.inputs,
+            caller=self._caller,
         )
         return as_json(await self._conducting.run(plan, anew=asked.new, seconds=asked.wait_seconds))
 
@@ -224,19 +235,20 @@ class AgentToolset:
 
     async def _begun(self, service: AgentService, session: AgentSession, how: str, *, in_background: bool) -> Done:
         if in_background:
-            return as_json(begun_json(session, f"Agent session {session.name} has {how} and runs in the background. {POLL}"))
+            return as_json(begun_json(session, f"Agent session {session.name} has {how} and {going_on(session)}. {POLL}"))
         seconds = self._house.settings.sync_seconds
         session = await self._watched(service, session, seconds or None)
         if session.question:
             said = f"Agent session {session.name} asks something; {asking(session.question)}. {POLL}"
-            return as_json(begun_json(session, said))
+            return as_json(begun_json(session, said, await service.questions(session)))
         if session.run.is_active:
-            return as_json(begun_json(session, f"Agent session {session.name} is still running; its work goes on. {POLL}"))
+            how = "is not done and" if session.run.state == "queued" else "is still running and"
+            return as_json(begun_json(session, f"Agent session {session.name} {how} {going_on(session)}. {POLL}"))
         try:
             result = await service.result(session.id)
         except ExecutorFailure as failure:
             return unsuccessful(failure)
-        return _part(result)
+        return result_part(result)
 
     async def _watched(self, service: AgentService, session: AgentSession, seconds: float | None) -> AgentSession:
         """The session when it has finished, asks something, or the time is over. None: however long it takes."""
@@ -253,19 +265,6 @@ def _reporter() -> Callable[[tuple[AgentSession, ...]], Awaitable[None]]:
         await progress.report((now_ms() - began) / 1000, None, "; ".join(doing)[:200])
 
     return report
-
-
-def _part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
-    """A part of the result, and where the next one begins."""
-    part = result.text[offset : offset + limit]
-    end, size = offset + len(part), len(result.text)
-    more = f"Characters {offset} to {end} of {size}; get_agent_session_result with offset {end} gives more."
-    return Done(part, structured=_structured(part, result.data), remarks=(more,) if end < size else ())
-
-
-def _structured(text: str, data: Any) -> dict[str, Any] | None:
-    """With its text: a client that gets structured content shows the model nothing else."""
-    return None if data is None else {"result": text, "data": data}
 
 
 def _checked_project(asked: Any) -> str | None:

@@ -1,7 +1,8 @@
 """Which agent a call comes from, where its client says so.
 
 Over stdio a server is a child of the agent that uses it, and has its mark in the environment. Over HTTP nothing is handed down,
-so the agent's client says it with each request. Nothing is won by saying it: what one starts then counts as one's own.
+so the agent's client says it with each request. Saying it only takes away: what one starts counts as one's own, and what one
+asks is answered by others. Whoever holds the bearer token and says nothing is taken for a person's program.
 """
 
 from __future__ import annotations

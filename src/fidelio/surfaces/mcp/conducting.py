@@ -6,7 +6,7 @@ The server only has to be there for it to go on: where a run stands is in the le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fidelio.clock import now_ms
@@ -25,7 +25,9 @@ class Conducting:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[object]] = {}
+        # Why runs have ended here that could not put it on record themselves.
+        self._broken: dict[str, str] = {}
 
     async def run(self, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Begins the run or goes on with it, and says how it stands after `seconds` at the latest."""
@@ -36,11 +38,19 @@ class Conducting:
         ledger = (await self._house.workflows()).desk.ledger
         found = await find_or_begin(conductor, ledger, self._house.settings.home, plan, anew=anew)
         if found.session not in self._tasks:
-            task = asyncio.create_task(_to_the_end(conductor.carry_out(found.session)))
+            self._broken.pop(found.session, None)
+            task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(found.session))
             self._tasks[found.session] = task
-            task.add_done_callback(lambda _: self._tasks.pop(found.session, None))
+            task.add_done_callback(partial(self._ended, found.session))
         await self._watch(found.session, seconds)
         return await self._standing(found.session)
+
+    def _ended(self, session: str, task: asyncio.Task[object]) -> None:
+        """A run that fails says why in its record. Where even that fails, nobody carries it out and nobody would know."""
+        self._tasks.pop(session, None)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, ConductorFailure):
+            self._broken[session] = f"{problem} Calling run_workflow again goes on from here."
 
     async def _watch(self, session: str, seconds: float) -> None:
         """Waits for the end, and tells the client on the way where the run stands."""
@@ -55,7 +65,7 @@ class Conducting:
 
         desk = (await self._house.workflows()).desk
         record = await desk.caught_up(await desk.ledger.session(session))
-        failed = await last_failure(desk.ledger, session)
+        failed = self._broken.get(session) or await last_failure(desk.ledger, session)
         body = {
             "session_id": session,
             "workflow_id": record.workflow,
@@ -66,11 +76,3 @@ class Conducting:
             "reason": failed,
         }
         return {key: value for key, value in body.items() if value}
-
-
-async def _to_the_end(work: Awaitable[object]) -> None:
-    try:
-        await work
-    except ConductorFailure:
-        # The reason is on record, and whoever asks how the run stands is told.
-        return

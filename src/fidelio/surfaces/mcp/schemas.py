@@ -1,7 +1,8 @@
 """The shapes of structured content, as `tools/list` publishes them.
 
 Only small replies have one: a client that gets structured content shows the model that, so it has to be everything, and what is
-long is not sent twice. `required` is what is always there.
+long is not sent twice. What an agent has found is the exception: programs start agents, and it comes a part at a time.
+`required` is what is always there.
 """
 
 from __future__ import annotations

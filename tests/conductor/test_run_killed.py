@@ -1,0 +1,58 @@
+"""`fidelio run`, killed at any moment, again and again. `KILL_SEED=N` repeats a run that has failed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from contextlib import suppress
+
+import pytest
+
+from fidelio.ledger.audit import verify_session
+from fidelio.orchestrator.processes_table import entries
+from fidelio.orchestrator.rules import session_of
+from tests.conductor.orchestra import SECONDS, Orchestra, answering, workers_of
+from tests.conductor.test_run_command import run_hello, until
+from tests.support import proves
+
+
+async def kill_at_some_moment(orchestra: Orchestra, chance: random.Random) -> None:
+    process = await run_hello(orchestra)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(chance.random() * 2.5):  # not for it to end: this is the random moment
+            await process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.communicate()
+
+
+@pytest.mark.timeout(120)
+@proves("conductor.goes-on", "orchestrator.kill")
+async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestra: Orchestra) -> None:
+    seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+    sys.stdout.write(f"KILL_SEED={seed}\n")
+    chance = random.Random(seed)
+    orchestra.blueprint("robot", "workflow-worker", process=True)
+    async with asyncio.timeout(2 * SECONDS):
+        for _ in range(3):
+            await kill_at_some_moment(orchestra, chance)
+        process = await run_hello(orchestra)
+        session = (await until(process, "begun"))["session"]
+        async with orchestra.house() as house:
+            told = asyncio.Event()
+            told.set()
+            person = asyncio.create_task(answering(house, {"choose-tone": "warm"}, told))
+            assert (await until(process, "completed"))["session"] == session
+            assert await process.wait() == 0
+            person.cancel()
+            await asyncio.gather(person, return_exceptions=True)
+            workers = await workers_of(house, "")
+            await verify_session((await house.workflows()).desk.ledger, session)
+
+    names = [f"{session}-{number}-{name}" for number, name in enumerate(("greet", "compose", "farewell"), 1)]
+    assert [worker.name for worker in workers] == names
+    assert {worker.status for worker in workers} == {"finished"}
+    assert [entry for entry in entries() if entry.run and session_of(entry.run) in {worker.id for worker in workers}] == []

@@ -1,0 +1,232 @@
+"""Deleting sessions while others set them to work: nobody goes on working for a session that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from fidelio.errors import SequenceConflict, SessionNotFound, UsageProblem
+from fidelio.inbox import AGENT_MARKER
+from fidelio.orchestrator import worktrees
+from fidelio.orchestrator.deletion import Deletion
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.processes_table import find_marked
+from fidelio.orchestrator.runs import Hand
+from fidelio.orchestrator.service import AgentService
+from tests.orchestrator.adoption import Adoptable, Working
+from tests.orchestrator.fakes import House, Stage, finished, start
+from tests.orchestrator.test_worktrees import repository
+from tests.support import proves
+
+
+async def hear(event: asyncio.Event) -> None:
+    async with asyncio.timeout(20):
+        await event.wait()
+
+
+async def agent_process(run: str) -> asyncio.subprocess.Process:
+    """A process that carries the mark of a run and does not end by itself."""
+    environment = {**os.environ, AGENT_MARKER: run}
+    return await asyncio.create_subprocess_exec("sleep", "600", env=environment, start_new_session=True)
+
+
+async def nothing(_: object) -> None:
+    """Takes note of nothing."""
+
+
+async def is_ended(process: asyncio.subprocess.Process) -> bool:
+    async with asyncio.timeout(20):
+        return await process.wait() != 0
+
+
+@proves("families.erased-at-rest")
+async def test_a_session_that_is_set_to_work_while_it_is_deleted_is_stopped_and_goes(
+    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start(hosted, "aria")
+    await finished(hosted, "aria")
+    stage = Stage()
+    house.actor.part = stage.part
+    whole = Deletion._erase_unchanged
+
+    async def resumed_first(deletion: Deletion, *given: object, **more: object) -> None:
+        if not stage.entered.is_set():
+            await hosted.resume("aria", "Sing on.")
+            await hear(stage.entered)
+        await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(Deletion, "_erase_unchanged", resumed_first)
+
+    assert (await hosted.delete("aria")).count == 1
+
+    assert [run.rpartition(".")[2] for run in stage.left] == ["2"]
+    assert not (await hosted.list()).items
+
+
+@proves("families.erased-at-rest")
+async def test_a_parent_that_goes_with_its_child_is_not_called_back(house: House, hosted: AgentService) -> None:
+    parent = await start(hosted, "parent", "Conduct.")
+    await finished(hosted, "parent")
+    stage = Stage()
+    house.actor.part = stage.part
+    await start(hosted, "child", parent=parent.id, callback=True)
+    await hear(stage.entered)
+
+    assert (await hosted.delete_all()).count == 2
+
+    assert [turn.session for turn in house.actor.turns].count(parent.id) == 1
+
+
+@proves("families.erased-at-rest")
+async def test_whoever_never_lets_a_session_rest_keeps_it(hosted: AgentService, monkeypatch: pytest.MonkeyPatch) -> None:
+    await start(hosted, "aria")
+    await finished(hosted, "aria")
+    whole = Deletion._erase_unchanged
+
+    async def resumed_first(deletion: Deletion, *given: object, **more: object) -> None:
+        await hosted.send("aria", "Sing on.")
+        await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(Deletion, "_erase_unchanged", resumed_first)
+    monkeypatch.setattr("fidelio.orchestrator.deletion._TRIES", 3)
+
+    with pytest.raises(SequenceConflict):
+        await hosted.delete("aria")
+
+    assert (await hosted.find("aria")).run.number > 1
+
+
+@proves("families.no-agent-without-record")
+async def test_a_host_ends_the_agent_of_a_session_that_is_erased_under_it(
+    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not only when it finds much later that it has lost its right to the run.
+    monkeypatch.setattr(Hand, "_give_up", nothing)
+    stage = Stage()
+    house.actor.part = stage.part
+    session = await start(hosted, "aria")
+    await hear(stage.entered)
+    process = await agent_process(session.run.id)
+
+    await house.ledger.erase([session.id], actor="me", reason="x")
+
+    assert await is_ended(process)
+    assert stage.left == [session.run.id]
+
+
+@proves("families.no-agent-without-record")
+async def test_a_host_that_goes_leaves_no_process_of_a_session_that_is_gone(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = Working()
+    house.actor = Adoptable(part=working.part)
+    service = house.service()
+    async with house.host(service) as host:
+        session = await start(service, "aria")
+        await hear(working.entered)
+        process = await agent_process(session.run.id)
+        # It hears nothing any more of what is written, as it is when it is just about to end.
+        monkeypatch.setattr(host._duty, "_notice", nothing)
+        await house.ledger.erase([session.id], actor="me", reason="x")
+
+    assert await is_ended(process)
+
+
+@proves("families.no-agent-without-record")
+async def test_the_next_host_ends_the_processes_of_deleted_sessions_and_nobody_elses(
+    house: House, service: AgentService
+) -> None:
+    session = await start(service, "aria")
+    await service.delete("aria")
+    left, other = await agent_process(session.run.id), await agent_process("s_0123456789ab.1")
+    try:
+        async with house.host(service):
+            assert await is_ended(left)
+        assert find_marked("s_0123456789ab.1")
+    finally:
+        other.kill()
+        await other.wait()
+
+
+@proves("families.other-records")
+async def test_a_host_leaves_alone_what_processes_of_another_record_need(house: House, service: AgentService) -> None:
+    session = await start(service, "aria")
+    ours, other = (house.home.runs / name / "1" / "1" for name in (session.id, "s_0123456789ab"))
+    for place in (ours, other):
+        await asyncio.to_thread(place.mkdir, parents=True)
+
+    async with house.host(service):
+        await finished(service, "aria")
+
+    assert not await asyncio.to_thread(ours.exists)
+    assert await asyncio.to_thread(other.exists)
+
+
+@proves("families.own-line")
+async def test_an_agent_that_deletes_all_leaves_itself_and_those_it_works_for(house: House, hosted: AgentService) -> None:
+    stage = Stage()
+    house.actor.part = stage.part
+    above = await start(hosted, "above")
+    own = await start(hosted, "own", parent=above.id)
+    await start(hosted, "below", parent=own.id)
+    await start(hosted, "beside")
+
+    deleted = await hosted.delete_all(by=f"agent:{own.id}")
+
+    assert (deleted.count, sorted(deleted.spared)) == (2, ["above", "own"])
+    assert {one.name: one.status for one in (await hosted.list()).items} == {"above": "running", "own": "running"}
+
+
+@proves("families.own-line")
+@pytest.mark.parametrize("name", ["above", "own"])
+async def test_an_agent_cannot_end_itself_or_those_it_works_for(house: House, hosted: AgentService, name: str) -> None:
+    stage = Stage()
+    house.actor.part = stage.part
+    above = await start(hosted, "above")
+    own = await start(hosted, "own", parent=above.id)
+
+    for call in (hosted.stop, hosted.delete):
+        with pytest.raises(UsageProblem, match=f"{name} is the one that asks for this, or one that it works for"):
+            await call(name, by=f"agent:{own.id}")
+
+    assert (await hosted.find(name)).status == "running"
+    assert (await hosted.stop(name, by="agent:s_0123456789ab")).run.state == "stopped"
+
+
+@proves("orchestrator.delete", "orchestrator.worktree-kept")
+async def test_many_worktrees_go_at_once_and_only_those_without_changes(house: House, hosted: AgentService) -> None:
+    async def part(turn: Turn, _: Teller) -> Finished:
+        if turn.prompt == "Write.":
+            (turn.directory / "score.txt").write_text("forte\n", "utf-8")
+        return Finished(text="")
+
+    repository(house.project)
+    house.actor.part = part
+    names = [f"singer-{number}" for number in range(12)]
+    for name in names:
+        await start(hosted, name, "Write." if name == "singer-7" else "Rest.", worktree=True)
+    sessions = await finished(hosted, *names)
+    kept = next(one.worktree for one in sessions if one.name == "singer-7")
+
+    deleted = await hosted.delete_all()
+
+    assert (deleted.count, deleted.kept) == (12, (kept,))
+    assert [str(place) for place in await asyncio.to_thread(sorted, house.home.worktrees.iterdir())] == [kept]
+    _, branches = await worktrees._git(str(house.project), "branch", "--list", "fidelio/*", "--format=%(refname:short)")
+    assert branches == "fidelio/singer-7"
+
+
+@proves("orchestrator.delete")
+async def test_two_that_delete_the_same_sessions_do_not_mind_each_other(hosted: AgentService) -> None:
+    names = [f"singer-{number}" for number in range(5)]
+    for name in names:
+        await start(hosted, name)
+    await finished(hosted, *names)
+
+    one, other = await asyncio.gather(hosted.delete_all(), hosted.delete_all())
+
+    assert max(one.count, other.count) == 5
+    with pytest.raises(SessionNotFound):
+        await hosted.parts.desk.open((await hosted.parts.ledger.sessions(status="deleted")).items[0].id)

@@ -1,0 +1,104 @@
+"""Children that a session starts while somebody stops it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fidelio.errors import UsageProblem
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.starting import Starting
+from tests.orchestrator.fakes import House, Stage, finished, start
+from tests.support import proves
+
+
+async def hear(event: asyncio.Event) -> None:
+    async with asyncio.timeout(20):
+        await event.wait()
+
+
+@proves("families.late-children", "orchestrator.stop-children")
+async def test_a_child_that_is_started_while_its_parent_ends_is_stopped_as_well(
+    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conducting, singing = Stage(), Stage()
+    # The start of a child that was under way when the wish to stop its parent was written.
+    monkeypatch.setattr("fidelio.orchestrator.starting.require_may_start", lambda *_, **__: 1)
+    monkeypatch.setattr("fidelio.orchestrator.runs.is_left_over", _no)
+
+    async def part(turn: Turn, tell: Teller) -> Finished:
+        if turn.prompt != "Conduct.":
+            return await singing.part(turn, tell)
+        try:
+            return await conducting.part(turn, tell)
+        finally:
+            await start(hosted, "child", parent=turn.session)
+            await hear(singing.entered)
+
+    house.actor.part = part
+    await start(hosted, "parent", "Conduct.")
+    await hear(conducting.entered)
+
+    stopped = await hosted.stop("parent", by="me")
+
+    child = await hosted.find("child")
+    assert (stopped.run.state, child.run.state, child.run.reason) == ("stopped", "stopped", "stop.parent")
+    assert singing.left == [child.run.id]
+
+
+@proves("families.late-children")
+async def test_a_session_that_is_being_stopped_starts_nobody(house: House, hosted: AgentService) -> None:
+    stage = Stage()
+    refused: list[str] = []
+
+    async def part(turn: Turn, tell: Teller) -> Finished:
+        try:
+            return await stage.part(turn, tell)
+        finally:
+            with pytest.raises(UsageProblem, match="parent was stopped, and starts nobody") as problem:
+                await start(hosted, "child", parent=turn.session)
+            refused.append(problem.value.remedy)
+
+    house.actor.part = part
+    parent = await start(hosted, "parent")
+    await hear(stage.entered)
+
+    await hosted.stop("parent", by="me")
+
+    assert len(refused) == 1
+    with pytest.raises(UsageProblem, match="was stopped"):
+        await start(hosted, "child", parent=parent.id)
+
+
+@proves("families.late-children")
+async def test_a_child_whose_start_was_under_way_when_its_parent_was_stopped_never_begins(
+    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = await start(hosted, "parent", "Conduct.")
+    await finished(hosted, "parent")
+    whole = Starting._create
+    stage = Stage()
+    house.actor.part = stage.part
+
+    async def stopped_first(starting: Starting, *given: object) -> object:
+        await hosted.resume("parent", "Go on.")
+        await hear(stage.entered)
+        monkeypatch.setattr(Starting, "_create", whole)
+        await hosted.stop("parent", by="me")
+        return await whole(starting, *given)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(Starting, "_create", stopped_first)
+    await start(hosted, "child", parent=parent.id)
+
+    (child,) = await finished(hosted, "child")
+
+    assert (child.run.state, child.run.reason, child.run.started_at) == ("stopped", "stop.parent", None)
+    stage.go_on.set()
+    await hosted.resume("child", "Sing after all.")
+    assert (await finished(hosted, "child"))[0].run.state == "succeeded"
+
+
+async def _no(*_: object) -> bool:
+    return False

@@ -1,0 +1,94 @@
+"""What agents are told when they would end themselves, and when what they start has to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fidelio.inbox import AGENT_MARKER
+from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.cli.run import _plan
+from fidelio.surfaces.mcp.house import House
+from tests.support import proves
+from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
+from tests.surfaces.orchestrator.test_command_line import Shell
+
+OWN = {"command": sys.executable, "args": ["-m", "fidelio", "mcp", "--toolset", "orchestrator"]}
+
+
+async def run_of(desk: Desk, name: str) -> str:
+    """The first run of a session."""
+    found = await desk("get_agent_session_status", session_name=name, project_dir=str(desk.project))
+    return f"{found.body['session_id']}.1"
+
+
+@proves("families.own-line")
+async def test_an_agent_that_deletes_all_lives_to_hear_the_answer(memory: Desk) -> None:
+    everything = {"tool": "delete_all_agent_sessions", "server": "own", "arguments": {}}
+    memory.script("tidy", [{"call": everything}, {"result": "{returned}"}], mcp_servers={"own": OWN})
+    await memory.start("other")
+
+    done = await memory.start("tidy", "tidy")
+
+    assert done.text.startswith("All sessions removed")
+    assert "These stay, because this call is part of their work: tidy" in done.text
+    listed = await memory("list_agent_sessions", response_format="json")
+    assert [one["name"] for one in listed.body["sessions"]] == ["tidy"]
+
+
+@proves("families.own-line")
+@pytest.mark.parametrize("tool", ["stop_agent_session", "delete_agent_session"])
+async def test_an_agent_that_would_end_itself_is_told_what_to_do_instead(settings: Settings, project: Path, tool: str) -> None:
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as person:
+        await person.start("task")
+        async with in_memory(settings, project, {AGENT_MARKER: await run_of(person, "task")}) as own:
+            refused = await own(tool, session_name="task", project_dir=str(project))
+    assert refused.is_error
+    assert "Session task is the one that asks for this" in refused.text
+    assert "Finish the turn instead" in refused.text
+
+
+@proves("families.own-line")
+def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = Shell(tmp_path)
+    for name in ("task", "other"):
+        agents("start", name, "Hello.", "-b", "echo")
+    monkeypatch.setenv(AGENT_MARKER, f"{json.loads(agents('status', 'task', '--json'))['session_id']}.1")
+
+    for command in ("stop", "delete"):
+        assert "Session task is the one that asks for this" in agents(command, "task", code=2)
+    done = agents("delete", "--all", "--yes")
+
+    assert done.splitlines() == ["All sessions removed", "Session task was left: this command is part of its work."]
+
+
+@proves("families.workflow-workers")
+async def test_the_workers_of_a_workflow_at_the_command_line_are_of_the_agent_that_runs_it(
+    settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3}
+    monkeypatch.setenv(AGENT_MARKER, "s_0123456789ab.4")
+    async with House(settings, with_bundled=True) as house:
+        assert (await _plan(house, str(project), wanted)).caller == "s_0123456789ab"
+        monkeypatch.delenv(AGENT_MARKER)
+        assert (await _plan(house, str(project), wanted)).caller is None
+
+
+@proves("families.people-take-no-place")
+async def test_a_start_that_waits_for_a_place_is_not_said_to_run(tmp_path: Path, project: Path) -> None:
+    environ = {"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_SYNC_SECONDS": "1", "FIDELIO_AGENTS_PER_PROJECT": "1"}
+    gate = project / "gate"
+    async with asyncio.timeout(SECONDS), in_memory(load_settings(environ=environ), project) as desk:
+        desk.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Done."}])
+        await desk.start("first", "slow", **{"async": True})
+        for number, in_background in enumerate((False, True)):
+            waiting = await desk.start(f"second-{number}", "echo", **{"async": in_background})
+            assert waiting.body["state"] == "queued"
+            assert "is queued: it runs in the background as soon as there is a place for it" in waiting.body["message"]
+        gate.write_text("")
+        names = ["first", "second-0", "second-1"]
+        await desk("wait_for_agent_sessions", session_names=names, mode="all", project_dir=str(project))
