@@ -127,6 +127,19 @@ def test_new_removed_and_mended_files_are_seen(root: Path) -> None:
     assert ids() == ["b", "c"]
 
 
+@proves("library.changes")
+def test_a_file_that_appears_behind_a_link_is_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memo, "TICK_MS", -1_000_000)
+    shelf = library(root)
+    (root / "elsewhere").mkdir()
+    (root / "w/activities/03-c.yaml").symlink_to("../../elsewhere/c.yaml")
+    assert [found.id for found in shelf.workflow("w").activities] == ["a", "b"]
+
+    save(root, {"elsewhere/c.yaml": activity("c")})
+
+    assert [found.id for found in shelf.workflow("w").activities] == ["a", "b", "c"]
+
+
 @proves("library.hash")
 def test_the_hash_changes_with_every_file_of_the_workflow_and_with_nothing_else(root: Path) -> None:
     shelf = library(root)

@@ -95,18 +95,34 @@ async def test_the_whole_file_skills_and_resources_can_be_read(play: Player) -> 
     assert resource.text.endswith("The A is at 442 Hz.")
 
 
-@proves("sessions.skill-association")
-async def test_a_resource_beside_the_skill_of_another_activity_is_warned_of(play: Player) -> None:
-    token = (await play("get_skill", session_token=await play.at("tune"), step_id="hear")).token
-    here = await play("get_resource", session_token=token, resource_id="1")
-    moved = await play("next_activity", session_token=here.token, activity_id="bow")
-    there = await play("get_resource", session_token=moved.token, resource_id="1")
-    spelt_out = await play("get_resource", session_token=there.token, resource_id="score/1")
+CHOIR = """
+id: choir
+version: 1.0.0
+title: A choir
+initialActivity: breathe
+activities:
+  - {id: breathe, version: 1.0.0, name: Breathe, steps: [{id: in, name: In, skill: score/listen}], transitions: [{to: sing}]}
+  - {id: sing, version: 1.0.0, name: Sing, skills: {primary: sing}, transitions: [{to: rest}]}
+  - {id: rest, version: 1.0.0, name: Rest}
+"""
 
-    assert here.meta["validation"]["warnings"] == []
-    (warning,) = there.meta["validation"]["warnings"]
-    assert warning.startswith("Skill 'listen', which was loaded last, is none of activity 'bow'.")
-    assert spelt_out.meta["validation"]["warnings"] == []
+
+@proves("sessions.skill-association")
+async def test_a_resource_found_by_the_skill_of_another_activity_is_warned_of(opens: Opens, library: Path) -> None:
+    (library / "choir.yaml").write_text(CHOIR)
+    warnings = {}
+    async with opens() as play:
+        token = (await play("next_activity", session_token=await play.start("choir"), activity_id="breathe")).token
+        token = (await play("get_skill", session_token=token, step_id="in")).token
+        for activity in ("breathe", "sing", "rest"):
+            token = (await play("next_activity", session_token=token, activity_id=activity)).token
+            found = await play("get_resource", session_token=token, resource_id="1")
+            warnings[activity] = found.meta["validation"]["warnings"]
+        spelt_out = await play("get_resource", session_token=token, resource_id="score/1")
+
+    (warning,) = warnings.pop("sing")
+    assert warning.startswith("Skill 'score/listen', which was loaded last, is none of activity 'sing'.")
+    assert (warnings, spelt_out.meta["validation"]["warnings"]) == ({"breathe": [], "rest": []}, [])
 
 
 @proves("sessions.walk", "sessions.complete")

@@ -151,6 +151,8 @@ async def test_where_it_is_enforced_every_pass_of_a_loop_is_asked_about(memory: 
             handles.append(yielded.json["checkpoint_handle"])
             assert "already_resolved" not in yielded.json
             await play("respond_checkpoint", checkpoint_handle=handles[-1], option_id="y")
+            again = await play("yield_checkpoint", session_token=token, checkpoint_id="really")
+            assert again.json["already_resolved"], "a yield whose reply was lost is repeated"
         too_often = await play("next_activity", session_token=token, step_manifest=[*ASKED, *[DELETED] * 3], **move)
         moved = await play("next_activity", session_token=token, step_manifest=[*ASKED, *[DELETED] * 2], **move)
 

@@ -10,7 +10,7 @@ from fidelio.engine.checkpoints import asking
 from fidelio.engine.claims import check_transition
 from fidelio.engine.manifests import StepDone, check_steps
 from fidelio.engine.record import CALLED, VARIABLES_SET, Draft, Record, foreseen
-from fidelio.engine.triggers import brought_back
+from fidelio.engine.triggers import Triggered, brought_back, inheritance
 from fidelio.engine.variables import check_report
 from fidelio.engine.verdicts import refusal, warnings
 from tests.engine.builders import (
@@ -171,6 +171,19 @@ def test_where_moves_are_enforced_the_agent_of_a_child_does_not_change_it_either
     assert ("approved" in brought_back(SCORE, parent, ended)) is comes_back
     assert brought_back(SCORE, parent, ended)["deep"] is True
     assert brought_back(SCORE, parent, answered_there)["approved"] is True
+
+
+@proves("engine.answers-stay")
+@pytest.mark.parametrize("person", [True, False])
+def test_what_a_person_has_settled_is_settled_in_a_child_too(person: bool) -> None:
+    parent = at("one", yielded("plain"), answered("no", setVariable={"approved": False}))
+    begun = inheritance(SCORE, parent, Triggered("child", "", ("approved",)), person=person)
+    child = started(entered("one"), **begun)
+    other = {"approved": True}
+
+    assert child.variables == {"approved": False}
+    assert bool(check_report(SCORE, child, other)) is person
+    assert not check_report(SCORE, child, {"approved": False})
 
 
 @proves("engine.transition-warnings")

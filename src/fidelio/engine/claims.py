@@ -60,13 +60,15 @@ def check_drift(record: Record, version: str, definition: str) -> list[Problem]:
 
 
 def check_skill(workflow: Workflow, record: Record) -> list[Problem]:
-    """Whether the skill that was loaded last belongs to where the session stands. Resources are looked up beside it."""
+    """Whether the skill that was loaded last belongs to where the session stands. An activity without skills takes any."""
     activity = workflow.activity(record.activity)
     if activity is None or not record.skill:
         return []
     steps = (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
-    own = {workflow.skills.primary, activity.skills.primary, *activity.skills.supporting, *(step.skill for step in steps)}
-    return [] if record.skill in own else [Problem("skill", phrases.skill_elsewhere(record.skill, activity.id), advisory=True)]
+    own = {activity.skills.primary, *activity.skills.supporting, *(step.skill for step in steps)} - {None}
+    if not own or record.skill in {*own, workflow.skills.primary, *workflow.skills.supporting}:
+        return []
+    return [Problem("skill", phrases.skill_elsewhere(record.skill, activity.id), advisory=True)]
 
 
 def fits_any(claim: str, activity: Activity) -> bool:

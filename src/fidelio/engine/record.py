@@ -68,6 +68,8 @@ CHILD_STARTED = "child.started"
 CHILD_FINISHED = "child.finished"
 COMPLETED = "session.completed"
 CALLED = "tool.called"
+# The calls of those who bring answers, and not of the agent that waits for one.
+_ANSWERING = frozenset({"present_checkpoint", "respond_checkpoint"})
 
 # How the authors of variables begin: an answer, and what the definition itself does.
 BY_ANSWER = "checkpoint:"
@@ -144,7 +146,8 @@ def _started(record: Record, event: Fact) -> Record:
     )
     if claimed := body.get("activity"):
         begun = replace(begun, here=Place(claimed, 1), visits=1)
-    return _set(begun, body.get("variables", {}), body.get("variables_by", "start"))
+    begun = _set(begun, body.get("variables", {}), body.get("variables_by", "start"))
+    return replace(begun, set_by={**begun.set_by, **body.get("settled", {})})
 
 
 def _restored(_: Record, event: Fact) -> Record:
@@ -322,8 +325,8 @@ def _completed(record: Record, event: Fact) -> Record:
 
 def _called(record: Record, event: Fact) -> Record:
     body, last = event.body, record.last
-    if last is not None and last.iteration and not last.behind and body.get("s") == "ok":
-        # Every reply after an answer tells it, or could not have come before it.
+    if last is not None and last.iteration and not last.behind and body.get("s") == "ok" and body["name"] not in _ANSWERING:
+        # Every reply after an answer tells it, or could not have come before it. Only whoever answers is not who asked.
         record = _with_last(record, replace(last, behind=True))
     return replace(record, since=event.seq + 1) if body.get("closes") else record
 

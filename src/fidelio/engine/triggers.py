@@ -6,16 +6,21 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.engine.conditions import MISSING, look_up
 from fidelio.engine.knowledge import known
 from fidelio.engine.progress import finishes_steps
 from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, Draft
-from fidelio.engine.state import Child, Record
+from fidelio.engine.state import Child, Place, Record
 from fidelio.engine.variables import settled_by
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Trigger, Workflow
+
+
+# No activity is called so: the question was asked in the parent.
+_ABOVE = ".."
 
 
 class Triggered(msgspec.Struct, frozen=True):
@@ -52,6 +57,19 @@ def fired(workflow: Workflow, before: Record, after: Record, step: str = "") -> 
     if activity.triggers and finishes_steps(workflow, before, after):
         found += [Triggered(trigger.workflow, "", trigger.pass_context) for trigger in activity.triggers]
     return found
+
+
+def inheritance(workflow: Workflow, parent: Record, triggered: Triggered, *, person: bool = False) -> dict[str, Any]:
+    """What the first event of a child says about the variables that it begins with.
+
+    What a person has settled for good in the parent is settled in the child, too: otherwise a model could answer for the person
+    one floor below.
+    """
+    variables = handed_down(workflow, parent, triggered)
+    elsewhere = replace(parent, here=Place())
+    checkpoints = {name: settled_by(workflow, elsewhere, name, person=person) for name in variables}
+    settled = {name: f"{BY_ANSWER}{_ABOVE}/{checkpoint}/" for name, checkpoint in checkpoints.items() if checkpoint}
+    return {"variables": variables, "variables_by": "parent", **({"settled": settled} if settled else {})}
 
 
 def handed_down(workflow: Workflow, record: Record, triggered: Triggered) -> dict[str, Any]:

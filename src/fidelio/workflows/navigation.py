@@ -17,7 +17,7 @@ from fidelio.engine.leaving import departure
 from fidelio.engine.moves import Situation, situation
 from fidelio.engine.record import CHILD_STARTED, ENTERED, Draft, Record, foreseen
 from fidelio.engine.transitions import ends_workflow, open_ways
-from fidelio.engine.triggers import Triggered, child_started, fired, handed_down
+from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
 from fidelio.errors import DefinitionError
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import OpenRequest
@@ -122,9 +122,9 @@ class Consequences:
     def _child(self, parent: Opened, workflow: Workflow, record: Record, trigger: Triggered, depth: int) -> tuple[Beside, ...]:
         """The session of a workflow that is started, and those that begin with it in turn."""
         definition = self._desk.library.workflow(trigger.workflow)
-        variables = handed_down(workflow, record, trigger)
+        inherited = inheritance(workflow, record, trigger, person=self._desk.rules.answered_by_person)
         standing = msgspec.structs.replace(parent, record=record)
-        born = self._starting.birth(definition, parent.agent, parent=standing, variables=variables, variables_by="parent")
+        born = self._starting.birth(definition, parent.agent, parent=standing, **inherited)
         session, begun = new_session_id(), [Draft(born.event.type, dict(born.event.body))]
         fresh = foreseen(Record(), begun, self._desk.clock())
         entry = first_entry(definition, fresh)

@@ -133,10 +133,12 @@ class Reading:
         async def decide(opened: Opened) -> Decision[ResourceText]:
             gate(opened.record, "read a resource")
             version = self._version(opened.record)
-            found = self._resource(reference, opened.record)
-            text = ResourceText(reference, found.id, found.version, found.content.strip())
-            beside = [] if "/" in reference else check_skill(version.workflow, opened.record)
-            return Decision(text, warnings=(*_drift(version, opened.record), *warnings(beside)))
+            resource, owner = self._resource(reference, opened.record)
+            text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
+            # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
+            through_skill = "/" not in reference and opened.record.workflow != owner == opened.record.skill_owner
+            said = check_skill(version.workflow, opened.record) if through_skill else []
+            return Decision(text, warnings=(*_drift(version, opened.record), *warnings(said)))
 
         return await self._desk.perform("get_resource", token, decide)
 
@@ -161,13 +163,15 @@ class Reading:
             raise no_activity()
         return workflow.activity(record.activity) or self._desk.library.activity(workflow.id, record.activity)
 
-    def _resource(self, reference: str, record: Record) -> Resource:
-        """A resource; `templates/03` and `workflow/templates/03` name a template, which is served in the same way."""
+    def _resource(self, reference: str, record: Record) -> tuple[Resource, str]:
+        """A resource and whose it is; `templates/03` and `workflow/templates/03` name a template, served in the same way."""
         owner, library = record.skill_owner or None, self._desk.library
         parts = reference.split("/")
         if "templates" not in parts[:-1]:
-            return library.resource(reference, workflow=record.workflow, last_skill_owner=owner).definition
-        return library.template(reference, workflow=record.workflow, owner=owner).definition
+            resource = library.resource(reference, workflow=record.workflow, last_skill_owner=owner)
+            return resource.definition, resource.owner
+        template = library.template(reference, workflow=record.workflow, owner=owner)
+        return template.definition, template.owner
 
     def _found(self, reference: str, workflow: str) -> SkillFound:
         """A skill of the workflow that is missing or broken does not keep the rest of the answer back."""

@@ -12,7 +12,7 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.claims import check_drift
 from fidelio.engine.record import STARTED, Fidelity, Parent, Record, from_json
-from fidelio.engine.triggers import child_started, handed_down, trigger_for
+from fidelio.engine.triggers import child_started, inheritance, trigger_for
 from fidelio.engine.verdicts import warnings
 from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionExists, SessionNotFound, WorkflowRefusal
 from fidelio.ids import new_session_id
@@ -183,8 +183,9 @@ class Starting:
     def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
         more, beside = _claimed(origin, workflow), tuple[Beside, ...]()
         if parent is not None:
-            link = _link(parent, workflow.id, origin.session, self._desk.library.workflow(parent.record.workflow))
-            more |= {"variables": link.variables, "variables_by": "parent"}
+            definition = self._desk.library.workflow(parent.record.workflow)
+            link = _link(parent, workflow.id, origin.session, definition, person=self._desk.rules.answered_by_person)
+            more |= link.inherited
             beside = (Beside(parent.session.id, link.events, parent.record),)
         born = self.birth(workflow, asked.author, fidelity=asked.fidelity, parent=parent, **more)
         return Decision(None, events=(born.event,), blobs=(born.snapshot,), create=born.create, beside=beside)
@@ -221,15 +222,15 @@ class Starting:
 
 class _Link(msgspec.Struct, frozen=True):
     events: tuple[NewEvent, ...]
-    variables: dict[str, Any]
+    inherited: dict[str, Any]
 
 
-def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow) -> _Link:
+def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
     """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
     trigger = trigger_for(definition, parent.record, workflow_id)
-    variables = handed_down(definition, parent.record, trigger) if trigger else {}
+    inherited = inheritance(definition, parent.record, trigger, person=person) if trigger else {}
     events = written([child_started(child, workflow_id, trigger)], parent.agent)
-    return _Link(events, variables)
+    return _Link(events, inherited)
 
 
 def _as_parent(parent: Opened) -> Parent:

@@ -172,12 +172,14 @@ async def test_a_loop_begun_in_sessions_is_answered_in_gates_pass_by_pass(both: 
 async def test_a_loop_begun_in_gates_goes_on_in_sessions_with_its_next_pass(both: Both) -> None:
     entered = await both.gates("next_activity", session_token=await both.gates.start(), activity_id="rehearse")
     await respond(both.gates, entered.token, "each", option_id="bad")
+    known = await both.sessions("yield_checkpoint", session_token=entered.token, checkpoint_id="each")
     second = await both.sessions("yield_checkpoint", session_token=entered.token, checkpoint_id="each")
     held = await both.gates("next_activity", session_token=entered.token, activity_id="bow")
     late = await respond(both.gates, entered.token, "each", option_id="good")
     await respond(both.gates, second.token, "each", option_id="good")
 
     assert pending(entered) == ["each"]
+    assert (known.json["already_resolved"], known.json["resolved_option"]) == (True, "bad")
     assert "already_resolved" not in second.json
     assert "unresolved checkpoint" in held.text
     assert "answered already, with 'bad'" in late.text

@@ -243,3 +243,31 @@ async def test_a_refused_answer_is_a_result_that_says_why() -> None:
 
     assert result["isError"]
     assert texts(result) == ["It was answered differently. See `fidelio inbox --all`."]
+
+
+@proves("sessions.one-call")
+async def test_a_call_that_is_cancelled_while_a_person_thinks_is_on_record() -> None:
+    shown, noted = asyncio.Event(), list[str]()
+
+    async def think(_: dict[str, Any]) -> object:
+        shown.set()
+        return await asyncio.Event().wait()
+
+    async def note() -> None:
+        noted.append(REQUEST)
+
+    async def record(_: str, __: str) -> None:
+        raise AssertionError("nobody has answered")
+
+    async def ask(_: Nothing) -> Outcome:
+        return AskPerson(REQUEST, "Well?", OPTIONS, record, unanswered=note)
+
+    calls = Calls(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)]), example_states())
+    call = asyncio.create_task(calls.carry_out("ask", {}, Exchange(OLD, think)))
+    async with asyncio.timeout(10):
+        await shown.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    assert noted == [REQUEST]

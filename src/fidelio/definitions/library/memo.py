@@ -51,6 +51,11 @@ def _unchanged(touched: dict[str, Signature | None]) -> bool:
     return True
 
 
+def _shows_in_directory(missing: str, touched: dict[str, Signature | None]) -> bool:
+    """Whether its appearance changes a directory that is looked at anyway; that of a link's target does not."""
+    return missing.rpartition(os.sep)[0] in touched and not os.path.lexists(missing)
+
+
 class _Remembered(NamedTuple):
     value: Any
     touched: dict[str, Signature | None]
@@ -91,6 +96,5 @@ class Memo:
             self._touched = outer
             if outer is not None:
                 outer.update(mine)
-        # What appears in a directory that is looked at changes the directory.
-        looked_at = {path: found for path, found in mine.items() if found or path.rpartition(os.sep)[0] not in mine}
+        looked_at = {path: found for path, found in mine.items() if found or not _shows_in_directory(path, mine)}
         return _Remembered(value, looked_at, all(found is None or settled(found) for found in mine.values()))

@@ -35,7 +35,7 @@ _JOBS = (
     statement("DELETE FROM lanes WHERE session IN", _THESE),
     statement("UPDATE leases SET job = NULL, owner = '', expires = 0 WHERE session IN", _THESE),
 )
-_GONE = statement("UPDATE sessions SET name = NULL, deleted = 1 WHERE id IN", _THESE)
+_NAMES = statement("UPDATE sessions SET name = NULL WHERE id IN", _THESE)
 
 
 def erase(transaction: Transaction, last_changes: Sequence[Prepared], *, actor: str, now: int) -> None:
@@ -52,7 +52,7 @@ def erase(transaction: Transaction, last_changes: Sequence[Prepared], *, actor: 
         connection.execute(text, (these,))
     for each in alive:
         _end(transaction, each)
-    transaction.connection.execute(_GONE, (these,))
+    transaction.connection.execute(_NAMES, (these,))
 
 
 def _is_alive(transaction: Transaction, session: str) -> bool:

@@ -159,8 +159,8 @@ CREATE INDEX document_versions_by_session ON document_versions (session);
 """
 
 # A session changes its status again and again, and every index that knows the status is written each time. So the lists that
-# only leave out deleted sessions have a column for that, and the lists nobody turns over by status have no index for it. The
-# requests of a session are found by `requests_by_subject`.
+# only leave out deleted sessions have a column for that, set by a trigger because an older Fidelio may have the file open, too.
+# The lists nobody turns over by status have no index for it, and the requests of a session are found by `requests_by_subject`.
 _THIRD = """
 ALTER TABLE sessions ADD COLUMN deleted INTEGER NOT NULL DEFAULT 0;
 UPDATE sessions SET deleted = 1 WHERE status = 'deleted';
@@ -170,6 +170,8 @@ DROP INDEX sessions_by_namespace;
 DROP INDEX sessions_by_namespace_kind;
 DROP INDEX sessions_by_namespace_status;
 DROP INDEX requests_by_session;
+CREATE TRIGGER sessions_gone AFTER UPDATE OF status ON sessions WHEN NEW.status = 'deleted' AND NEW.deleted = 0
+    BEGIN UPDATE sessions SET deleted = 1 WHERE key = NEW.key; END;
 CREATE INDEX sessions_there ON sessions (key) WHERE deleted = 0;
 CREATE INDEX sessions_by_kind ON sessions (kind) WHERE deleted = 0;
 CREATE INDEX sessions_by_namespace ON sessions (namespace) WHERE deleted = 0;

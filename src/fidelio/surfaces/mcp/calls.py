@@ -110,6 +110,10 @@ class Calls:
             return await _waiting(question, f"Nobody answered within {self._patience:g} seconds; the question still waits.")
         except Refused as refused:
             return await _waiting(question, f"{refused} Nothing was recorded.")
+        except asyncio.CancelledError:
+            # The call was made, and is on record, whether its client waits for the end or not.
+            await asyncio.shield(_note(question))
+            raise
         return None
 
     async def _ask_between_calls(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
@@ -144,9 +148,13 @@ async def _first_answer(question: AskPerson, elicit: Elicit, client: Client, dea
             await asyncio.gather(asking, watching, return_exceptions=True)
 
 
-async def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
+async def _note(question: AskPerson) -> None:
     if question.unanswered is not None:
         await question.unanswered()
+
+
+async def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
+    await _note(question)
     done = question.waiting or _plain_waiting(question)
     return (msgspec.structs.replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
 
