@@ -107,4 +107,6 @@ def test_the_home_of_nobody_is_refused() -> None:
 @proves("cli.ledger-address")
 @pytest.mark.parametrize("address", ["ledger.db", "/var/lib/a b.db", "postgres://h/x", "postgresql://u:p@h/x"])
 def test_paths_and_addresses_of_postgresql_are_taken(address: str) -> None:
-    assert load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": address}).ledger == address
+    expected = str(Path.cwd() / address) if address == "ledger.db" else address
+
+    assert load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": address}).ledger == expected

@@ -56,7 +56,7 @@ class Unjudged(Exception):
 
 
 class TooMuch(Unjudged):
-    """There never will be one: it takes too long, or too much."""
+    """There never will be one: it takes too long or too much, or cannot even be asked."""
 
 
 async def listing_aside(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
@@ -126,7 +126,7 @@ def _answer(question: str, *about: Any) -> Any:
     try:
         asked = msgspec.json.encode((question, *about))
     except _NO_JSON as problem:
-        raise Unjudged(f"It could not be checked: {problem!s:.200}.") from problem
+        raise TooMuch(f"It could not be checked: {problem!s:.200}.") from problem
     key = hashlib.sha256(asked).digest()
     found, until = _MEMORY.get(key, (None, 0.0))
     if found is None or monotonic() > until:
