@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # comes with the official client, without types
+import jsonschema
 import pytest
 
 from fidelio.definitions.library import Library

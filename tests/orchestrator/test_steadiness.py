@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -26,22 +27,24 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steadiness, "_PAUSES", (0.01, 0.02))
 
 
-def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls: int) -> list[int]:
-    """Makes these calls of a method of the ledger fail in a way that nobody has foreseen."""
+def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls: int) -> asyncio.Event:
+    """Makes these calls of a method of the ledger fail in a way that nobody has foreseen; set with the last of them."""
     whole: Callable[..., Awaitable[Any]] = getattr(house.ledger, method)
-    made: list[int] = []
+    number, failed = count(1), asyncio.Event()
 
     async def now_and_then(*given: Any, **more: Any) -> Any:
         if method == "events" and STOP_REQUESTED not in more.get("types", ()):
             # Somebody else than the host reads on.
             return await whole(*given, **more)
-        made.append(len(made) + 1)
-        if made[-1] in calls:
+        this = next(number)
+        if this == max(calls):
+            failed.set()
+        if this in calls:
             raise ZeroDivisionError("nobody has foreseen this")
         return await whole(*given, **more)
 
     monkeypatch.setattr(type(house.ledger), method, staticmethod(now_and_then))
-    return made
+    return failed
 
 
 @proves("orchestrator.host-restarts")
@@ -56,11 +59,10 @@ async def test_a_host_that_fails_begins_again_and_carries_out_what_waits(
     method: str,
     calls: tuple[int, ...],
 ) -> None:
-    made = fails_at(house, monkeypatch, method, *calls)
+    failed = fails_at(house, monkeypatch, method, *calls)
     async with asyncio.timeout(SECONDS), Host(service):
         await start(service, "aria")
-        while len(made) < max(calls):  # noqa: ASYNC110  # what is counted cannot be waited for
-            await asyncio.sleep(0.01)
+        await failed.wait()
         await start(service, "bass")
         for session in await finished(service, "aria", "bass"):
             assert session.run.state == "succeeded"
@@ -77,13 +79,12 @@ async def test_a_turn_at_work_is_given_its_time_before_the_host_begins_again(
 ) -> None:
     stage = Stage()
     house.actor.part = stage.part
-    made = fails_at(house, monkeypatch, "events", 2)
+    failed = fails_at(house, monkeypatch, "events", 2)
     async with asyncio.timeout(SECONDS), house.host(service, grace=SECONDS):
         await start(service, "aria")
         await stage.entered.wait()
         await start(service, "bass")
-        while len(made) < 2:  # noqa: ASYNC110  # what is counted cannot be waited for
-            await asyncio.sleep(0.01)
+        await failed.wait()
         stage.go_on.set()
         for session in await finished(service, "aria", "bass"):
             assert (session.run.number, session.run.state) == (1, "succeeded")
@@ -93,11 +94,12 @@ async def test_a_turn_at_work_is_given_its_time_before_the_host_begins_again(
 async def test_while_it_pauses_another_process_may_be_the_host(
     house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    paused = asyncio.Event()
     monkeypatch.setattr(steadiness, "_PAUSES", (600.0,))
-    made = fails_at(house, monkeypatch, "jobs", 1)
-    async with asyncio.timeout(SECONDS), Host(service) as failed:
-        while not made or failed.hosting:  # noqa: ASYNC110  # what is counted cannot be waited for
-            await asyncio.sleep(0.01)
+    monkeypatch.setattr(steadiness, "_report", lambda *_: paused.set())
+    fails_at(house, monkeypatch, "jobs", 1)
+    async with asyncio.timeout(SECONDS), Host(service):
+        await paused.wait()
         assert not is_hosted(house.home)
         async with house.host(house.service()):
             await start(service, "aria")

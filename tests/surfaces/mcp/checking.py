@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # comes with the official client, without types
+import jsonschema
 
 from fidelio.surfaces.mcp.tools import ToolTable
 
@@ -18,8 +18,8 @@ class Strict:
     """A client that holds a table to what it publishes."""
 
     def __init__(self, table: ToolTable) -> None:
-        schemas = {tool["name"]: tool["outputSchema"] for tool in table.describe() if "outputSchema" in tool}
-        self._validators = {name: jsonschema.Draft202012Validator(schema) for name, schema in schemas.items()}
+        self._schemas = {tool["name"]: tool["outputSchema"] for tool in table.describe() if "outputSchema" in tool}
+        self._validators = {name: jsonschema.Draft202012Validator(schema) for name, schema in self._schemas.items()}
 
     def check(self, tool: str, structured: Mapping[str, Any] | None, *, is_error: bool) -> None:
         """Structured content and a schema go together, and the schema names everything that comes."""
@@ -28,7 +28,7 @@ class Strict:
             assert structured is None, f"{tool} sends structured content without saying what is in it"
         elif not is_error:
             validator.validate(structured)
-            assert list(_unnamed(validator.schema, structured)) == [], f"{tool} sends what its schema does not name"
+            assert list(_unnamed(self._schemas[tool], structured)) == [], f"{tool} sends what its schema does not name"
 
 
 def check_result(table: ToolTable, tool: str, result: dict[str, Any]) -> None:

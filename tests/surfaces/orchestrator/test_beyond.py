@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import validate  # type: ignore[import-untyped]  # it comes without types
+from jsonschema import validate
 
 from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings

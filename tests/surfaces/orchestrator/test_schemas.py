@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jsonschema import validate  # type: ignore[import-untyped]  # it comes without types
+from jsonschema import validate
 
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.agents import AgentToolset

@@ -24,7 +24,7 @@ Schema = Mapping[str, Any]
 
 def schema_fault(schema: Schema) -> str:
     """What is wrong with the schema itself; an empty text when it can be used."""
-    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # noqa: PLC0415  # untyped, slow
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import
 
     try:
         if outside := next(_references_outside(schema), None):
