@@ -13,11 +13,12 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine.acting import Act, accept
 from fidelio.engine.claims import check_transition
 from fidelio.engine.moves import situation
-from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, Record, as_events, as_json, fold, from_json
+from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, Record, as_events, fold, read
 from fidelio.engine.resolving import Circumstances
 from fidelio.engine.robot import Robot, possible_acts
 from fidelio.engine.transitions import TERMINAL
 from fidelio.engine.verdicts import Refusal, warnings
+from fidelio.ledger.codec import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow
 from tests.support import proves
 
@@ -179,7 +180,7 @@ def test_replaying_the_events_gives_the_same_record_through_json_too(
 ) -> None:
     events, records = walked(definition, choices)
     through_json = [Foreseen(e.seq, e.type, e.time, json.loads(json.dumps(e.body))) for e in events]
-    stored = from_json(json.loads(json.dumps(as_json(fold(Record(), events[:cut])))))
+    stored = read(encode_record(fold(Record(), events[:cut])))
 
     assert fold(Record(), through_json) == records[-1]
     assert fold(stored, through_json[cut:]) == records[-1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.engine.record import Record, as_json, fold, from_json
+from fidelio.engine.record import Record, fold, read
+from fidelio.ledger.codec import encode_record
 from tests.support import proves
 
 
@@ -59,7 +59,7 @@ def test_a_record_is_the_same_whole_in_pieces_and_through_json(happened: list[tu
     events = facts(STARTED, *happened)
     whole = fold(Record(), events)
 
-    half = from_json(msgspec.json.decode(msgspec.json.encode(as_json(fold(Record(), events[:cut])))))
+    half = read(encode_record(fold(Record(), events[:cut])))
 
     assert fold(half, events[cut:]) == whole
     assert whole.seq == len(events)

@@ -18,7 +18,7 @@ from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.orchestrator.model import AgentSession, StartAgent
 from fidelio.orchestrator.processes_table import entries
-from fidelio.orchestrator.record import SAID, Record, fold, from_json
+from fidelio.orchestrator.record import SAID, Record, fold, read
 from fidelio.orchestrator.rules import session_of
 from fidelio.orchestrator.service import AgentService
 from fidelio.orchestrator.worker import work_until_idle
@@ -119,7 +119,7 @@ async def check(loop: Loop, ledger: Ledger) -> None:
 
 async def check_record(loop: Loop, ledger: Ledger, session: str) -> None:
     events = await ledger.events(session, limit=10_000)
-    assert fold(Record(), events) == from_json((await ledger.session(session)).record)
+    assert fold(Record(), events) == read((await ledger.session(session)).raw)
     said = Counter((body["run"], body["said"]["text"]) for event in events if event.type == SAID and (body := event.body))
     assert set(said.values()) <= {1}, "something was recorded twice"
     await verify_session(ledger, session)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fidelio.ledger.codec import encode_record
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Usage
 from fidelio.orchestrator.record import (
@@ -29,9 +30,8 @@ from fidelio.orchestrator.record import (
     USED,
     WAITING,
     Record,
-    as_json,
     fold,
-    from_json,
+    read,
 )
 from fidelio.orchestrator.rules import (
     ENDED,
@@ -116,9 +116,9 @@ def test_what_has_ended_stays_as_it_ended(history: list[Told]) -> None:
 @proves("orchestrator.replay")
 @given(histories(), st.integers(0, 40))
 def test_a_record_that_was_stored_halfway_leads_to_the_same_record(history: list[Told], half: int) -> None:
-    stored = msgspec.json.decode(msgspec.json.encode(as_json(fold(Record(), history[:half]))))
+    stored = encode_record(fold(Record(), history[:half]))
 
-    assert fold(from_json(stored), history[half:]) == fold(Record(), history)
+    assert fold(read(stored), history[half:]) == fold(Record(), history)
 
 
 @proves("orchestrator.states")
@@ -139,7 +139,7 @@ def test_the_record_does_not_grow_with_what_is_said(count: int) -> None:
     ]
     said = [Told(4 + n, SAID, 0, {"run": RUNS[0], "brief": "x" * 120, "said": {"text": "x" * 4000}}) for n in range(count)]
 
-    assert len(msgspec.json.encode(as_json(fold(Record(), begun + said)))) < 1_000
+    assert len(encode_record(fold(Record(), begun + said))) < 1_000
 
 
 @proves("orchestrator.states")

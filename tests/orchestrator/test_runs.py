@@ -9,7 +9,7 @@ import pytest
 from fidelio.errors import AgentBusy, ExecutorFailure, UsageProblem
 from fidelio.orchestrator.blueprints.model import Limits, McpServer
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.record import Record, fold, from_json
+from fidelio.orchestrator.record import Record, fold, read
 from fidelio.orchestrator.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.support import proves
@@ -83,7 +83,7 @@ async def test_the_stored_record_is_what_the_events_add_up_to(house: House, host
     await hosted.resume("aria", "Again.")
     await finished(hosted, "aria")
 
-    stored = from_json((await house.ledger.session(session.id)).record)
+    stored = read((await house.ledger.session(session.id)).raw)
     assert fold(Record(), await house.ledger.events(session.id)) == stored
     assert stored.run.number == 2
 

@@ -50,7 +50,7 @@ __all__ = [
     "as_json",
     "fold",
     "foreseen",
-    "from_json",
+    "read",
 ]
 
 STARTED = "session.started"
@@ -127,8 +127,9 @@ def as_json(record: Record) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Any])
 
 
-def from_json(data: Mapping[str, Any]) -> Record:
-    return msgspec.convert(data, Record) if data else Record()
+def read(raw: str) -> Record:
+    """A record as the ledger keeps it."""
+    return msgspec.json.decode(raw, type=Record)
 
 
 def _started(record: Record, event: Fact) -> Record:
@@ -152,7 +153,7 @@ def _started(record: Record, event: Fact) -> Record:
 
 def _restored(_: Record, event: Fact) -> Record:
     """The session began in another ledger; this is how far it had come there."""
-    return replace(from_json(event.body["record"]), since=1)
+    return replace(msgspec.convert(event.body["record"], Record), since=1)
 
 
 def _entered(record: Record, event: Fact) -> Record:

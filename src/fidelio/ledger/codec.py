@@ -38,7 +38,17 @@ def encode(value: Json | Sequence[Json], what: str) -> str:
         raise BadRecord(f"The {what} cannot be written as JSON: {error}.") from error
     if not _is_plainly_sound(raw, value):
         _check(value, what, 0)
-    text = raw.decode()
+    return _bounded(raw.decode(), what)
+
+
+def encode_record(record: Json | msgspec.Struct) -> str:
+    """The text of a session's record; a struct knows by itself how it is written."""
+    if isinstance(record, msgspec.Struct):
+        return _bounded(_encoder.encode(record).decode(), "record")
+    return encode(record, "record")
+
+
+def _bounded(text: str, what: str) -> str:
     if len(text) > MAX_TEXT:
         raise BadRecord(
             f"The {what} has {len(text)} characters; the ledger takes up to {MAX_TEXT}.",

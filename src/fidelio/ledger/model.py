@@ -17,6 +17,8 @@ import msgspec
 T = TypeVar("T")
 
 Json = Mapping[str, Any]
+# The text of the record of a session that has none.
+NO_RECORD = "{}"
 SessionKind = Literal["workflow", "agent", "runtime"]
 RequestState = Literal["open", "answered", "dismissed", "expired"]
 JobState = Literal["queued", "dead"]
@@ -133,7 +135,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction does to one session.
 
     `expect` is the sequence number the decision was based on (None: append whatever came before). `lease` must still be held
-    when the transaction commits; `settle` ends its job in the same transaction.
+    when the transaction commits; `settle` ends its job in the same transaction. A `record` that is a struct is written as it
+    writes itself: it holds what was read from events and from tokens of ours, so it is not looked through once more.
     """
 
     session: str
@@ -142,7 +145,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[NewEvent, ...] = ()
     status: str | None = None
     reason: str | None = None
-    record: Json | None = None
+    record: Json | msgspec.Struct | None = None
     requests: tuple[OpenRequest | CloseRequest, ...] = ()
     documents: tuple[PutDocument, ...] = ()
     blobs: tuple[bytes, ...] = ()
@@ -176,7 +179,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The current row of a session: a projection of its events."""
+    """The current row of a session: a projection of its events. `raw` is the text of its record."""
 
     id: str
     kind: SessionKind
@@ -185,11 +188,19 @@ class Session(msgspec.Struct, frozen=True):
     parent: str | None
     status: str
     reason: str
-    record: dict[str, Any]
+    raw: str
     last_seq: int
     head: bytes
     created_at: int
     updated_at: int
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return msgspec.json.decode(self.raw, type=dict[str, Any])
+
+    @property
+    def has_record(self) -> bool:
+        return self.raw != NO_RECORD
 
 
 class Request(msgspec.Struct, frozen=True):

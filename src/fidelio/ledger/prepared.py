@@ -15,7 +15,7 @@ import msgspec
 
 from fidelio.ids import new_id
 from fidelio.ledger.checks import check_change
-from fidelio.ledger.codec import encode
+from fidelio.ledger.codec import encode, encode_record
 from fidelio.ledger.model import Change, CloseRequest, NewJob, OpenRequest, PutDocument
 from fidelio.ledger.sealing import Draft, draft
 
@@ -76,7 +76,7 @@ def prepare(change: Change, *, now: int) -> Prepared:
     """Raises `BadRecord` when the change holds something that cannot be kept."""
     check_change(change)
     drafts = tuple([draft(event, now=now) for event in change.events])
-    record = None if change.record is None else encode(change.record, "record")
+    record = None if change.record is None else encode_record(change.record)
     if not (change.requests or change.documents or change.jobs or change.blobs):
         return Prepared(change, now, drafts, record, appends_only=_appends_only(change))
     return Prepared(

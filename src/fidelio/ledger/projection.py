@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fidelio.ledger.chain import genesis
-from fidelio.ledger.model import Change, Event, NewSession, Session
+from fidelio.ledger.model import NO_RECORD, Change, Event, NewSession, Session
 
 FIRST_STATUS = "active"
 
@@ -20,7 +20,7 @@ def born(session: str, create: NewSession, *, now: int) -> Session:
         parent=create.parent,
         status=FIRST_STATUS,
         reason="",
-        record={},
+        raw=NO_RECORD,
         last_seq=0,
         head=genesis(session),
         created_at=now,
@@ -28,8 +28,11 @@ def born(session: str, create: NewSession, *, now: int) -> Session:
     )
 
 
-def advanced(session: Session, change: Change, events: Sequence[Event], *, now: int) -> Session:
-    """The row after `change`. A new status without a reason has none: the old one explained the old status."""
+def advanced(session: Session, change: Change, events: Sequence[Event], *, raw: str | None, now: int) -> Session:
+    """The row after `change`, whose record has the text `raw`.
+
+    A new status without a reason has none: the old one explained the old status.
+    """
     status, reason = (session.status, session.reason) if change.status is None else (change.status, "")
     return Session(
         session.id,
@@ -39,7 +42,7 @@ def advanced(session: Session, change: Change, events: Sequence[Event], *, now: 
         session.parent,
         status,
         reason if change.reason is None else change.reason,
-        session.record if change.record is None else dict(change.record),
+        session.raw if raw is None else raw,
         events[-1].seq if events else session.last_seq,
         events[-1].hash if events else session.head,
         session.created_at,

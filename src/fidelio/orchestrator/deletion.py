@@ -59,7 +59,7 @@ class Deletion(msgspec.Struct, frozen=True):
 
     async def delete_all(self, project: str | None, *, by: str) -> Deleted:
         """All sessions of a project, or of all projects. One whose agent cannot be stopped stays, and is an error."""
-        found = [opened(session) async for session in self.queries.every(project) if session.record]
+        found = [opened(session) async for session in self.queries.every(project) if session.has_record]
         own = await own_line(self.parts, by)
         deleted = await self._delete([at for at in found if at.id not in own], by=by)
         spared = tuple(at.session.name or at.id for at in found if at.id in own)

@@ -26,7 +26,7 @@ from fidelio.ledger.model import (
     Settlement,
 )
 from fidelio.orchestrator.model import AgentSession, Run
-from fidelio.orchestrator.record import Record, as_json, fold, from_json
+from fidelio.orchestrator.record import Record, fold, read
 
 # Under contention somebody always wins; this many losses in a row mean that something else is wrong.
 ATTEMPTS = 64
@@ -128,7 +128,7 @@ class Desk(msgspec.Struct, frozen=True):
             ),
             status=after.run.state,
             reason=after.run.reason,
-            record=as_json(after),
+            record=after,
             requests=decision.requests,
             blobs=decision.blobs,
             jobs=decision.jobs,
@@ -136,9 +136,9 @@ class Desk(msgspec.Struct, frozen=True):
 
 
 def opened(session: Session) -> Opened:
-    if session.kind != "agent" or not session.record:
+    if session.kind != "agent" or not session.has_record:
         raise SessionNotFound(f"Session {session.id} is no agent session.", remedy="List them with `list_agent_sessions`.")
-    return Opened(session, from_json(session.record))
+    return Opened(session, read(session.raw))
 
 
 def view(at: Opened) -> AgentSession:

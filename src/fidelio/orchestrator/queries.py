@@ -52,7 +52,7 @@ class Queries(msgspec.Struct, frozen=True):
         found: list[AgentSession] = []
         for _ in range(_MOST_LOOKS):
             page = await self.parts.ledger.sessions(kind="agent", **filters, cursor=cursor, limit=limit - len(found))
-            views = (view(opened(session)) for session in page.items if session.record)
+            views = (view(opened(session)) for session in page.items if session.has_record)
             found += [one for one in views if matches(one.run.state, status) and blueprint in (None, one.blueprint)]
             cursor = page.next
             if cursor is None or len(found) >= limit:
@@ -113,7 +113,7 @@ class Queries(msgspec.Struct, frozen=True):
         cursor: str | None = None
         while True:
             page = await self.parts.ledger.sessions(kind="agent", parent=session, cursor=cursor, limit=_PAGE)
-            found += [opened(one) for one in page.items if one.record]
+            found += [opened(one) for one in page.items if one.has_record]
             if (cursor := page.next) is None:
                 return found
 
@@ -169,4 +169,4 @@ class Queries(msgspec.Struct, frozen=True):
 
 
 def _is_ours(session: Session) -> bool:
-    return session.kind == "agent" and bool(session.record)
+    return session.kind == "agent" and session.has_record

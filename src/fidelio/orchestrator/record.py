@@ -144,12 +144,9 @@ def state_after(state: RunState, type_: str) -> RunState | None:
     return following if may_become(state, following) else None
 
 
-def as_json(record: Record) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(record))
-
-
-def from_json(data: Mapping[str, Any]) -> Record:
-    return msgspec.convert(data, Record)
+def read(raw: str) -> Record:
+    """A record as the ledger keeps it."""
+    return msgspec.json.decode(raw, type=Record)
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -175,7 +172,7 @@ def _fold_run(record: Record, event: _Told) -> Record:
 
 def _created(record: Record, event: _Told) -> Record:
     known = {key: value for key, value in event.body.items() if key in Record.__struct_fields__}
-    return msgspec.convert(as_json(record) | known, Record)
+    return msgspec.convert(msgspec.to_builtins(record) | known, Record)
 
 
 def _queued(record: Record, event: _Told) -> Record:

@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.clock import Clock
 from fidelio.definitions.library import Library
-from fidelio.engine.record import CALLED, Draft, Fidelity, Record, as_json, fold, foreseen, from_json
+from fidelio.engine.record import CALLED, Draft, Fidelity, Record, fold, foreseen, read
 from fidelio.errors import BadToken, FidelioError, LedgerBusy, PersonNeeded, SequenceConflict, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
@@ -152,7 +152,7 @@ class Desk(msgspec.Struct, frozen=True):
         """The stored record with the events of other rooms folded in, such as an answer from the command line."""
         if session.status == DELETED:
             raise was_deleted(session.id)
-        record = from_json(session.record)
+        record = read(session.raw)
         if session.last_seq == record.seq:
             return record
         return fold(record, await self.ledger.events(session.id, after=record.seq))
@@ -205,7 +205,7 @@ class Desk(msgspec.Struct, frozen=True):
             create=decision.create,
             events=events,
             status=after.status,
-            record=as_json(after),
+            record=after,
             requests=decision.requests,
             blobs=decision.blobs,
         )
@@ -222,7 +222,7 @@ class Desk(msgspec.Struct, frozen=True):
             create=beside.create,
             events=events,
             status=after.status,
-            record=as_json(after),
+            record=after,
             requests=beside.requests,
             blobs=beside.blobs,
         )

@@ -48,7 +48,7 @@ def _birth(desk: Desk, kept: Kept, known: set[str], agent: str) -> Change:
         create=NewSession(kind="workflow", parent=parent if parent in known else None),
         events=(NewEvent(type=RESTORED, body=body, actor=agent, time=now, blobs=digests),),
         status=after.status,
-        record=as_json(after),
+        record=after,
         requests=tuple(_questions(desk, after)),
         blobs=snapshot,
     )

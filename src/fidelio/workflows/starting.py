@@ -11,12 +11,12 @@ from fidelio.definitions import META
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.claims import check_drift
-from fidelio.engine.record import STARTED, Fidelity, Parent, Record, from_json
+from fidelio.engine.record import STARTED, Fidelity, Parent, Record, read
 from fidelio.engine.triggers import child_started, inheritance, trigger_for
 from fidelio.engine.verdicts import warnings
 from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionExists, SessionNotFound, WorkflowRefusal
 from fidelio.ids import new_session_id
-from fidelio.ledger.model import NewEvent, NewSession, Session
+from fidelio.ledger.model import NO_RECORD, NewEvent, NewSession, Session
 from fidelio.ledger.prepared import digest_of
 from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, outrun, step_aside, written
 from fidelio.workflows.gaps import left_out
@@ -126,7 +126,7 @@ class Starting:
     async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
-        if taken is not None and taken.kind == "workflow" and from_json(taken.record).fidelity == "enforce":
+        if taken is not None and taken.kind == "workflow" and read(taken.raw).fidelity == "enforce":
             raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
         origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
         warning = (
@@ -274,4 +274,4 @@ def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
 
 def unborn(session: str) -> Session:
     """A session that nothing has been written of yet."""
-    return Session(session, "workflow", "", None, None, "active", "", {}, 0, b"", 0, 0)
+    return Session(session, "workflow", "", None, None, "active", "", NO_RECORD, 0, b"", 0, 0)

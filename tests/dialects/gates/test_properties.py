@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.engine.record import Record, fold, from_json
+from fidelio.engine.record import Record, fold, read
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.settings import Settings, load_settings
 from tests.dialects.conftest import Player, playing
@@ -49,7 +49,7 @@ class Stage:
 
     async def record(self) -> Record:
         session = await self._ledger.session(self._session)
-        record = from_json(session.record)
+        record = read(session.raw)
         return fold(record, await self._ledger.events(session.id, after=record.seq))
 
     async def open_requests(self) -> set[str]:

@@ -12,7 +12,7 @@ from fidelio.definitions.library import Library, Root
 from fidelio.definitions.models import Workflow
 from fidelio.engine.acting import Act, Actor, accept
 from fidelio.engine.moves import situation
-from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Record, foreseen, from_json
+from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Record, foreseen, read
 from fidelio.engine.resolving import Circumstances
 from fidelio.engine.robot import Report, Robot, possible_acts
 from fidelio.engine.verdicts import Refusal
@@ -185,7 +185,7 @@ async def test_the_tools_come_to_the_same_end_as_the_rules_with_the_same_record(
         pair = Pair(play, ledger, Library([Root(root, "all")]), policy)
         by_rules = await pair.walk(name)
         (session, *_) = [one.session for one in await ledger.events(types=[STARTED])]
-        record = from_json((await ledger.session(session)).record)
+        record = read((await ledger.session(session)).raw)
         answers = await ledger.events(session, types=["request.answered"])
         await verify_session(ledger, session)
 

@@ -72,7 +72,7 @@ class Transaction:
         events = _sealed(before, prepared.drafts)
         after = before
         if touches(change):
-            after = advanced(before, change, events, now=prepared.now)
+            after = advanced(before, change, events, raw=prepared.record, now=prepared.now)
             await self._update(after, prepared.record)
         await self._carry_out_rest(prepared, after, words)
         return Committed(after, events)

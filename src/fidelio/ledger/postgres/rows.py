@@ -1,4 +1,5 @@
-"""Rows as values. A column is called like the field it becomes, so a row says by itself what goes where."""
+"""Rows as values. A column is called like the field it becomes, so a row says by itself what goes where; only
+a record is called `raw` where it is still a text."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def _names(kind: type, *without: str) -> tuple[str, ...]:
     return tuple(field.name for field in structs.fields(kind) if field.name not in without)
 
 
-SESSION = ", ".join(_names(Session))
+_SESSION = tuple("record" if name == "raw" else name for name in _names(Session))
+SESSION = ", ".join(_SESSION)
 EVENT = ", ".join(_names(Event))
 REQUEST = ", ".join(_names(Request))
 VERSION = ", ".join(_names(Document, "text"))
@@ -28,7 +30,7 @@ event_values = attrgetter(*_names(Event))
 
 
 def to_session(row: asyncpg.Record) -> Session:
-    return Session(**_values(row, Session, record=decode))
+    return Session(*[row[name] for name in _SESSION])
 
 
 def to_event(row: asyncpg.Record) -> Event:

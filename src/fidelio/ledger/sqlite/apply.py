@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import apsw
+from msgspec.structs import astuple
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
 from fidelio.ledger.erasing import DELETED, was_deleted
@@ -11,7 +12,7 @@ from fidelio.ledger.prepared import Prepared
 from fidelio.ledger.projection import advanced, born, touches
 from fidelio.ledger.sealing import Draft
 from fidelio.ledger.sqlite import documents, lanes, requests
-from fidelio.ledger.sqlite.rows import SESSION, SessionRow, statement, to_row, to_session
+from fidelio.ledger.sqlite.rows import SESSION, statement
 from fidelio.ledger.sqlite.transaction import Moved, Transaction
 
 _INSERT_SESSION = statement("INSERT INTO sessions (", SESSION, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -36,12 +37,12 @@ def apply(transaction: Transaction, prepared: Prepared) -> Committed:
     return Committed(session, events)
 
 
-def _append(transaction: Transaction, row: SessionRow, prepared: Prepared) -> Committed:
+def _append(transaction: Transaction, row: Session, prepared: Prepared) -> Committed:
     """By far the most frequent change, without asking for everything that it does not do."""
     events = transaction.append(row, prepared.drafts)
-    row = SessionRow(*row[:8], events[-1].seq, events[-1].hash, row.created_at, prepared.now)
-    transaction.move(row)
-    return Committed(to_session(row), events)
+    after = advanced(row, prepared.change, events, raw=None, now=prepared.now)
+    transaction.move(after)
+    return Committed(after, events)
 
 
 def _carry_out_rest(transaction: Transaction, prepared: Prepared) -> None:
@@ -56,7 +57,7 @@ def _carry_out_rest(transaction: Transaction, prepared: Prepared) -> None:
         lanes.settle(transaction.connection, change.lease, change.settle)
 
 
-def _subject(transaction: Transaction, change: Change, now: int) -> SessionRow:
+def _subject(transaction: Transaction, change: Change, now: int) -> Session:
     row = transaction.session(change.session)
     if change.create is None:
         if row is None:
@@ -69,14 +70,14 @@ def _subject(transaction: Transaction, change: Change, now: int) -> SessionRow:
     return _create(transaction.connection, change.session, change.create, now)
 
 
-def _create(connection: apsw.Connection, session: str, create: NewSession, now: int) -> SessionRow:
+def _create(connection: apsw.Connection, session: str, create: NewSession, now: int) -> Session:
     if create.parent is not None:
         require_session(connection, create.parent)
     if create.name is not None:
         _require_free(connection, create.namespace, create.name)
-    row = to_row(born(session, create, now=now), "{}")
-    connection.execute(_INSERT_SESSION, row)
-    return row
+    new = born(session, create, now=now)
+    connection.execute(_INSERT_SESSION, astuple(new))
+    return new
 
 
 def require_session(connection: apsw.Connection, session: str) -> None:
@@ -94,16 +95,14 @@ def _require_free(connection: apsw.Connection, namespace: str, name: str) -> Non
         raise SessionExists(f"The name {name!r} belongs to session {taken}.", remedy="Choose another name.")
 
 
-def _update(transaction: Transaction, row: SessionRow, prepared: Prepared, events: tuple[Event, ...]) -> Session:
+def _update(transaction: Transaction, row: Session, prepared: Prepared, events: tuple[Event, ...]) -> Session:
     if not touches(prepared.change):
-        return to_session(row)
-    # A record that is replaced need not be read.
-    before = to_session(row, None if prepared.record is None else {})
-    after = advanced(before, prepared.change, events, now=prepared.now)
-    record, how = (row.record, Moved.END) if prepared.record is None else (prepared.record, Moved.RECORD)
-    if (before.status, before.reason) != (after.status, after.reason):
+        return row
+    after = advanced(row, prepared.change, events, raw=prepared.record, now=prepared.now)
+    how = Moved.END if prepared.record is None else Moved.RECORD
+    if row.status != after.status or row.reason != after.reason:
         how = Moved.STATUS
-    transaction.move(to_row(after, record), how)
+    transaction.move(after, how)
     return after
 
 

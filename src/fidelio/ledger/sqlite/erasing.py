@@ -66,7 +66,7 @@ def _end(transaction: Transaction, last_change: Prepared) -> None:
     apply(transaction, last_change)
     row = transaction.session(last_change.change.session)
     assert row is not None
-    transaction.move(row._replace(name=None))
+    transaction.move(msgspec.structs.replace(row, name=None))
 
 
 def _empty_versions(connection: apsw.Connection, these: str) -> list[str]:

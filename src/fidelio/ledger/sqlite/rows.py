@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
 from fidelio.ledger.codec import decode, decode_list
-from fidelio.ledger.model import Document, Event, Job, Request, Session, SessionKind
+from fidelio.ledger.model import Document, Event, Job, Request, Session
 
 Row = tuple[Any, ...]
 
@@ -30,33 +30,8 @@ def fetch(connection: apsw.Connection, statement: str, given: Sequence[Any] = ()
     return found
 
 
-class SessionRow(NamedTuple):
-    """A row of `sessions` as it is stored, with its record still a text."""
-
-    id: str
-    kind: SessionKind
-    namespace: str
-    name: str | None
-    parent: str | None
-    status: str
-    reason: str
-    record: str
-    last_seq: int
-    head: bytes
-    created_at: int
-    updated_at: int
-
-
-def to_session(row: Row, record: dict[str, Any] | None = None) -> Session:
-    """`record` takes the place of the one in the row."""
-    id_, kind, namespace, name, parent, status, reason, raw, *rest = row
-    return Session(id_, kind, namespace, name, parent, status, reason, decode(raw) if record is None else record, *rest)
-
-
-def to_row(session: Session, record: str) -> SessionRow:
-    names = (session.id, session.kind, session.namespace, session.name, session.parent)
-    end = (session.last_seq, session.head, session.created_at, session.updated_at)
-    return SessionRow(*names, session.status, session.reason, record, *end)
+def to_session(row: Row) -> Session:
+    return Session(*row)
 
 
 def to_event(row: Row) -> Event:

@@ -11,9 +11,9 @@ from enum import IntEnum
 
 import apsw
 
-from fidelio.ledger.model import Event
+from fidelio.ledger.model import Event, Session
 from fidelio.ledger.sealing import Draft, seal
-from fidelio.ledger.sqlite.rows import EVENT, SESSION, SessionRow, statement
+from fidelio.ledger.sqlite.rows import EVENT, SESSION, statement
 
 _CHUNKS = (32, 8, 2, 1)
 _SELECT_SESSION = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
@@ -58,7 +58,7 @@ class KnownSessions:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._rows: dict[str, SessionRow] = {}
+        self._rows: dict[str, Session] = {}
         self._version = 0
         self._position: int | None = None
 
@@ -68,18 +68,18 @@ class KnownSessions:
             self.forget()
             self._version = version
 
-    def get(self, id_: str) -> SessionRow | None:
+    def get(self, id_: str) -> Session | None:
         known = self._rows.get(id_)
         if known is None and (row := self._connection.execute(_SELECT_SESSION, (id_,)).get) is not None:
-            known = SessionRow._make(row)
+            known = Session(*row)
             self.put(known)
         return known
 
-    def put(self, row: SessionRow) -> None:
+    def put(self, row: Session) -> None:
         if len(self._rows) >= MOST_KNOWN:
             # Only the rows: events that are not written yet have taken their positions.
             self._rows.clear()
-        if len(row.record) <= LARGEST_KNOWN:
+        if len(row.raw) <= LARGEST_KNOWN:
             self._rows[row.id] = row
         else:
             self._rows.pop(row.id, None)
@@ -103,7 +103,7 @@ class Transaction:
         self._connection = connection
         self._known = known
         self._events: list[Event] = []
-        self._moved: dict[str, tuple[SessionRow, Moved]] = {}
+        self._moved: dict[str, tuple[Session, Moved]] = {}
         self.writes = 0
         known.begin()
 
@@ -114,11 +114,11 @@ class Transaction:
         self.flush()
         return self._connection
 
-    def session(self, id_: str) -> SessionRow | None:
+    def session(self, id_: str) -> Session | None:
         moved = self._moved.get(id_)
         return moved[0] if moved else self._known.get(id_)
 
-    def append(self, session: SessionRow, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+    def append(self, session: Session, drafts: Sequence[Draft]) -> tuple[Event, ...]:
         head, events = session.head, []
         for seq, draft in enumerate(drafts, session.last_seq + 1):
             event = seal(draft, session=session.id, seq=seq, previous=head, position=self._known.next_position())
@@ -128,7 +128,7 @@ class Transaction:
         self.writes += len(events)
         return tuple(events)
 
-    def move(self, row: SessionRow, how: Moved = Moved.END) -> None:
+    def move(self, row: Session, how: Moved = Moved.END) -> None:
         """The session's row as it is from now on."""
         before = self._moved.get(row.id)
         self._moved[row.id] = row, max(before[1], how) if before else how
@@ -143,9 +143,9 @@ class Transaction:
             self._write(_MOVE_ENDS, [_end_of(row) for row, how in moved.values() if how is Moved.END])
             for row, how in moved.values():
                 if how is Moved.RECORD:
-                    self._connection.execute(_MOVE[how], (*_end_of(row), row.record))
+                    self._connection.execute(_MOVE[how], (*_end_of(row), row.raw))
                 elif how is Moved.STATUS:
-                    self._connection.execute(_MOVE[how], (*_end_of(row), row.record, row.status, row.reason))
+                    self._connection.execute(_MOVE[how], (*_end_of(row), row.raw, row.status, row.reason))
                 self._known.put(row)
 
     def forget(self) -> None:
@@ -161,7 +161,7 @@ class Transaction:
                 done += size
 
 
-def _end_of(row: SessionRow) -> tuple[object, ...]:
+def _end_of(row: Session) -> tuple[object, ...]:
     return (row.id, row.last_seq, row.head, row.updated_at)
 
 

@@ -60,6 +60,8 @@ class House:
         self._blueprints: Blueprints | None = None
 
     async def workflows(self) -> WorkflowService:
+        if self._workflows is not None:
+            return self._workflows
         async with self._opening:
             if self._workflows is None:
                 self._workflows = await self._open_workflows()
