@@ -3,18 +3,29 @@
 While a result is made, every file and directory that is looked at is noted with its signature. Asking again costs one look at
 each of them and nothing else: no listing, no reading, no comparing. A result that was made from something that was written a
 moment ago is made again, because the clock of a file system is too coarse to vouch for it.
+
+What is asked for often is watched, where the system can do that, and then a quiet moment costs no look at all. A look is still
+taken now and then, because not every change brings a notice.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fidelio.clock import now_ms
 
+if TYPE_CHECKING:
+    from fidelio.definitions.library.watching import Watch
+
 # Coarser than the clock of any file system in use.
 TICK_MS = 2_000
+# Setting up a watch takes as long as many looks, and most results are asked for only a few times.
+LOOKS_BEFORE_WATCHING = 8
+LOOK_AGAIN_SECONDS = 1.0
 Signature = tuple[int, int, int, int, int]
 T = TypeVar("T")
 
@@ -56,13 +67,27 @@ def _shows_in_directory(missing: str, touched: dict[str, Signature | None]) -> b
     return missing.rpartition(os.sep)[0] in touched and not os.path.lexists(missing)
 
 
-class _Remembered(NamedTuple):
-    value: Any
-    touched: dict[str, Signature | None]
-    settled: bool
+def _directories(touched: dict[str, Signature | None]) -> frozenset[str]:
+    """Where every change of these shows; empty where some changes would not, because of links or of what is not there."""
+    if not all(touched.values()) or any(os.path.realpath(path) != path for path in touched):
+        return frozenset()
+    # Not the parent of a directory: a directory that is moved away says so itself, and beside it lie things of others.
+    return frozenset(str(path if path.is_dir() else path.parent) for path in map(Path, touched))
 
-    def holds(self) -> bool:
-        return self.settled and _unchanged(self.touched)
+
+class _Remembered:
+    """A result. While the watch still stands at `quiet_at`, and until `quiet_until`, nobody has to look whether it holds."""
+
+    __slots__ = ("directories", "looks", "quiet_at", "quiet_until", "settled", "touched", "value")
+
+    def __init__(self, value: Any, touched: dict[str, Signature | None], *, settled: bool) -> None:
+        self.value = value
+        self.touched = touched
+        self.settled = settled
+        self.looks = 0
+        self.directories: frozenset[str] | None = None
+        self.quiet_at: int | None = None
+        self.quiet_until = 0.0
 
 
 class Memo:
@@ -71,6 +96,8 @@ class Memo:
     def __init__(self) -> None:
         self._results: dict[Hashable, _Remembered] = {}
         self._touched: dict[str, Signature | None] | None = None
+        self._watch: Watch | None = None
+        self._may_watch = True
 
     def touch(self, path: str, found: Signature | None) -> None:
         """Notes that whatever is being made depends on this."""
@@ -80,12 +107,45 @@ class Memo:
     def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gave last time, if that still holds. What it raises is not remembered."""
         known = self._results.get(key)
-        if known is None or not known.holds():
+        if known is None or not self._holds(known):
             known = self._results[key] = self._made(make)
         elif self._touched is not None:
             self._touched.update(known.touched)
         value: T = known.value
         return value
+
+    def _holds(self, known: _Remembered) -> bool:
+        if not known.settled:
+            return False
+        watch = self._watch
+        if watch is not None and known.quiet_at == watch.times() and monotonic() < known.quiet_until:
+            return True
+        # First the watch and then the look: what changes in between is in one of the two.
+        quiet_at = self._watched(known)
+        if not _unchanged(known.touched):
+            return False
+        known.quiet_at, known.quiet_until = quiet_at, monotonic() + LOOK_AGAIN_SECONDS
+        return True
+
+    def _watched(self, known: _Remembered) -> int | None:
+        """Where the watch stands, for what it covers; None for everything else."""
+        known.looks += 1
+        if known.looks < LOOKS_BEFORE_WATCHING or not self._may_watch:
+            return None
+        if known.directories is None:
+            known.directories = _directories(known.touched)
+        watch = self._watch or self._begin_to_watch()
+        return watch.times() if watch is not None and known.directories and watch.add(known.directories) else None
+
+    def _begin_to_watch(self) -> Watch | None:
+        from fidelio.definitions.library.watching import Watch  # noqa: PLC0415  # not before something is asked for often
+
+        try:
+            self._watch = Watch()
+        except OSError:
+            # Another system than Linux, or too many watches already: looking does it as well.
+            self._may_watch = False
+        return self._watch
 
     def _made(self, make: Callable[[], Any]) -> _Remembered:
         outer, mine = self._touched, dict[str, Signature | None]()
@@ -97,4 +157,4 @@ class Memo:
             if outer is not None:
                 outer.update(mine)
         looked_at = {path: found for path, found in mine.items() if found or not _shows_in_directory(path, mine)}
-        return _Remembered(value, looked_at, all(found is None or settled(found) for found in mine.values()))
+        return _Remembered(value, looked_at, settled=all(found is None or settled(found) for found in mine.values()))
