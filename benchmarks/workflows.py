@@ -33,6 +33,7 @@ ROUNDS = 7
 ACTIVITIES, STEPS, VARIABLES = 14, 20, 79
 WALKS = 4
 SESSIONS = 1000
+AT_REST_SECONDS = 10.0
 # What a call of such a walk adds to the events, on average.
 EVENT_BYTES = 630
 
@@ -98,12 +99,20 @@ class Client:
         return result
 
     def cpu_seconds(self) -> float:
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        """What the process has used so far, read at rest: the time of a thread that runs is counted only when it stops."""
+        threads = list(Path(f"/proc/{self.process.pid}/task").iterdir())
+        give_up = time.monotonic() + AT_REST_SECONDS
+        while any(_state_of(thread) != "S" for thread in threads):
+            assert time.monotonic() < give_up, "The server does not come to rest."
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def resident_kb(self) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def _state_of(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager

@@ -86,7 +86,16 @@ class Fact(Protocol):
     @property
     def time(self) -> int: ...
     @property
-    def body(self) -> dict[str, Any]: ...
+    def body(self) -> Mapping[str, Any]: ...
+
+
+class Drafted(Protocol):
+    """What is known of an event before it is written."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def body(self) -> Mapping[str, Any]: ...
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -102,7 +111,7 @@ class Foreseen(msgspec.Struct, frozen=True):
     seq: int
     type: str
     time: int
-    body: dict[str, Any]
+    body: Mapping[str, Any]
 
 
 def fold(record: Record, events: Iterable[Fact]) -> Record:
@@ -113,12 +122,12 @@ def fold(record: Record, events: Iterable[Fact]) -> Record:
     return record
 
 
-def foreseen(record: Record, drafts: Iterable[Draft], now: int) -> Record:
+def foreseen(record: Record, drafts: Iterable[Drafted], now: int) -> Record:
     """The record as it will be once these drafts are written."""
     return fold(record, as_events(record, drafts, now))
 
 
-def as_events(record: Record, drafts: Iterable[Draft], now: int) -> list[Foreseen]:
+def as_events(record: Record, drafts: Iterable[Drafted], now: int) -> list[Foreseen]:
     return [Foreseen(seq, draft.type, now, draft.body) for seq, draft in enumerate(drafts, start=record.seq + 1)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from fidelio.errors import BadRecord
 from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
@@ -23,6 +24,8 @@ _SESSION = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._:~-]{{0,{ID_LENGTH - 1}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LABEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 _TEXT = re.compile(r"[^\x00\ud800-\udfff]*")
+# The same few names come with every change: types of events, actors, sessions.
+_REMEMBERED = 1024
 _KINDS = ("workflow", "agent", "runtime")
 _CLOSED = ("answered", "dismissed", "expired")
 
@@ -36,19 +39,35 @@ def check_change(change: Change) -> None:
         raise BadRecord("A job can be settled only by the holder of its lease.", remedy="Pass the lease with the settlement.")
     if change.expect is not None and change.expect < 0:
         raise BadRecord(f"The expected sequence number is {change.expect}.", remedy="An empty session is at 0.")
+    _check_moment(change.time, "time of a change")
     check_label(change.status, "status")
     check_text(change.reason, "reason")
     _check_parts(change)
 
 
+@lru_cache(_REMEMBERED)
+def _is_id(value: str) -> bool:
+    return _ID.fullmatch(value) is not None
+
+
+@lru_cache(_REMEMBERED)
+def _is_session_id(value: str) -> bool:
+    return _SESSION.fullmatch(value) is not None
+
+
+@lru_cache(_REMEMBERED)
+def _is_label(value: str) -> bool:
+    return _LABEL.fullmatch(value) is not None
+
+
 def check_session_id(session: str) -> None:
-    if not _SESSION.fullmatch(session):
+    if not _is_session_id(session):
         raise BadRecord(f"{session!r:.80} is not a session id.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ -")
 
 
 def check_label(value: str | None, what: str) -> None:
     """A short text in one line: names, actors, channels."""
-    if value is not None and (len(value) > ID_LENGTH or not _LABEL.fullmatch(value)):
+    if value is not None and (len(value) > ID_LENGTH or not _is_label(value)):
         raise BadRecord(
             f"The {what} {value!r:.80} cannot be kept.", remedy=f"Use up to {ID_LENGTH} characters without control characters."
         )
@@ -156,7 +175,7 @@ def _check_job(job: NewJob) -> None:
 
 
 def _check_id(value: str, what: str) -> None:
-    if not _ID.fullmatch(value):
+    if not _is_id(value):
         raise BadRecord(
             f"{value!r:.80} is not a usable {what}.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ / @ + -"
         )

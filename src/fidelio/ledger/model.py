@@ -134,8 +134,9 @@ Settlement = Done | Retry | Dead
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction does to one session.
 
-    `expect` is the sequence number the decision was based on (None: append whatever came before). `lease` must still be held
-    when the transaction commits; `settle` ends its job in the same transaction. A `record` that is a struct is written as it
+    `expect` is the sequence number the decision was based on (None: append whatever came before). `time` is when its events
+    happened, where that is not the moment of the commit. `lease` must still be held when the transaction commits; `settle` ends
+    its job in the same transaction. A `record` that is a struct is written as it
     writes itself: it holds what was read from events and from tokens of ours, so it is not looked through once more.
     """
 
@@ -143,6 +144,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     expect: int | None = None
     create: NewSession | None = None
     events: tuple[NewEvent, ...] = ()
+    time: int | None = None
     status: str | None = None
     reason: str | None = None
     record: Json | msgspec.Struct | None = None

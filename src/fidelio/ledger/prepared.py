@@ -75,7 +75,8 @@ class Prepared(NamedTuple):
 def prepare(change: Change, *, now: int) -> Prepared:
     """Raises `BadRecord` when the change holds something that cannot be kept."""
     check_change(change)
-    drafts = tuple([draft(event, now=now) for event in change.events])
+    moment = now if change.time is None else change.time
+    drafts = tuple([draft(event, now=moment) for event in change.events])
     record = None if change.record is None else encode_record(change.record)
     if not (change.requests or change.documents or change.jobs or change.blobs):
         return Prepared(change, now, drafts, record, appends_only=_appends_only(change))

@@ -123,9 +123,9 @@ class Desk(msgspec.Struct, frozen=True):
             session=session,
             expect=seq,
             events=tuple(
-                NewEvent(type=draft.type, body=draft.body, actor=actor, time=moment, blobs=draft.blobs)
-                for draft in decision.drafts
+                NewEvent(type=draft.type, body=draft.body, actor=actor, blobs=draft.blobs) for draft in decision.drafts
             ),
+            time=moment,
             status=after.run.state,
             reason=after.run.reason,
             record=after,

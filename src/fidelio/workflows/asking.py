@@ -13,7 +13,7 @@ from fidelio.engine import phrases
 from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, demands_person, find_checkpoint
 from fidelio.engine.claims import check_drift
 from fidelio.engine.conditions import Truth
-from fidelio.engine.record import ANSWERED, RESUMED, Answer, Asked, Draft, Record, foreseen
+from fidelio.engine.record import ANSWERED, RESUMED, Answer, Asked, Record, foreseen
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
 from fidelio.engine.variables import check_report, too_much
 from fidelio.engine.verdicts import Refusal, refusal, warnings
@@ -75,7 +75,7 @@ class Asking:
             if (known := answer or armed) is not None:
                 yielded = Yielded(checkpoint_id, known.request, answer)
                 return Decision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
-            informed = foreseen(record, (Draft(one.type, dict(one.body)) for one in told), self._desk.clock())
+            informed = foreseen(record, told, self._desk.clock())
             draft, request = put(workflow, informed, checkpoint, person=self._desk.rules.answered_by_person)
             events = (*told, *written([draft], opened.agent))
             return Decision(Yielded(checkpoint_id, request.id), events=events, requests=(request,), warnings=said)

@@ -85,6 +85,21 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
     events: tuple[Event, ...]
 
 
+def _completed(beside: Beside, moment: int) -> Change:
+    after = foreseen(beside.before, beside.events, moment)
+    return Change(
+        session=beside.session,
+        expect=beside.before.seq,
+        create=beside.create,
+        events=beside.events,
+        time=moment,
+        status=after.status,
+        record=after,
+        requests=beside.requests,
+        blobs=beside.blobs,
+    )
+
+
 def written(drafts: Iterable[Draft], actor: str) -> tuple[NewEvent, ...]:
     """What the rules decided on, as events of whoever acts."""
     return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
@@ -198,41 +213,23 @@ class Desk(msgspec.Struct, frozen=True):
     async def write(self, opened: Opened, decision: Decision[T], called: NewEvent) -> Outcome[T]:
         """Makes a decision durable, together with what it means for the parent, or raises when either has moved on."""
         facts = decision.events if decision.unfinished else (*decision.events, called)
-        events, after = self._foresee(facts, opened.record)
+        moment = self.clock()
+        after = foreseen(opened.record, facts, moment)
         change = Change(
             session=opened.session.id,
             expect=opened.record.seq,
             create=decision.create,
-            events=events,
+            events=facts,
+            time=moment,
             status=after.status,
             record=after,
             requests=decision.requests,
             blobs=decision.blobs,
         )
-        done, *_ = await self.ledger.commit(change, *map(self._completed, decision.beside))
+        done, *_ = await self.ledger.commit(change, *(_completed(beside, moment) for beside in decision.beside))
         self._remember(done.session, after)
         token = self.tokens.make(change.session, after, agent=opened.agent, about=decision.about)
         return Outcome(decision.result, change.session, after, opened.agent, token, decision.warnings, done.events)
-
-    def _completed(self, beside: Beside) -> Change:
-        events, after = self._foresee(beside.events, beside.before)
-        return Change(
-            session=beside.session,
-            expect=beside.before.seq,
-            create=beside.create,
-            events=events,
-            status=after.status,
-            record=after,
-            requests=beside.requests,
-            blobs=beside.blobs,
-        )
-
-    def _foresee(self, events: Sequence[NewEvent], before: Record) -> tuple[tuple[NewEvent, ...], Record]:
-        """The events with their moment, and the record they lead to, so that both are durable together."""
-        moment = self.clock()
-        after = foreseen(before, (Draft(event.type, dict(event.body)) for event in events), moment)
-        timed = (NewEvent(type=one.type, body=one.body, actor=one.actor, time=moment, blobs=one.blobs) for one in events)
-        return tuple(timed), after
 
     def called(
         self,

@@ -73,7 +73,7 @@ class Moving:
             decision = await self._decided(opened, move, again=False if record.pending else None, per_pass=False)
             if decision.result.activity is None:
                 return decision
-            after = foreseen(record, (Draft(one.type, dict(one.body)) for one in decision.events), self._desk.clock())
+            after = foreseen(record, decision.events, self._desk.clock())
             armed = arm(decision.result.workflow, after, person=self._desk.rules.answered_by_person)
             events = (*decision.events, *written(armed.drafts, opened.agent))
             return replace(decision, events=events, requests=armed.requests)

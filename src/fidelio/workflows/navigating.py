@@ -267,9 +267,8 @@ class Navigating:
         return tuple(map(self._going_on, await self._moving.returning(opened, record)))
 
     def _going_on(self, parent: Beside) -> Beside:
-        drafts = [Draft(event.type, dict(event.body)) for event in parent.events]
         now, workflow = self._desk.clock(), self._survey.version(parent.before.workflow).workflow
-        after = foreseen(parent.before, drafts, now)
+        after = foreseen(parent.before, parent.events, now)
         if after.children:
             return parent
         asks = reached(workflow, after, person=self._desk.rules.answered_by_person, now=now)

@@ -46,7 +46,8 @@ def _birth(desk: Desk, kept: Kept, known: set[str], agent: str) -> Change:
     return Change(
         session=kept.session,
         create=NewSession(kind="workflow", parent=parent if parent in known else None),
-        events=(NewEvent(type=RESTORED, body=body, actor=agent, time=now, blobs=digests),),
+        events=(NewEvent(type=RESTORED, body=body, actor=agent, blobs=digests),),
+        time=now,
         status=after.status,
         record=after,
         requests=tuple(_questions(desk, after)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from itertools import chain
 
 import apsw
 
@@ -16,6 +17,8 @@ from fidelio.ledger.sealing import Draft, seal
 from fidelio.ledger.sqlite.rows import EVENT, SESSION, statement
 
 _CHUNKS = (32, 8, 2, 1)
+# The largest chunk that so many rows fill; more rows than that fill the largest.
+_CHUNK_OF = [next((size for size in _CHUNKS if size <= rows), 0) for rows in range(_CHUNKS[0] + 1)]
 _SELECT_SESSION = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
 _EVENT_ROW = f"({', '.join('?' * 11)})"
 _INSERT_EVENTS = {n: statement("INSERT INTO events (", EVENT, ") VALUES", ", ".join([_EVENT_ROW] * n)) for n in _CHUNKS}
@@ -140,13 +143,16 @@ class Transaction:
             self._write(_INSERT_EVENTS, [_event_row(event) for event in events])
         if self._moved:
             moved, self._moved = self._moved, {}
-            self._write(_MOVE_ENDS, [_end_of(row) for row, how in moved.values() if how is Moved.END])
+            ends = []
             for row, how in moved.values():
-                if how is Moved.RECORD:
+                if how is Moved.END:
+                    ends.append(_end_of(row))
+                elif how is Moved.RECORD:
                     self._connection.execute(_MOVE[how], (*_end_of(row), row.raw))
-                elif how is Moved.STATUS:
+                else:
                     self._connection.execute(_MOVE[how], (*_end_of(row), row.raw, row.status, row.reason))
                 self._known.put(row)
+            self._write(_MOVE_ENDS, ends)
 
     def forget(self) -> None:
         """After a rollback nothing that was read or kept here holds any more."""
@@ -155,10 +161,10 @@ class Transaction:
 
     def _write(self, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:
         done = 0
-        for size, text in statements.items():
-            while len(rows) - done >= size:
-                self._connection.execute(text, [value for row in rows[done : done + size] for value in row])
-                done += size
+        while done < len(rows):
+            size = _CHUNK_OF[min(len(rows) - done, _CHUNKS[0])]
+            self._connection.execute(statements[size], tuple(chain.from_iterable(rows[done : done + size])))
+            done += size
 
 
 def _end_of(row: Session) -> tuple[object, ...]:

@@ -132,7 +132,9 @@ async def _serve(
     from fidelio.surfaces.http.guard import checked_name
     from fidelio.surfaces.http.serving import serve_http
     from fidelio.surfaces.mcp.entry import identity_of, states_of
+    from fidelio.surfaces.mcp.garbage import collect_rarely
 
+    collect_rarely()
     web = create_app(
         tables,
         identity_of(settings),

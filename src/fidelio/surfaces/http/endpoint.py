@@ -14,12 +14,12 @@ from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import RequestBodyLimitMiddleware
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
+
+from fidelio.surfaces.http.single import Singles
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_SESSIONS = 1000
@@ -32,30 +32,46 @@ class Endpoint:
     """An ASGI application for one server of the SDK."""
 
     def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+        self._singles = Singles(server)
         self._plain = StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=MAX_BODY)
         self._streams = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS)
-        self._bounded = RequestBodyLimitMiddleware(self._route, MAX_BODY)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            self._singles.lifespan = await stack.enter_async_context(self._server.lifespan(self._server))
             await stack.enter_async_context(self._plain.run())
             await stack.enter_async_context(self._streams.run())
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._bounded(scope, receive, send)
-
-    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if "mcp-session-id" in headers:
             await self._streams.handle_request(scope, receive, send)
         elif scope["method"] != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+        elif (body := await _body(receive)) is None:
+            await Response("Request body too large", status_code=413)(scope, receive, send)
+        elif _needs_stream(headers, body):
+            await self._streams.handle_request(scope, _replay(body, receive), send)
+        elif (single := self._singles.read(Request(scope), headers, body)) is not None:
+            await (await self._singles.answer(single))(scope, receive, send)
         else:
-            body = await Request(scope, receive).body()
-            manager = self._streams if _needs_stream(headers, body) else self._plain
-            await manager.handle_request(scope, _replay(body, receive), send)
+            await self._plain.handle_request(scope, _replay(body, receive), send)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """All of it; None when it is too large. Whoever goes away in the middle has sent what there is."""
+    parts, size, more = list[bytes](), 0, True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
+        if size > MAX_BODY:
+            return None
+    return b"".join(parts)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -11,6 +11,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -87,6 +88,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)
 def _host_of(address: str) -> str:
     try:
         return (urlsplit(address).hostname or "").lower()
