@@ -47,6 +47,7 @@ from fidelio.surfaces.mcp.session_replies import (
 from fidelio.surfaces.mcp.tools import Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
+    from fidelio.definitions.models import Workflow
     from fidelio.engine.record import Record
     from fidelio.workflows.asking import Yielded
     from fidelio.workflows.desk import Outcome as Performed
@@ -61,6 +62,8 @@ INSTRUCTIONS = (
 
 class SessionsDialect(Dialect):
     """The sixteen tools over one house."""
+
+    _newest: tuple[Workflow, str] | None = None
 
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.session_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -129,17 +132,25 @@ class SessionsDialect(Dialect):
 
     async def get_workflow(self, asked: GetWorkflow) -> Done:
         from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.reading import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.workflow(asked.session_token)
         found = outcome.result
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if asked.summary:
-            text = to_toon({**with_warnings(summary_of(found.workflow, SUMMARY), outcome), "session_token": outcome.token})
+            text = f"{self._summary(found.workflow)}\n{to_toon(with_warnings({}, outcome) | {'session_token': outcome.token})}"
         else:
             text = headed(outcome, found.source)
         return document(skill + text, outcome)
+
+    def _summary(self, workflow: Workflow) -> str:
+        """Writing it takes longer than all the rest of a call, and every session asks for it: the newest is kept."""
+        from fidelio.definitions.writing import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.reading import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
+
+        if self._newest is None or self._newest[0] is not workflow:
+            self._newest = workflow, to_toon(summary_of(workflow, SUMMARY))
+        return self._newest[1]
 
     async def next_activity(self, asked: NextActivity) -> Done:
         service = await self.house.workflows()
