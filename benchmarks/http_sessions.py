@@ -2,13 +2,12 @@
 
 python -m benchmarks http_sessions
 
-Every call of the walk is set against an echo in the same revision whose reply is as large. The echo keeps no record, so what a
-session costs beyond its transport is part of the figure.
+Every call of the walk is set against an echo in the same revision whose reply is as large, made in the same moment. The echo
+keeps no record, so what a session costs beyond its transport, its synced append among it, is part of the figure.
 """
 
 from __future__ import annotations
 
-import asyncio
 import compileall
 import http.client
 import json
@@ -17,15 +16,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.figures import Figure
 from benchmarks.mcp import ROOT, environment, http_request
-from benchmarks.measure import interleaved, ratio
-from benchmarks.workflows import WALKS, Call, Client, let_settle, walk, write_workflow
+from benchmarks.measure import ratio
+from benchmarks.workflows import Client, Yardstick, in_pairs, let_settle, write_workflow
 
 ROUNDS = 7
 REVISIONS = ("2026-07-28", "2025-11-25")
@@ -45,10 +43,6 @@ class HttpClient(Client):
         self._connection.request("POST", "/mcp", body, headers)
         return json.loads(self._connection.getresponse().read())["result"]
 
-    def close(self) -> None:
-        """A server closes a connection that was idle while the other one was measured."""
-        self._connection.close()
-
 
 @contextmanager
 def serving(command: list[str], home: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
@@ -63,22 +57,16 @@ def serving(command: list[str], home: str) -> Iterator[tuple[subprocess.Popen[by
             process.terminate()
 
 
-async def cpu_of_walks(client: HttpClient) -> float:
-    client.close()
-    return median(call.cost for _ in range(WALKS) for call in walk(client, "large"))
-
-
-async def cpu_of_echo(client: HttpClient, calls: list[Call]) -> float:
-    client.close()
-    costs = []
-    for call in calls * WALKS:
+def sdk_echo(client: HttpClient) -> Yardstick:
+    def answer(_: dict[str, Any], size: int) -> float:
         before = client.cpu_seconds()
-        client.tool("echo", size=call.reply_size)
-        costs.append(client.cpu_seconds() - before)
-    return median(costs)
+        client.tool("echo", size=size)
+        return client.cpu_seconds() - before
+
+    return answer
 
 
-async def measure() -> list[Figure]:
+def measure() -> list[Figure]:
     figures = []
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         library = Path(place) / "workflows"
@@ -88,20 +76,19 @@ async def measure() -> list[Figure]:
         bare = [sys.executable, "-m", "benchmarks.mcp", "bare"]
         sessions, echo = (stack.enter_context(serving(command, place)) for command in (ours, bare))
         for revision in REVISIONS:
-            figures += await compare(HttpClient(*sessions, revision), HttpClient(*echo, revision), revision)
+            figures += compare(HttpClient(*sessions, revision), HttpClient(*echo, revision), revision)
     return figures
 
 
-async def compare(ours: HttpClient, bare: HttpClient, revision: str) -> list[Figure]:
-    calls = walk(ours, "large")
-    found = await interleaved(ROUNDS, {"ours": partial(cpu_of_walks, ours), "bare": partial(cpu_of_echo, bare, calls)})
+def compare(ours: HttpClient, bare: HttpClient, revision: str) -> list[Figure]:
+    costs, yardstick = in_pairs(ours, sdk_echo(bare), ROUNDS)
     name = f"CPU per session call over HTTP, {revision}"
     return [
-        Figure(name=name, value=median(found["ours"]) * 1000, unit="ms"),
-        Figure(name=f"{name} / echo on the SDK", value=ratio(found["ours"], found["bare"]), unit="x", at_most=1.5),
+        Figure(name=name, value=median(costs) * 1000, unit="ms"),
+        Figure(name=f"{name} / echo on the SDK", value=ratio(costs, yardstick), unit="x", at_most=1.5),
     ]
 
 
 def main() -> list[Figure]:
     compileall.compile_dir(ROOT / "src", quiet=2)
-    return asyncio.run(measure())
+    return measure()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -143,18 +143,22 @@ def ours(library: Path) -> list[str]:
 
 
 class Call(NamedTuple):
-    """One call of a walk: what was sent, how large the reply was, and the CPU that it took."""
+    """One call of a walk: the CPU that it took, and that of the yardstick's answer to the same message at the same moment."""
 
-    arguments: dict[str, Any]
-    reply_size: int
     cost: float
+    yardstick: float
+
+
+# Answers a message of these arguments with a reply of this size, and says what that took.
+Yardstick = Callable[[dict[str, Any], int], float]
 
 
 class Recording:
     """Calls tools and keeps what each call cost."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, yardstick: Yardstick | None = None) -> None:
         self._client = client
+        self._yardstick = yardstick
         self.calls: list[Call] = []
 
     def __call__(self, tool: str, **arguments: Any) -> str:
@@ -162,7 +166,8 @@ class Recording:
         before = self._client.cpu_seconds()
         result = self._client.tool(tool, **arguments)
         cost = self._client.cpu_seconds() - before
-        self.calls.append(Call(arguments, len(json.dumps(result)), cost))
+        compared = self._yardstick(arguments, len(json.dumps(result))) if self._yardstick else 0.0
+        self.calls.append(Call(cost, compared))
         return self.token_of(result)
 
     def token_of(self, result: dict[str, Any]) -> str:
@@ -172,9 +177,9 @@ class Recording:
 MANIFEST = [{"step_id": f"step-{n}", "output": "done"} for n in range(STEPS)]
 
 
-def walk(client: Client, workflow: str) -> list[Call]:
+def walk(client: Client, workflow: str, yardstick: Yardstick | None = None) -> list[Call]:
     """One session to its end with everything an agent calls on the way."""
-    call = Recording(client)
+    call = Recording(client, yardstick)
     token = call("start_session", workflow_id=workflow)
     token = call("get_workflow", session_token=token)
     for number in range(ACTIVITIES):
@@ -194,14 +199,27 @@ async def cpu_of_walks(client: Client, workflow: str) -> float:
     return median(call.cost for _ in range(WALKS) for call in walk(client, workflow))
 
 
-async def cpu_of_echo(client: Client, calls: list[Call]) -> float:
-    """The median over the same messages, each answered with as much."""
-    costs = []
-    for call in calls * WALKS:
+def in_pairs(client: Client, yardstick: Yardstick, rounds: int) -> tuple[list[float], list[float]]:
+    """The medians of each round, ours and the yardstick's.
+
+    A call and its answer by the yardstick are measured one right after the other: a busy moment of the machine is longer than
+    both. The first round only warms up.
+    """
+    costs, compared = [], []
+    for _ in range(rounds + 1):
+        calls = [call for _ in range(WALKS) for call in walk(client, "large", yardstick)]
+        costs.append(median(call.cost for call in calls))
+        compared.append(median(call.yardstick for call in calls))
+    return costs[1:], compared[1:]
+
+
+def bare_echo(client: Client) -> Yardstick:
+    def answer(arguments: dict[str, Any], size: int) -> float:
         before = client.cpu_seconds()
-        client.request("echo", {"size": call.reply_size, "arguments": call.arguments})
-        costs.append(client.cpu_seconds() - before)
-    return median(costs)
+        client.request("echo", {"size": size, "arguments": arguments})
+        return client.cpu_seconds() - before
+
+    return answer
 
 
 async def spawn_to_session(home: str, library: Path) -> float:
@@ -217,17 +235,15 @@ async def cost() -> list[Figure]:
         write_workflow(library, "large")
         let_settle()
         client = stack.enter_context(started(ours(library), place))
-        calls = walk(client, "large")
         database = str(Path(place) / "bare.db")
         bare = stack.enter_context(started([sys.executable, "-m", "benchmarks.workflows", "bare", database], place))
-        measured = {"ours": partial(cpu_of_walks, client, "large"), "bare": partial(cpu_of_echo, bare, calls)}
-        found = await interleaved(ROUNDS, measured)
+        costs, yardstick = in_pairs(client, bare_echo(bare), ROUNDS)
         memory = client.resident_kb()
     return [
-        Figure(name="CPU of the server per session call", value=median(found["ours"]) * 1000, unit="ms"),
+        Figure(name="CPU of the server per session call", value=median(costs) * 1000, unit="ms"),
         Figure(
             name="CPU per session call / bare echo and synced append",
-            value=ratio(found["ours"], found["bare"]),
+            value=ratio(costs, yardstick),
             unit="x",
             at_most=3.0,
         ),

@@ -20,7 +20,7 @@ from fidelio.surfaces.http.guard import is_loopback
 from fidelio.surfaces.http.serving import listening_socket, serve_http
 from tests.support import proves
 from tests.surfaces.mcp.example import IDENTITY, Example, example_states
-from tests.surfaces.mcp.serving import Served, served
+from tests.surfaces.mcp.serving import ACCEPT, Served, served
 from tests.surfaces.mcp.wire import ASKABLE, META, SECONDS, call, initialize, request
 
 TOKEN = "a token for tests"
@@ -55,6 +55,13 @@ async def test_a_foreign_host_or_origin_gets_no_reply(headers: dict[str, str], s
     async with served() as server:
         assert (await health(server, **headers)).status_code == status
         assert (await server.post(initialize(), **headers)).status_code == status
+
+
+@proves("mcp.http-plain")
+async def test_a_slash_at_the_end_of_the_address_does_no_harm() -> None:
+    async with served() as server, httpx2.AsyncClient(timeout=SECONDS, follow_redirects=True) as client:
+        reply = await client.post(f"{server.url}/", json=initialize(), headers=ACCEPT)
+        assert reply.json()["result"]["serverInfo"]["name"] == "example"
 
 
 @proves("mcp.http-guard")

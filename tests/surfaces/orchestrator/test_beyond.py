@@ -14,7 +14,7 @@ from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.agents import AgentToolset
 from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.progress import reporting
+from fidelio.surfaces.mcp.progress import report_to
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
 
@@ -201,8 +201,8 @@ async def test_a_client_that_waits_hears_of_progress(
 
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk:
         desk.script("slow", [until(gate), {"result": "Done."}])
-        with reporting(report):
-            assert (await desk.start("task", "slow")).text == "Done."
+        report_to(report)
+        assert (await desk.start("task", "slow")).text == "Done."
     assert "task: " in heard[0]
 
 

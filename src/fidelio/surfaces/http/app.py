@@ -41,8 +41,9 @@ def create_app(
             prepare(server)
         endpoints[path] = Endpoint(server)
     app = Starlette(
+        # The guard knows the way to the endpoints; here they are for those who write it with a slash at the end.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _health), *routes],
-        middleware=[Middleware(Guard, bearer_token, tuple(allowed_hosts), (HEALTH,))],
+        middleware=[Middleware(Guard, bearer_token, tuple(allowed_hosts), (HEALTH,), endpoints)],
         lifespan=_lifespan(endpoints.values()),
     )
     app.state.has_token = bool(bearer_token)

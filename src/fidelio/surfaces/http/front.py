@@ -45,9 +45,9 @@ def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> S
         return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.describe()})
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        called_by(_agent_of(context))
         try:
-            with called_by(_agent_of(context)):
-                result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
+            result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
         except ProtocolError as error:
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
         return cast("types.CallToolResult", {**COMPLETE, **result})
@@ -89,7 +89,8 @@ def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchan
 
 def client_of(context: Context) -> Client:
     capabilities, introduction = context.session.client_capabilities, context.session.client_params
-    declared = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities else None
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    declared = {"elicitation": elicitation.model_dump(exclude_none=True)} if elicitation is not None else None
     info = {"name": introduction.client_info.name} if introduction else None
     return describe_client(context.protocol_version, declared, info)
 

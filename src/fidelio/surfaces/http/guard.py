@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -43,17 +43,29 @@ def checked_name(name: str) -> str:
 
 
 class Guard:
-    """Middleware. `open_paths` need no token, so that a monitor can ask whether we are alive."""
+    """Middleware. `open_paths` need no token, so that a monitor can ask whether we are alive.
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] = (), open_paths: Iterable[str] = ()) -> None:
+    `endpoints` are where nearly all requests go, so whoever is let in goes there directly.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        hosts: Iterable[str] = (),
+        open_paths: Iterable[str] = (),
+        endpoints: Mapping[str, ASGIApp] | None = None,
+    ) -> None:
         self._app = app
+        self._endpoints = endpoints or {}
         self._token = token.encode() if token else None
         self._hosts = {host.lower() for host in hosts} | ({socket.gethostname().lower()} if token else set())
         self._open_paths = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
-        await (refusal or self._app)(scope, receive, send)
+        app = self._endpoints.get(scope["path"], self._app) if scope["type"] == "http" else self._app
+        await (refusal or app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)

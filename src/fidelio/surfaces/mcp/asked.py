@@ -6,21 +6,15 @@ passed on. That is true of this one call: whoever calls once more gives an answe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from contextvars import ContextVar
 
 _asked: ContextVar[set[str] | None] = ContextVar("asked_in_this_call", default=None)
 
 
-@contextmanager
-def asking_people() -> Iterator[None]:
-    """Around everything that one call comes to."""
-    token = _asked.set(set())
-    try:
-        yield
-    finally:
-        _asked.reset(token)
+def nobody_asked_yet() -> None:
+    """At the beginning of a call. It is carried out in a task of its own, with which this ends."""
+    _asked.set(set())
 
 
 def asked_person() -> Collection[str]:

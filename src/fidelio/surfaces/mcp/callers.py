@@ -7,8 +7,6 @@ asks is answered by others. Whoever holds the bearer token and says nothing is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 from fidelio.errors import UsageProblem
@@ -18,14 +16,9 @@ from fidelio.orchestrator.rules import session_of
 _claim: ContextVar[str] = ContextVar("claimed_run", default="")
 
 
-@contextmanager
-def called_by(run: str) -> Iterator[None]:
-    """`run` is what the client says, empty where it says nothing."""
-    token = _claim.set(run)
-    try:
-        yield
-    finally:
-        _claim.reset(token)
+def called_by(run: str) -> None:
+    """`run` is what the client says, empty where it says nothing. It holds for the task that carries out the call."""
+    _claim.set(run)
 
 
 def claimed_session() -> str | None:

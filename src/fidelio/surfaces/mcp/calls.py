@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
-from fidelio.surfaces.mcp.asked import asking_people, put_to_person
+from fidelio.surfaces.mcp.asked import nobody_asked_yet, put_to_person
 from fidelio.surfaces.mcp.elicitation import METHOD, Refused, form, read_choice
-from fidelio.surfaces.mcp.progress import Reporter, reporting
+from fidelio.surfaces.mcp.progress import Reporter, report_to
 from fidelio.surfaces.mcp.revisions import INVALID_PARAMS, Client, ProtocolError
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.tools import AskPerson, Done, ToolTable
@@ -63,9 +63,10 @@ class Calls:
     async def carry_out(self, tool: str, arguments: Mapping[str, Any], exchange: Exchange) -> dict[str, Any]:
         """The result of `tools/call`. Every failure is a result, too, unless it is the client that broke the protocol."""
         call = _Call(tool, arguments, exchange, asyncio.get_running_loop().time() + self._patience)
+        report_to(exchange.progress)
+        nobody_asked_yet()
         try:
-            with reporting(exchange.progress), asking_people():
-                return await self._to_the_end(call)
+            return await self._to_the_end(call)
         except ProtocolError:
             raise
         except FidelioError as error:

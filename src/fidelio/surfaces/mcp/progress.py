@@ -5,8 +5,7 @@ A handler calls `report` and needs not know which front serves it, or whether an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 Reporter = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -21,10 +20,6 @@ async def report(done: float, total: float | None = None, message: str | None = 
         await reporter(done, total, message)
 
 
-@contextmanager
-def reporting(reporter: Reporter | None) -> Iterator[None]:
-    token = _reporter.set(reporter)
-    try:
-        yield
-    finally:
-        _reporter.reset(token)
+def report_to(reporter: Reporter | None) -> None:
+    """For the rest of the task that carries out a call: every call has one of its own."""
+    _reporter.set(reporter)
