@@ -132,9 +132,9 @@ async def _serve(
     from fidelio.surfaces.http.guard import checked_name
     from fidelio.surfaces.http.serving import serve_http
     from fidelio.surfaces.mcp.entry import identity_of, states_of
-    from fidelio.surfaces.mcp.garbage import collect_rarely
+    from fidelio.surfaces.mcp.garbage import NOW_AND_THEN, collect_rarely
 
-    collect_rarely()
+    collect_rarely(NOW_AND_THEN)
     web = create_app(
         tables,
         identity_of(settings),
