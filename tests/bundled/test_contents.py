@@ -57,7 +57,7 @@ def test_every_skill_that_is_named_is_there_and_every_skill_is_named(name: str) 
 
     for skill in named:
         assert library().skill(skill, workflow=name).definition.capability
-    # A sub-agent is given its skill by name in the brief for workers; no activity leads to it.
+    # A worker in a session of another workflow reads its skill as a resource, which the brief for workers names.
     assert skills(name).keys() - named <= ({"worker-management"} if name == "meta" else set())
 
 
@@ -76,7 +76,7 @@ def test_every_resource_that_is_named_is_there_and_every_resource_is_named(name:
 @pytest.mark.parametrize("name", ALL)
 def test_every_template_that_is_named_is_there_and_every_template_is_named(name: str) -> None:
     text = " ".join(texts(name, "activities").values())
-    named = {*re.findall(r"`templates/([\w.-]+)`", text), *re.findall(r"template `([\w.-]+)`", text)}
+    named = set(re.findall(r"`templates/([\w.-]+)`", text))
 
     found = {library().template(reference, workflow=name).definition.name for reference in named}
     assert found == {part.id for part in library().templates(name)}

@@ -22,8 +22,9 @@ from tests.support import proves
 # Chosen by whoever starts the session, if not as declared.
 SETTINGS = {"base_branch"}
 ONLY_A_PERSON = {
-    *("confirm-requirements", "approve-design", "release-review", "consent-to-merge"),
-    *("confirm-scope", "approve-roadmap"),
+    "choose-tone",
+    *("confirm-requirements", "approve-design", "unblock-task", "release-review", "consent-to-merge"),
+    *("confirm-scope", "approve-roadmap", "choose-next"),
 }
 
 
@@ -94,9 +95,16 @@ def test_a_checkpoint_waits_or_says_what_happens_without_an_answer(name: str) ->
 
 @proves("bundled.consent")
 def test_what_binds_people_is_answered_by_people() -> None:
-    demanding = {checkpoint.id for name in TAUGHT for checkpoint in checkpoints(name) if checkpoint.answered_by == "person"}
+    demanding = {checkpoint.id for name in ALL for checkpoint in checkpoints(name) if checkpoint.answered_by == "person"}
 
     assert demanding == ONLY_A_PERSON
+
+
+@proves("bundled.person-decides")
+@pytest.mark.parametrize("name", ALL)
+def test_what_has_no_safe_default_waits_for_a_person(name: str) -> None:
+    for checkpoint in checkpoints(name):
+        assert (checkpoint.answered_by == "person") is checkpoint.blocking, checkpoint.id
 
 
 @proves("bundled.consent")

@@ -143,7 +143,9 @@ def test_what_lies_behind_a_link_is_looked_at_each_time(tmp_path: Path, monkeypa
 
 
 @proves("library.watched")
-@pytest.mark.parametrize("reason", ["no inotify", "no more instances", "no more directories", "too many directories"])
+@pytest.mark.parametrize(
+    "reason", ["no ctypes", "no inotify", "no more instances", "no more directories", "too many directories"]
+)
 def test_without_a_watch_every_change_is_seen_by_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     class Library:
         """A C library in which one thing does not work."""
@@ -158,7 +160,9 @@ def test_without_a_watch_every_change_is_seen_by_looking(tmp_path: Path, monkeyp
             return (lambda *_: -1) if name == wanted else getattr(real, name)
 
     real = ctypes.CDLL(None, use_errno=True)
-    if reason == "too many directories":
+    if reason == "no ctypes":
+        monkeypatch.setitem(sys.modules, "fidelio.definitions.library.watching", None)
+    elif reason == "too many directories":
         monkeypatch.setattr(watching, "MOST_WATCHED", 0)
     else:
         monkeypatch.setattr(ctypes, "CDLL", Library)
@@ -172,11 +176,58 @@ def test_without_a_watch_every_change_is_seen_by_looking(tmp_path: Path, monkeyp
 
 @proves("library.watched")
 def test_more_changes_than_the_system_counts_are_seen(shelf: Shelf) -> None:
-    for number in range(20_000):
+    # Two files in turn: equal notices in a row would be one.
+    for number in range(12_000):
         (shelf.root / "a").write_text(str(number))
-    assert shelf.texts()["a"] == "19999"
+        (shelf.root / "part" / "b").write_text(str(number))
+    assert shelf.texts() == {"a": "11999", "b": "11999"}
+    shelf.watched()
     (shelf.root / "a").write_text("once more")
     assert shelf.texts()["a"] == "once more"
+
+
+@proves("library.watched")
+def test_a_change_of_nothing_but_the_time_is_noticed(shelf: Shelf) -> None:
+    os.utime(shelf.root / "a", ns=(1, 1))
+    shelf.texts()
+    assert shelf.reads == 1
+
+
+@proves("library.watched")
+def test_a_change_between_the_watch_and_the_look_is_in_one_of_the_two(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = memo._unchanged
+
+    def changing(touched: dict[str, memo.Signature | None]) -> bool:
+        unchanged = look(touched)
+        monkeypatch.setattr(memo, "_unchanged", look)
+        (shelf.root / "a").write_text("just now")
+        return unchanged
+
+    (shelf.root / "unnoticed").mkdir()
+    (shelf.root / "unnoticed").rmdir()
+    monkeypatch.setattr(memo, "_unchanged", changing)
+    shelf.texts()
+    assert shelf.texts()["a"] == "just now"
+
+
+@proves("library.watched")
+def test_no_watch_is_left_on_what_has_gone(tmp_path: Path) -> None:
+    watch = watching.Watch()
+    for _ in range(50):
+        (tmp_path / "root").mkdir()
+        assert watch.add([str(tmp_path / "root")])
+        (tmp_path / "root").rename(tmp_path / "old")
+        watch.times()
+        (tmp_path / "old").rmdir()
+    assert "inotify wd:" not in Path(f"/proc/self/fdinfo/{watch._notices}").read_text()
+
+
+@proves("library.watched")
+def test_a_library_that_is_named_with_dots_is_watched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "root").mkdir()
+    shelf = Shelf(tmp_path / "root" / ".." / "root", monkeypatch).watched()
+    shelf.texts()
+    assert shelf.looks == 0
 
 
 NAMES = st.sampled_from(["a", "b", "part/c", "part/d", "new/e"])

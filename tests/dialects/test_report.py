@@ -14,6 +14,8 @@ from tests.dialects.test_tokens import forged
 from tests.support import proves
 
 TUNED = [{"step_id": "hear", "output": "x"}, {"step_id": "ask", "output": "the user said loud"}]
+SOFTENED = [*TUNED, {"step_id": "soften", "output": "the score says so"}]
+NOT_MET = "Step 'soften' was reported although its condition is not met."
 
 
 async def report_of(settings: Settings, workflow: str = "score") -> Report:
@@ -85,6 +87,70 @@ async def test_what_an_answer_takes_out_of_the_way_is_not_called_forgotten(memor
     tune, _ = (await report_of(settings)).visits
 
     assert tune.never_asked == []
+
+
+@proves("sessions.report-conditions")
+@pytest.mark.parametrize(("option", "named"), [("forte", [NOT_MET]), ("piano", []), ("stop", [])])
+async def test_a_step_that_an_answer_before_it_ruled_out_is_named_once_it_is_reported(
+    memory: Opens, settings: Settings, option: str, named: list[str]
+) -> None:
+    async with memory() as play:
+        token = await play.at("tune")
+        handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
+        token = (await play("respond_checkpoint", checkpoint_handle=handle, option_id=option)).token
+        moved = await play("next_activity", session_token=token, activity_id="bow", step_manifest=SOFTENED)
+    tune, _ = (await report_of(settings)).visits
+
+    assert [difference for difference in tune.differences if "soften" in difference] == named
+    # Nothing is said at the call: a step that does not apply may be there.
+    assert not any("soften" in warning for warning in moved.warnings)
+
+
+@proves("sessions.report-conditions")
+@pytest.mark.parametrize("meanwhile", [{}, {"loud": True}], ids=["unknown", "changed"])
+async def test_what_nobody_could_know_when_the_step_came_is_held_against_nobody(
+    memory: Opens, settings: Settings, meanwhile: dict[str, bool]
+) -> None:
+    async with memory() as play:
+        move = {"activity_id": "play", "step_manifest": SOFTENED, "variables": meanwhile}
+        await play("next_activity", session_token=await play.at("tune"), **move)
+    tune, _ = (await report_of(settings)).visits
+
+    assert not any("soften" in difference for difference in tune.differences)
+
+
+@proves("sessions.report-conditions")
+@pytest.mark.parametrize("at_the_end", [True, False])
+async def test_a_step_that_is_reported_before_the_end_of_its_activity_is_named_all_the_same(
+    memory: Opens, settings: Settings, at_the_end: bool
+) -> None:
+    async with memory() as play:
+        token = await play.at("tune")
+        handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
+        token = (await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")).token
+        token = (await play("next_activity", session_token=token, activity_id="tune", step_manifest=SOFTENED)).token
+        last = SOFTENED if at_the_end else TUNED
+        await play("next_activity", session_token=token, activity_id="play", step_manifest=last)
+    tune, _ = (await report_of(settings)).visits
+
+    assert tune.differences.count(NOT_MET) == 1
+
+
+@proves("sessions.report-conditions")
+async def test_a_step_that_a_loop_repeats_may_have_been_due_in_one_of_its_passes(
+    memory: Opens, settings: Settings, library: Path
+) -> None:
+    file = library / "score" / "activities" / "01-tune.yaml"
+    loop = "{id: again, name: Again, type: forEach, variable: part, over: parts, steps: [{id: soften, name: Soften}]}"
+    file.write_text(file.read_text().replace("transitions:", f"loops: [{loop}]\ntransitions:"))
+    async with memory() as play:
+        token = await play.at("tune")
+        handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
+        token = (await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")).token
+        await play("next_activity", session_token=token, activity_id="play", step_manifest=SOFTENED)
+    tune, _ = (await report_of(settings)).visits
+
+    assert NOT_MET not in tune.differences
 
 
 @proves("sessions.report", "sessions.refusals-named")

@@ -29,8 +29,6 @@ from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 
 MOST_SHARED = 6
-# What a step sets is done by the server where it is told of every step, and by the agent elsewhere.
-REPORTED = ("agent:", "step:")
 Choice = dict[str, Any]
 # A report gathers under this name what was said before the first activity.
 BEFORE = "Before the first activity"
@@ -76,12 +74,21 @@ class Replay(ABC):
             await self._move(body.get("activity", "__terminal__"))
         elif kind == STEP_COMPLETED and not body.get("loop"):
             self._done.append({"step_id": body["step"], "output": "done"})
-        elif kind == VARIABLES_SET and body["by"].startswith(REPORTED):
+        elif kind == VARIABLES_SET and self._reports(body["by"]):
             self.took(await self.entered(self.activity, variables=body["variables"]))
         elif kind == ANSWERED:
             name, _, _ = body["key"].partition("/")[2].partition("#")
             chosen = {"option_id": body["option"]} if body["option"] else {"condition_not_met": True}
-            await self.answer(self.checkpoint(name), chosen)
+            checkpoint = self.checkpoint(name)
+            # A question for a person that does not apply is not put to them, or they wave it away when the activity is left.
+            if body["option"] or checkpoint.answered_by != "person":
+                await self.answer(checkpoint, chosen)
+
+    def _reports(self, author: str) -> bool:
+        """What a step sets is done by the server where its manifest reports the step. Those of loops are not in ours."""
+        activity, _, step = author.removeprefix("step:").partition("/")
+        found = self._workflow.activity(activity) if author.startswith("step:") else None
+        return author.startswith("agent:") or (found is not None and step not in [one.id for one in found.steps])
 
     async def _move(self, activity: str) -> None:
         more = {"step_manifest": self._done} if self.activity else {}
@@ -127,7 +134,7 @@ class InGates(Replay):
     dialect = "gates"
 
     async def answer(self, checkpoint: Checkpoint, choice: Choice) -> None:
-        if checkpoint.answered_by == "person":
+        if checkpoint.answered_by == "person" and "option_id" in choice:
             await person_answers(self.settings, choice["option_id"], checkpoint.id)
             return
         named = {"session_token": self.token, "checkpoint_id": checkpoint.id}
@@ -140,7 +147,8 @@ class InGates(Replay):
         for one in (await self.entered(self.activity)).json["pending_checkpoints"]:
             checkpoint = self.checkpoint(one["checkpoint_id"])
             plain = next((option.id for option in checkpoint.options if option.effect is None), checkpoint.options[0].id)
-            dismissible = checkpoint.condition is not None and one["condition_holds"] is not True
+            relayed = checkpoint.answered_by != "person"
+            dismissible = relayed and checkpoint.condition is not None and one["condition_holds"] is not True
             await self.answer(checkpoint, {"condition_not_met": True} if dismissible else {"option_id": plain})
 
 

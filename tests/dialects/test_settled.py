@@ -127,15 +127,62 @@ async def test_no_dialect_lets_a_model_change_it(settings: Settings, library: Pa
 
 @proves("sessions.answers-stay", "sessions.report")
 @pytest.mark.usefixtures("deploying")
-async def test_where_it_is_only_advised_the_report_shows_that_a_model_changed_it(memory: Opens, settings: Settings) -> None:
+async def test_where_it_is_only_advised_a_model_changes_nothing_and_the_report_shows_that_it_tried(
+    memory: Opens, settings: Settings
+) -> None:
     async with memory() as play:
         token = await refuse(play, settings)
         resumed = await play("resume_checkpoint", session_token=token, variables={"approved": True})
+        status = (await play("get_workflow_status", session_token=token)).json
+        moved = await play(
+            "next_activity", session_token=token, activity_id="live", step_manifest=ASKED, variables={"approved": True}
+        )
     report = await reported(settings)
 
     assert "set by the answer to checkpoint 'ok'" in resumed.warnings[0]
-    assert [text for text in report.differences if "set by the answer" in text] == [f"decide: {resumed.warnings[0]}"]
-    assert report.set_by["approved"] == "agent:orchestrator"
+    assert status["variables"]["approved"] is False
+    assert [way["holds"] for way in status["transitions"] if way["to"] == "live"] == [False]
+    assert any("does not hold" in warning for warning in moved.warnings)
+    assert f"decide: {resumed.warnings[0]}" in report.differences
+    assert report.set_by["approved"].startswith("checkpoint:decide/ok")
+
+
+@proves("sessions.person")
+@pytest.mark.usefixtures("deploying")
+async def test_the_demand_for_a_person_outlives_the_definition(memory: Opens, library: Path) -> None:
+    async with memory() as play:
+        token = (await play("start_session", workflow_id="deploy")).token
+        token = (await play("next_activity", session_token=token, activity_id="decide")).token
+        handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="ok")).token
+        (library / "deploy.yaml").write_text(DEPLOY.replace("        answered_by: person\n", ""))
+        answer = await play("respond_checkpoint", checkpoint_handle=handle, option_id="y")
+
+    assert answer.is_error
+    assert "person" in answer.text
+
+
+@proves("sessions.person")
+async def test_the_demand_of_one_server_holds_on_another(settings: Settings, library: Path) -> None:
+    async with playing(settings, library, person=True) as play:
+        token = (await play("start_session", workflow_id="score")).token
+        token = (await play("next_activity", session_token=token, activity_id="tune")).token
+        handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
+    async with playing(settings, library) as play:
+        answer = await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")
+
+    assert answer.is_error
+    assert "person" in answer.text
+
+
+@proves("sessions.enforce")
+@pytest.mark.usefixtures("deploying")
+async def test_a_server_that_enforces_does_so_in_every_session(settings: Settings, library: Path) -> None:
+    async with playing(settings, library) as play:
+        token = (await play("start_session", workflow_id="deploy")).token
+    async with playing(settings, library, fidelity="enforce") as play:
+        skipped = await play("next_activity", session_token=token, activity_id="live")
+
+    assert skipped.is_error
 
 
 @proves("sessions.enforce")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -18,10 +19,27 @@ from mcp.types import CallToolResult, TextContent
 
 from fidelio.surfaces.mcp.options import SERVING
 from tests.support import proves
-from tests.surfaces.conftest import Fidelio
+from tests.surfaces.conftest import Connect, Fidelio
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"Accept": "application/json, text/event-stream"}
+GREET, COMPOSE, FAREWELL = ["look", "ask"], ["read-advice", "write"], ["tell", "show-record"]
+STEPS_FOR = {
+    "warm": [("greet", GREET), ("compose", COMPOSE), ("farewell", FAREWELL)],
+    "brief": [("greet", GREET), ("compose", [*COMPOSE, "shorten"]), ("farewell", FAREWELL)],
+    "none": [("greet", GREET), ("farewell", FAREWELL)],
+}
+ASKING = """
+id: asking
+version: 1.0.0
+title: Asking
+initialActivity: ask
+activities:
+  - id: ask
+    version: 1.0.0
+    name: Ask
+    checkpoints: [{id: well, name: Well?, message: Well?, options: [{id: fine, label: Fine}, {id: bad, label: Bad}]}]
+"""
 
 
 @asynccontextmanager
@@ -47,6 +65,22 @@ async def line_with(output: asyncio.StreamReader, words: str) -> str:
     raise AssertionError(f"the output ended without {words!r}")
 
 
+async def question_in(output: asyncio.StreamReader) -> str:
+    """The id of the request that the demo says it waits for."""
+    return next(word for word in (await line_with(output, " answer r_")).split() if word.startswith("r_"))
+
+
+def report_in(fidelio: Fidelio) -> dict[str, Any]:
+    """The report of the only session."""
+    (session,) = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    report: dict[str, Any] = json.loads(fidelio("report", session["id"], "--json").stdout)
+    return report
+
+
+def steps_in(report: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [(visit["activity"], [entry["step_id"] for entry in visit["done"]]) for visit in report["visits"]]
+
+
 @proves("cli.demo")
 def test_the_headless_demo_walks_to_the_end_by_itself(fidelio: Fidelio) -> None:
     done = fidelio("demo", "--headless")
@@ -58,19 +92,50 @@ def test_the_headless_demo_walks_to_the_end_by_itself(fidelio: Fidelio) -> None:
     assert fidelio("verify", session["id"]).returncode == 0
 
 
-@proves("cli.demo", "cli.up")
-async def test_the_demo_waits_in_the_inbox_for_a_person_and_goes_on_with_the_answer(
-    environ: dict[str, str], fidelio: Fidelio
+@proves("cli.demo-record")
+def test_the_record_of_the_headless_demo_claims_nothing_that_was_not_done(fidelio: Fidelio, tmp_path: Path, home: Path) -> None:
+    fidelio("demo", "--headless")
+    report = report_in(fidelio)
+    (answer,) = [answer for visit in report["visits"] for answer in visit["answers"]]
+
+    assert (steps_in(report), report["differences"]) == (STEPS_FOR["warm"], [])
+    assert all(entry["output"].startswith("Scripted: ") for visit in report["visits"] for entry in visit["done"])
+    assert (answer["option"], answer["by"], answer["assurance"]) == ("warm", "person:scripted", "local")
+    assert report["variables"]["project_name"] == tmp_path.name
+    assert list(tmp_path.iterdir()) == [home]
+
+
+@proves("cli.demo", "cli.demo-record", "cli.up")
+@pytest.mark.parametrize("answer", STEPS_FOR)
+async def test_the_demo_waits_in_the_inbox_for_a_person_and_does_what_the_answer_calls_for(
+    environ: dict[str, str], fidelio: Fidelio, answer: str
 ) -> None:
     async with up(environ, "--demo") as (process, output):
-        asked = await line_with(output, " answer r_")
-        request = next(word for word in asked.split() if word.startswith("r_"))
+        request = await question_in(output)
         assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["requests"]] == [request]
-        fidelio("answer", request, "none")
-        await line_with(output, "answered none over cli")
+        fidelio("answer", request, answer)
+        await line_with(output, f"answered {answer} over cli")
         await line_with(output, "The workflow has ended.")
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
+    report = report_in(fidelio)
+
+    assert (steps_in(report), report["differences"]) == (STEPS_FOR[answer], [])
+
+
+@proves("cli.demo-record", "sessions.report-conditions")
+async def test_an_agent_that_reports_what_the_answer_ruled_out_differs_in_the_report(
+    connect: Connect, fidelio: Fidelio
+) -> None:
+    reported = {"compose": GREET, "farewell": [*COMPOSE, "shorten"], "__terminal__": FAREWELL}
+    async with connect() as client:
+        token, yielded = await up_to_question(client, "hello", "greet", "choose-tone")
+        fidelio("answer", json.loads(yielded)["request_id"], "warm")
+        for activity, steps in reported.items():
+            manifest = [{"step_id": step, "output": "Done."} for step in steps]
+            token, _ = await call(client, token, "next_activity", activity_id=activity, step_manifest=manifest)
+
+    assert report_in(fidelio)["differences"] == ["compose: Step 'shorten' was reported although its condition is not met."]
 
 
 @proves("cli.up")
@@ -130,13 +195,16 @@ async def test_the_demo_beside_a_server_shows_its_token_and_needs_no_workflow_of
 
 
 @proves("cli.up-options")
-async def test_what_stdio_can_be_told_http_can_be_told(environ: dict[str, str]) -> None:
+async def test_what_stdio_can_be_told_http_can_be_told(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "asking.yaml").write_text(ASKING)
     named = ("--server-name", "workflow-server", "--server-version", "9.9", "--min-response-seconds", "86400")
-    async with up(environ, *named) as (_, output):
+    async with up(environ, *named, "--workflows", str(tmp_path)) as (_, output):
         address = (await line_with(output, "/mcp")).split()[-1]
         async with Client(address) as client:
             info = client.server_info
-            refused = await answer_at_once(client)
+            token, _ = await up_to_question(client, "asking", "ask", "well")
+            # Before anybody can have read it.
+            _, refused = await call(client, token, "respond_checkpoint", option_id="fine")
 
     assert info is not None
     assert (info.name, info.version) == ("workflow-server", "9.9")
@@ -172,18 +240,16 @@ def test_what_no_host_header_can_hold_is_refused_at_the_start(fidelio: Fidelio, 
     assert (done.returncode, "not the name of a host" in done.stderr) == (2, True)
 
 
-async def answer_at_once(client: Client) -> str:
-    """Answers the question of `hello` before anybody can have read it; what the server says to that."""
-    token, text = "", ""
-    calls: list[tuple[str, dict[str, str]]] = [
-        ("start_session", {"workflow_id": "hello"}),
-        ("next_activity", {"activity_id": "greet"}),
-        ("yield_checkpoint", {"checkpoint_id": "choose-tone"}),
-        ("respond_checkpoint", {"option_id": "none"}),
-    ]
-    for tool, arguments in calls:
-        result = await client.call_tool(tool, {**arguments, **({"session_token": token} if token else {})})
-        assert isinstance(result, CallToolResult)
-        assert isinstance(result.content[0], TextContent)
-        token, text = (result.meta or {}).get("session_token", token), result.content[0].text
-    return text
+async def up_to_question(client: Client, workflow: str, activity: str, checkpoint: str) -> tuple[str, str]:
+    """Begins the workflow and stops at the question: the newest token, and what the server says."""
+    token, _ = await call(client, "", "start_session", workflow_id=workflow)
+    token, _ = await call(client, token, "next_activity", activity_id=activity)
+    return await call(client, token, "yield_checkpoint", checkpoint_id=checkpoint)
+
+
+async def call(client: Client, token: str, tool: str, **arguments: Any) -> tuple[str, str]:
+    """The token after the call, and the text of the reply."""
+    result = await client.call_tool(tool, {**arguments, **({"session_token": token} if token else {})})
+    assert isinstance(result, CallToolResult)
+    assert isinstance(result.content[0], TextContent)
+    return (result.meta or {}).get("session_token", token), result.content[0].text

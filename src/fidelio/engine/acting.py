@@ -15,11 +15,11 @@ from fidelio.engine.leaving import departure
 from fidelio.engine.loops import collection
 from fidelio.engine.manifests import LONGEST_OUTPUT
 from fidelio.engine.moves import Action, Move, Situation, situation
-from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, VARIABLES_SET, YIELDED, Draft, foreseen
+from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, Draft, foreseen
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
 from fidelio.engine.state import Pass, Record
 from fidelio.engine.transitions import exists
-from fidelio.engine.variables import set_by_actions, too_much
+from fidelio.engine.variables import set_by_step, too_much
 from fidelio.engine.verdicts import Refusal
 
 if TYPE_CHECKING:
@@ -89,10 +89,7 @@ def _completed(workflow: Workflow, record: Record, move: Move, output: str) -> l
     running = record.here.running
     if task.loop and running is not None:
         body["iteration"] = running.iteration
-    changed = set_by_actions(task.step.actions, known(workflow, record))
-    author = f"step:{record.activity}/{task.id}"
-    own = [Draft(VARIABLES_SET, {"variables": changed, "by": author})] if changed else []
-    return [Draft(STEP_COMPLETED, body), *own]
+    return [Draft(STEP_COMPLETED, body), *set_by_step(workflow, record, task.step)]
 
 
 def _advanced(workflow: Workflow, record: Record, move: Move, items: Sequence[Any] | None) -> list[Draft] | Refusal:

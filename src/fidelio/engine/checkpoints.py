@@ -32,6 +32,12 @@ def demands_person(workflow: Workflow, checkpoint: Checkpoint, *, server: bool =
     return server or "person" in (checkpoint.answered_by, workflow.answered_by)
 
 
+def only_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, server: bool = False) -> bool:
+    """The same for the question as it waits: what was demanded when it was asked holds until it is answered."""
+    waiting = record.pending_as(checkpoint.id)
+    return (waiting is not None and waiting.person) or demands_person(workflow, checkpoint, server=server)
+
+
 def unattached(activity: Activity) -> list[Checkpoint]:
     """Those that no step names, in order."""
     named = {step.checkpoint for step in activity.steps} | _named_in_loops(activity)

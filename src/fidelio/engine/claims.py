@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from fidelio.engine import phrases
 from fidelio.engine.condition_text import same_words, says
-from fidelio.engine.conditions import MISSING, look_up
-from fidelio.engine.knowledge import left_out, told
+from fidelio.engine.knowledge import left_out
 from fidelio.engine.state import Record
 from fidelio.engine.transitions import TERMINAL, Way, edges, ends_workflow, exists, ways
-from fidelio.engine.variables import variables_in
+from fidelio.engine.variables import report_these, without_value
 from fidelio.engine.verdicts import Problem
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Condition, Workflow
+    from fidelio.definitions.models import Activity, Workflow
 
 _DEFAULT_CLAIMS = ("", "default")
 
@@ -118,6 +117,9 @@ def _holds(workflow: Workflow, record: Record, target: str, claim: str | None, f
     claimed = [way for way in leading if claim is not None and way.when is not None and _fits(claim, way)] or leading
     if claimed and all(way.holds is False for way in claimed):
         return [Problem("not-held", phrases.does_not_hold(target, _because(claimed[0], everything)))]
+    first = next((way for way in everything if way.holds and way.when is not None and way.open), None)
+    if first is not None and leading and not any(way.open or way.kind in ("loop", "answer") for way in leading):
+        return [Problem("not-held", phrases.does_not_hold(target, f"'{first.condition}' holds and comes first"))]
     return _doubts(workflow, record, target, found)
 
 
@@ -130,16 +132,13 @@ def _doubts(workflow: Workflow, record: Record, target: str, everything: Sequenc
     leading = _leading_to(workflow, everything, target)
     if any(way.holds or way.kind == "loop" for way in leading):
         return []
+    if all(_same(workflow, way.to, target) for way in everything if way.open):
+        # Whatever the conditions come to, this is where it goes on.
+        return []
     conditions = [way.when for way in (leading if all(way.when for way in leading) else everything) if way.when]
-    open_names = _without_value(conditions, workflow, record)
-    remedy = f"Report {' and '.join(open_names)} in `variables`." if open_names else "Answer the checkpoint that leads there."
+    open_names = without_value(conditions, workflow, record)
+    remedy = report_these(workflow, open_names) if open_names else "Answer the checkpoint that leads there."
     return [Problem("not-known", phrases.not_known(target, open_names), remedy, doubt=True)]
-
-
-def _without_value(conditions: Iterable[Condition], workflow: Workflow, record: Record) -> list[str]:
-    said = told(workflow, record)
-    asked = (name for condition in conditions for name in variables_in(condition))
-    return [name for name in dict.fromkeys(asked) if look_up(name, said) is MISSING]
 
 
 def _because(way: Way, everything: Sequence[Way]) -> str:

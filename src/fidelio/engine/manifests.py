@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import find_checkpoint
+from fidelio.engine.checkpoints import find_checkpoint, unattached
 from fidelio.engine.claims import fits_any
 from fidelio.engine.conditions import holds
 from fidelio.engine.knowledge import told
-from fidelio.engine.record import BY_ANSWER
+from fidelio.engine.record import BY_ANSWER, Draft, foreseen
 from fidelio.engine.state import Record
-from fidelio.engine.variables import variables_in
+from fidelio.engine.variables import report_these, set_by_step, variables_in, without_value
 from fidelio.engine.verdicts import Problem
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def _compared(
 ) -> list[Problem]:
     return [
         *(_missing(_needed(workflow, record, activity), manifest) if leaving else ()),
+        *(_not_known(workflow, record, activity, manifest) if leaving else ()),
         *_unexpected(activity, manifest),
         *_repeated(activity, manifest),
         *_out_of_order(activity, manifest),
@@ -86,6 +87,46 @@ def _needed(workflow: Workflow, record: Record, activity: Activity) -> list[str]
     # What was completed move by move is on record already; nobody has to report it again.
     done = record.here.done
     return [step.id for step in _certain(workflow, record, activity) if step.id not in done]
+
+
+def check_questions(workflow: Workflow, record: Record) -> list[Problem]:
+    """The required questions of an activity that is left which no step names and nobody has asked in this visit.
+
+    A doubt: when they are to be asked is not written down, so an agent that is only advised may know better.
+    """
+    activity = workflow.activity(record.activity)
+    if activity is None or record.forced or not activity.checkpoints:
+        return []
+    values = told(workflow, record)
+    return [
+        Problem("unasked", phrases.never_asked(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True)
+        for free in unattached(activity)
+        if free.required and not record.answer_to(free.id) and holds(free.condition, values, told=True)
+    ]
+
+
+def done_by_steps(workflow: Workflow, record: Record, manifest: Sequence[StepDone]) -> list[Draft]:
+    """What the steps of the current activity set that are reported as done: each once, in the order of the report.
+
+    What an agent has reported in this visit stays, and so does an answer that may have come after the step.
+    """
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        return []
+    own = (*activity.steps, *_loop_steps(activity))
+    acting = {step.id: (number, step) for number, step in enumerate(own) if step.actions and step.id not in record.here.done}
+    drafts: list[Draft] = []
+    for name in dict.fromkeys(entry.step_id for entry in manifest if entry.step_id in acting):
+        number, step = acting[name]
+        new = set_by_step(workflow, record, step, but_not=_set_since(number, record, activity))
+        drafts, record = drafts + new, foreseen(record, new, 0)
+    return drafts
+
+
+def _set_since(number: int, record: Record, activity: Activity) -> set[str]:
+    """What may have been set after the step's turn, by somebody who did not just do a step."""
+    authors = {name: record.set_by.get(name, "") for name in record.here.changed}
+    return {name for name, by in authors.items() if not by.startswith("step:") and not _known_at(number, by, activity)}
 
 
 def check_activities(workflow: Workflow, manifest: Sequence[ActivityDone] | None) -> list[Problem]:
@@ -106,16 +147,25 @@ def for_event(manifest: Iterable[StepDone]) -> list[dict[str, str]]:
 def _certain(workflow: Workflow, record: Record, activity: Activity) -> Iterable[Step]:
     """The steps that had to be done: required, and certain to apply when their turn came."""
     values = told(workflow, record)
-    for number, step in enumerate(activity.steps):
+    for number, step in enumerate(_due(record, activity)):
         if not step.required:
             continue
         if step.condition is None or (
-            holds(step.condition, values, told=True) and _settled_before(number, step.condition, record, activity)
+            holds(step.condition, values, told=True) and settled_before(number, step.condition, record, activity)
         ):
             yield step
 
 
-def _settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
+def _due(record: Record, activity: Activity) -> Sequence[Step]:
+    """The steps whose turn comes: all of them, or those before an answer that leads elsewhere."""
+    if not record.forced:
+        return activity.steps
+    leading = [answer.checkpoint for answer in record.answers if answer.effect.get("transitionTo")]
+    until = next((number for number, step in enumerate(activity.steps) if step.checkpoint in leading), 0)
+    return activity.steps[:until]
+
+
+def settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
     """Whether everything the condition looks at had its present value already when the step's turn came."""
     names = {name.partition(".")[0] for name in variables_in(condition)}
     recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
@@ -143,9 +193,20 @@ def _unasked(workflow: Workflow, record: Record, activity: Activity, manifest: S
         if checkpoint is None or not checkpoint.required or record.answer_to(checkpoint.id) is not None:
             continue
         condition = checkpoint.condition
-        if holds(condition, told(workflow, record), told=True):
-            doubt = condition is not None and not _settled_before(number, condition, record, activity)
+        truth = holds(condition, told(workflow, record), told=True)
+        if truth is not False:
+            doubt = condition is not None and (truth is None or not settled_before(number, condition, record, activity))
             yield Problem("unasked", phrases.unasked(step.id, checkpoint.id), "Yield the checkpoint first.", doubt=doubt)
+
+
+def _not_known(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
+    """Steps that were left out, where nobody has said whether they apply. A doubt: who is only advised may know."""
+    values, done = told(workflow, record), {*record.here.done, *(entry.step_id for entry in manifest)}
+    for step in _due(record, activity):
+        if not step.required or step.id in done or holds(step.condition, values, told=True) is not None:
+            continue
+        names = without_value([step.condition] if step.condition else [], workflow, record)
+        yield Problem("not-known", phrases.step_not_known(step.id, names), report_these(workflow, names), doubt=True)
 
 
 def _asked_less(record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fidelio.engine.checkpoints import asking, current_checkpoint, demands_person
+from fidelio.engine.checkpoints import asking, current_checkpoint, only_person
 from fidelio.engine.claims import check_transition
 from fidelio.engine.knowledge import known, running_loop
 from fidelio.engine.loops import collection, passes
@@ -210,7 +210,7 @@ class _Surveyor:
 
     def _response(self, checkpoint: Checkpoint) -> Move:
         options = tuple(option.id for option in checkpoint.options)
-        person = demands_person(self.workflow, checkpoint, server=self.how.demands_person)
+        person = only_person(self.workflow, self.record, checkpoint, server=self.how.demands_person)
         return Move("respond_to_checkpoint", checkpoint.id, options, person=person)
 
     def _without_option(self, checkpoint: Checkpoint) -> list[Move]:

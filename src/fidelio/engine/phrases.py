@@ -70,6 +70,10 @@ def not_known(target: str, variables: Iterable[str]) -> str:
     return f"It is not known whether the transition to '{target}' holds: {names(variables)} without a value."
 
 
+def step_not_known(step: str, variables: Iterable[str]) -> str:
+    return f"It is not known whether step '{step}' had to be done: {names(variables)} without a value."
+
+
 def version_drift(started: str, current: str) -> str:
     return f"Workflow version drift: the session started with version '{started}', the definition is now '{current}'."
 
@@ -113,6 +117,10 @@ def empty_output(steps: Iterable[str]) -> str:
 
 def unasked(step: str, checkpoint: str) -> str:
     return f"Step '{step}' is reported as done, but its checkpoint '{checkpoint}' has not been answered in this visit."
+
+
+def not_met(step: str) -> str:
+    return f"Step '{step}' was reported although its condition is not met."
 
 
 def never_asked(checkpoint: str) -> str:

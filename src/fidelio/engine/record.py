@@ -227,19 +227,24 @@ def _loop_advanced(record: Record, event: Fact) -> Record:
 
 
 def _armed(record: Record, event: Fact) -> Record:
-    armed = (
-        OpenCheckpoint(one["checkpoint"], record.activity, record.visit, one["request"], event.time, one.get("iteration", 0))
-        for one in event.body["checkpoints"]
-    )
+    armed = (_waiting(record, event, one) for one in event.body["checkpoints"])
     return _held(replace(record, armed=(*record.armed, *armed)))
 
 
 def _yielded(record: Record, event: Fact) -> Record:
-    body = event.body
-    waiting = OpenCheckpoint(
-        body["checkpoint"], record.activity, record.visit, body["request"], event.time, body.get("iteration", 0)
+    return _held(replace(record, open=_waiting(record, event, event.body)))
+
+
+def _waiting(record: Record, event: Fact, body: Mapping[str, Any]) -> OpenCheckpoint:
+    return OpenCheckpoint(
+        body["checkpoint"],
+        record.activity,
+        record.visit,
+        body["request"],
+        event.time,
+        body.get("iteration", 0),
+        body.get("person", False),
     )
-    return _held(replace(record, open=waiting))
 
 
 def _answered(record: Record, event: Fact) -> Record:

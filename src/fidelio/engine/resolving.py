@@ -111,6 +111,9 @@ class _Question(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
     waiting: OpenCheckpoint
 
+    def demands_person(self, how: Circumstances) -> bool:
+        return self.waiting.person or demands_person(self.workflow, self.checkpoint, server=how.demands_person)
+
 
 def _again(given: Answer, choice: Choice, mode: Mode) -> Resolution | Refusal:
     same = choice.option_id == given.option if mode == "option" and given.option else mode == given.mode
@@ -138,7 +141,7 @@ def _weigh(question: _Question, choice: Choice, mode: Mode, how: Circumstances) 
 def _cannot_choose(question: _Question, option: str, how: Circumstances, elapsed: int) -> Refusal | None:
     if (refusal := _invalid_option(question.checkpoint, option)) is not None:
         return refusal
-    if how.relayed and demands_person(question.workflow, question.checkpoint, server=how.demands_person):
+    if how.relayed and question.demands_person(how):
         return _needs_person(question)
     if how.relayed and elapsed < how.min_response_ms:
         remedy = "Present the checkpoint to the user before responding."
@@ -156,7 +159,7 @@ def _cannot_advance(question: _Question, how: Circumstances, elapsed: int) -> Re
         return Refusal("checkpoint.blocking", phrases.cannot_auto_advance(checkpoint.id, reasons), remedy)
     if (refusal := _invalid_option(checkpoint, checkpoint.default_option or "")) is not None:
         return refusal
-    if demands_person(question.workflow, checkpoint, server=how.demands_person):
+    if question.demands_person(how):
         return _needs_person(question)
     if elapsed < checkpoint.auto_advance_ms:
         return Refusal("checkpoint.too-early", phrases.too_early(checkpoint.id, elapsed, checkpoint.auto_advance_ms))
@@ -171,7 +174,7 @@ def _cannot_dismiss(question: _Question, how: Circumstances) -> Refusal | None:
     if truth is True:
         return Refusal("checkpoint.condition-met", phrases.condition_met(checkpoint.id, text_of(checkpoint.condition)))
     # Otherwise a model could wave away the question that only a person may answer.
-    person = how.relayed and demands_person(question.workflow, checkpoint, server=how.demands_person)
+    person = how.relayed and question.demands_person(how)
     return _needs_person(question) if person and truth is None else None
 
 

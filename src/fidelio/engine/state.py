@@ -35,7 +35,10 @@ class Asked(_Part, frozen=True):
 
 
 class OpenCheckpoint(_Part, frozen=True):
-    """A question that waits for its answer. The clock of the answer runs from `yielded_at`."""
+    """A question that waits for its answer. The clock of the answer runs from `yielded_at`.
+
+    `person`: only a person may answer it. That was said when it was asked, and nobody takes it back while it waits.
+    """
 
     checkpoint: str
     activity: str
@@ -43,6 +46,7 @@ class OpenCheckpoint(_Part, frozen=True):
     request: str
     yielded_at: int
     iteration: int = 0
+    person: bool = False
 
     @property
     def asked(self) -> Asked:

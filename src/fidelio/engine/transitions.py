@@ -268,16 +268,18 @@ def _weighed(candidates: Sequence[Edge], facts: Facts) -> Iterator[Way]:
     plain = any(edge.condition is None and not edge.default for edge in candidates[:first])
     fallback = next((edge for edge in candidates if edge.default), None) if first == len(candidates) and not plain else None
     for number, edge in enumerate(candidates):
-        truth = _truth_in_turn(candidates, truths, number, first)
+        truth = _truth_in_turn(candidates, truths, number)
         in_turn = number <= first and truth is not False and not (edge.default and edge.condition is None)
         is_open = in_turn or edge is fallback
         yield Way(edge.to, truth, edge.default, edge.text, kind=edge.kind, open=is_open, when=edge.condition)
 
 
-def _truth_in_turn(candidates: Sequence[Edge], truths: Sequence[Truth], number: int, first: int) -> Truth:
+def _truth_in_turn(candidates: Sequence[Edge], truths: Sequence[Truth], number: int) -> Truth:
     """A default holds when no other condition does; a way without a condition, when none holds before it."""
     edge = candidates[number]
     if edge.default and truths[number] is not True:
         others = (truth for other, truth in zip(candidates, truths, strict=True) if other is not edge and other.condition)
         return every([negated(truth) for truth in others])
-    return truths[number] if edge.condition is not None else number < first
+    if edge.condition is not None:
+        return truths[number]
+    return every([negated(truth) for other, truth in zip(candidates[:number], truths, strict=False) if other.condition])

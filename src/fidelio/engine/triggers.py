@@ -90,16 +90,14 @@ def child_started(session: str, child_workflow: str, triggered: Triggered | None
 def brought_back(workflow: Workflow | None, parent: Record, ended: Record, *, person: bool = False) -> dict[str, Any]:
     """The variables of a child as its parent takes them; `workflow` is the parent's, where it can still be read.
 
-    Where moves are enforced, what an answer has settled in the parent is changed by an answer or an action in the child, and
-    not by what an agent of the child reports.
+    What an answer has settled in the parent is changed by an answer or an action in the child, and not by what an agent of the
+    child reports.
     """
     ours = (BY_ANSWER, *BY_DEFINITION)
     return {
         name: value
         for name, value in ended.variables.items()
-        if parent.fidelity == "advise"
-        or ended.set_by.get(name, "").startswith(ours)
-        or not settled_by(workflow, parent, name, person=person)
+        if ended.set_by.get(name, "").startswith(ours) or not settled_by(workflow, parent, name, person=person)
     }
 
 

@@ -6,18 +6,19 @@ Only a `set` action with a value can be carried out here; one that merely descri
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
-from fidelio.engine.conditions import holds, look_up, same
-from fidelio.engine.record import BY_ANSWER
+from fidelio.engine.conditions import MISSING, holds, look_up, same
+from fidelio.engine.knowledge import known, told
+from fidelio.engine.record import BY_ANSWER, VARIABLES_SET, Draft
 from fidelio.engine.state import Record
 from fidelio.engine.verdicts import Problem, Refusal
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Action, Condition, Workflow
+    from fidelio.definitions.models import Action, Condition, Step, Workflow
 
 # The record is written with every event, so what agents put into it has to stay small.
 LARGEST_VALUE = 16_384
@@ -35,6 +36,20 @@ def variables_in(condition: Condition) -> Iterator[str]:
     else:
         for part in condition.conditions:
             yield from variables_in(part)
+
+
+def without_value(conditions: Iterable[Condition], workflow: Workflow, record: Record) -> list[str]:
+    """The variables that the conditions look at and that nobody has set."""
+    said = told(workflow, record)
+    asked = (name for condition in conditions for name in variables_in(condition))
+    return [name for name in dict.fromkeys(asked) if look_up(name, said) is MISSING]
+
+
+def report_these(workflow: Workflow, names: Iterable[str]) -> str:
+    """How to make them known: by the names that the workflow declares, where a condition looks at a part of one."""
+    declared = {variable.name for variable in workflow.variables}
+    wholes = dict.fromkeys(name if name in declared else name.partition(".")[0] for name in names)
+    return f"Report {' and '.join(wholes)} in `variables`."
 
 
 def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Problem]:
@@ -63,9 +78,27 @@ def contradicted(workflow: Workflow, record: Record, reported: Mapping[str, Any]
     return [
         Problem("answered-variable", phrases.set_by_answer(name, checkpoint), "Leave it out, or have the question asked anew.")
         for name, value in reported.items()
-        if (checkpoint := settled_by(workflow, record, name, person=person))
-        and not same(look_up(name, record.variables), value)
+        if (checkpoint := _contradicting(workflow, record, name, value, person=person))
     ]
+
+
+def telling(
+    workflow: Workflow, record: Record, reported: Mapping[str, Any], agent: str, *, person: bool = False
+) -> list[Draft]:
+    """What puts an agent's report on record, nothing when it reported nothing. What an answer has settled stays as it is."""
+    if not reported:
+        return []
+    body: dict[str, Any] = {"variables": {}, "by": f"agent:{agent}"}
+    for name, value in reported.items():
+        part = "not_taken" if _contradicting(workflow, record, name, value, person=person) else "variables"
+        body.setdefault(part, {})[name] = value
+    return [Draft(VARIABLES_SET, body)]
+
+
+def _contradicting(workflow: Workflow, record: Record, name: str, value: Any, *, person: bool) -> str:
+    """The checkpoint whose answer has set the variable to something else; empty where none has."""
+    checkpoint = settled_by(workflow, record, name, person=person)
+    return "" if not checkpoint or same(look_up(name, record.variables), value) else checkpoint
 
 
 def settled_by(workflow: Workflow | None, record: Record, name: str, *, person: bool = False) -> str:
@@ -107,6 +140,14 @@ def too_much(known: Mapping[str, Any], reported: Mapping[str, Any]) -> Refusal |
         sentence = f"The variables of a session together have at most {LARGEST_RECORD} characters."
         return Refusal("variables.too-large", sentence, "Keep large values in files and report where they are.")
     return None
+
+
+def set_by_step(workflow: Workflow, record: Record, step: Step, *, but_not: Collection[str] = ()) -> list[Draft]:
+    """What puts the `set` actions of a step that is done on record; `but_not` are variables that it leaves alone."""
+    found = set_by_actions(step.actions, known(workflow, record)) if step.actions else {}
+    changed = {name: value for name, value in found.items() if name not in but_not}
+    author = f"step:{record.activity}/{step.id}"
+    return [Draft(VARIABLES_SET, {"variables": changed, "by": author})] if changed else []
 
 
 def set_by_actions(actions: Iterable[Action], values: Mapping[str, Any]) -> dict[str, Any]:

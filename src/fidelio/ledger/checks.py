@@ -61,7 +61,7 @@ def _is_label(value: str) -> bool:
 
 
 def check_session_id(session: str) -> None:
-    if not _is_session_id(session):
+    if len(session) > ID_LENGTH or not _is_session_id(session):
         raise BadRecord(f"{session!r:.80} is not a session id.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ -")
 
 
@@ -175,7 +175,7 @@ def _check_job(job: NewJob) -> None:
 
 
 def _check_id(value: str, what: str) -> None:
-    if not _is_id(value):
+    if len(value) > ID_LENGTH or not _is_id(value):
         raise BadRecord(
             f"{value!r:.80} is not a usable {what}.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ / @ + -"
         )

@@ -42,10 +42,13 @@ def encode(value: Json | Sequence[Json], what: str) -> str:
 
 
 def encode_record(record: Json | msgspec.Struct) -> str:
-    """The text of a session's record; a struct knows by itself how it is written."""
-    if isinstance(record, msgspec.Struct):
+    """The text of a session's record. A struct is written as it is: its events were looked through, and it is made of them."""
+    if not isinstance(record, msgspec.Struct):
+        return encode(record, "record")
+    try:
         return _bounded(_encoder.encode(record).decode(), "record")
-    return encode(record, "record")
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadRecord(f"The record cannot be written as JSON: {error}.") from error
 
 
 def _bounded(text: str, what: str) -> str:

@@ -136,8 +136,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     `expect` is the sequence number the decision was based on (None: append whatever came before). `time` is when its events
     happened, where that is not the moment of the commit. `lease` must still be held when the transaction commits; `settle` ends
-    its job in the same transaction. A `record` that is a struct is written as it
-    writes itself: it holds what was read from events and from tokens of ours, so it is not looked through once more.
+    its job in the same transaction. A `record` that is a struct is written as it is: what it is made of stands in events.
     """
 
     session: str

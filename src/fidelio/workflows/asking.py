@@ -10,12 +10,12 @@ import msgspec
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, demands_person, find_checkpoint
+from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, find_checkpoint, only_person
 from fidelio.engine.claims import check_drift
 from fidelio.engine.conditions import Truth
 from fidelio.engine.record import ANSWERED, RESUMED, Answer, Asked, Record, foreseen
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
-from fidelio.engine.variables import check_report, too_much
+from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.engine.verdicts import Refusal, refusal, warnings
 from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
@@ -23,7 +23,6 @@ from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gate import no_activity, refuse_while_waiting, refused
 from fidelio.workflows.meaning import Meant, meant_by_handle, meant_by_name, standing
-from fidelio.workflows.moving import reported
 from fidelio.workflows.questions import as_asked, as_it_would_be_asked, closing, put
 from fidelio.workflows.tokens import About
 
@@ -71,12 +70,12 @@ class Asking:
             version, checkpoint = self._definition(record, checkpoint_id)
             said, workflow = self.told(version, record, variables), version.workflow
             answer = record.answer_for(asking(workflow, record, checkpoint_id))
-            told = reported(variables, opened.agent)
+            told = self.telling(version, opened, variables)
             if (known := answer or armed) is not None:
                 yielded = Yielded(checkpoint_id, known.request, answer)
                 return Decision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
             informed = foreseen(record, told, self._desk.clock())
-            draft, request = put(workflow, informed, checkpoint, person=self._desk.rules.answered_by_person)
+            draft, request = put(workflow, informed, checkpoint, person=self._desk.rules.asks_person)
             events = (*told, *written([draft], opened.agent))
             return Decision(Yielded(checkpoint_id, request.id), events=events, requests=(request,), warnings=said)
 
@@ -110,7 +109,7 @@ class Asking:
         return await self._desk.perform("get_checkpoint", token, decide)
 
     async def _presented(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: Meant | None) -> Presented:
-        person = demands_person(workflow, checkpoint, server=self._desk.rules.answered_by_person)
+        person = only_person(workflow, record, checkpoint, server=self._desk.rules.answered_by_person)
         truth = condition_holds(workflow, record, checkpoint)
         if meant is None:
             return Presented(as_it_would_be_asked(workflow, record, checkpoint), "", None, person, truth)
@@ -173,10 +172,11 @@ class Asking:
             answer = opened.record.last
             if answer is None or answer.visit != opened.record.visit:
                 raise _nothing_resolved(opened.record)
-            said = self.told(self._desk.library.version(opened.record.workflow), opened.record, variables)
+            version = self._desk.library.version(opened.record.workflow)
+            said = self.told(version, opened.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=opened.agent),)
-            return Decision(answer, events=(*event, *reported(variables, opened.agent)), warnings=said)
+            return Decision(answer, events=(*event, *self.telling(version, opened, variables)), warnings=said)
 
         return await self._desk.perform("resume_checkpoint", token, decide)
 
@@ -189,11 +189,16 @@ class Asking:
             raise _no_checkpoint(self._desk.library.activity(record.workflow, record.activity), checkpoint_id)
         return version, checkpoint
 
+    def telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
+        """What puts the variables that an agent reports on record."""
+        person = self._desk.rules.answered_by_person
+        return written(telling(version.workflow, opened.record, variables, opened.agent, person=person), opened.agent)
+
     def told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
         drift, person = check_drift(record, version.workflow.version, version.hash), self._desk.rules.answered_by_person
         problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
-        no = too_much(record.variables, variables) or refusal(problems, record.fidelity)
+        no = too_much(record.variables, variables) or refusal(problems, self._desk.fidelity(record))
         if no is not None:
             raise refused(no)
         return tuple(warnings(problems))

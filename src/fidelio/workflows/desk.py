@@ -125,6 +125,14 @@ class HouseRules(msgspec.Struct, frozen=True):
     handles: bool = True
     moves: bool = True
 
+    @property
+    def asks_person(self) -> bool:
+        """Whether what is asked here may be answered by nobody but a person, wherever that is.
+
+        A worker may not answer itself either, but whoever gave it the activity may.
+        """
+        return self.answered_by_person and self.moves
+
 
 class Desk(msgspec.Struct, frozen=True):
     """What every call needs."""
@@ -142,6 +150,10 @@ class Desk(msgspec.Struct, frozen=True):
         if not self.rules.handles and is_short_handle(token):
             raise BadToken("A short handle opens nothing here.", remedy="Pass the session_token that was returned last.")
         return self.tokens.open(token)
+
+    def fidelity(self, record: Record) -> Fidelity:
+        """How strictly a session is led here: a server that enforces does so whoever has started the session."""
+        return "enforce" if "enforce" in (self.rules.fidelity, record.fidelity) else "advise"
 
     async def open(self, token: str) -> Opened:
         return await self.open_claims(self.claims(token))

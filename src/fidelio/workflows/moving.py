@@ -12,14 +12,21 @@ from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.engine.claims import check_drift, check_transition
 from fidelio.engine.leaving import departure
-from fidelio.engine.manifests import ActivityDone, StepDone, check_activities, check_steps, for_event
-from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
+from fidelio.engine.manifests import (
+    ActivityDone,
+    StepDone,
+    check_activities,
+    check_questions,
+    check_steps,
+    done_by_steps,
+    for_event,
+)
+from fidelio.engine.record import Record, foreseen
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.triggers import brought_back, child_finished
-from fidelio.engine.variables import check_report, too_much
+from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.engine.verdicts import refusal, warnings
 from fidelio.errors import DefinitionError, SessionNotFound, WorkflowRefusal
-from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gate import refuse_while_pending, refuse_while_waiting, refused
 from fidelio.workflows.questions import arm
@@ -74,7 +81,7 @@ class Moving:
             if decision.result.activity is None:
                 return decision
             after = foreseen(record, decision.events, self._desk.clock())
-            armed = arm(decision.result.workflow, after, person=self._desk.rules.answered_by_person)
+            armed = arm(decision.result.workflow, after, person=self._desk.rules.asks_person)
             events = (*decision.events, *written(armed.drafts, opened.agent))
             return replace(decision, events=events, requests=armed.requests)
 
@@ -91,7 +98,10 @@ class Moving:
         activity = None if ends else self._activity(version.workflow, move.to)
         # The library is lenient about how an id is written. The record is not: it has the activity's own.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
-        told = _reported(move.variables, opened.agent)
+        person = self._desk.rules.answered_by_person
+        told = telling(version.workflow, opened.record, move.variables, opened.agent, person=person)
+        if move.steps and move.to != opened.record.activity:
+            told += done_by_steps(version.workflow, foreseen(opened.record, told, 0), move.steps)
         informed = foreseen(opened.record, told, self._desk.clock())
         said = self._weigh(version, opened.record, informed, move, per_pass=per_pass)
         steps = None if move.steps is None else for_event(move.steps)
@@ -105,15 +115,17 @@ class Moving:
 
     def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_pass: bool) -> tuple[str, ...]:
         """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
-        workflow = version.workflow
+        workflow, person = version.workflow, self._desk.rules.answered_by_person
+        leaving = move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim),
             *check_drift(record, workflow.version, version.hash),
-            *check_steps(workflow, informed, move.steps, leaving=move.to != record.activity, per_pass=per_pass),
+            *check_steps(workflow, informed, move.steps, leaving=leaving, per_pass=per_pass),
+            *(check_questions(workflow, informed) if leaving else ()),
             *check_activities(workflow, move.activities),
-            *check_report(workflow, record, move.variables, person=self._desk.rules.answered_by_person),
+            *check_report(workflow, record, move.variables, person=person),
         ]
-        no = too_much(record.variables, move.variables) or refusal(problems, record.fidelity)
+        no = too_much(record.variables, move.variables) or refusal(problems, self._desk.fidelity(record))
         if no is not None:
             raise refused(no)
         return tuple(warnings(problems))
@@ -142,15 +154,6 @@ class Moving:
         except DefinitionError:
             workflow = None
         return brought_back(workflow, parent, ended, person=self._desk.rules.answered_by_person)
-
-
-def reported(variables: Mapping[str, Any], agent: str) -> tuple[NewEvent, ...]:
-    """The event that puts an agent's variables on record; none when it reported none."""
-    return written(_reported(variables, agent), agent)
-
-
-def _reported(variables: Mapping[str, Any], agent: str) -> list[Draft]:
-    return [Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{agent}"})] if variables else []
 
 
 def not_yours() -> WorkflowRefusal:

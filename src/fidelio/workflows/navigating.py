@@ -19,9 +19,10 @@ from fidelio.definitions.models.resource import Resource
 from fidelio.engine.acting import Act, Actor, accept, choice_of
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.moves import Situation
-from fidelio.engine.record import ANSWERED, CHILD_FINISHED, VARIABLES_SET, Draft, Record, foreseen
+from fidelio.engine.record import ANSWERED, CHILD_FINISHED, Draft, Record, foreseen
 from fidelio.engine.resolving import Circumstances, resolve
 from fidelio.engine.transitions import ends_workflow
+from fidelio.engine.variables import telling
 from fidelio.engine.verdicts import Refusal
 from fidelio.errors import MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
@@ -140,7 +141,7 @@ class Navigating:
         self, opened: Opened, made: _Made, variables: Mapping[str, Any], said: tuple[str, ...]
     ) -> Decision[_Made]:
         """What follows from knowing more."""
-        found = await self._consequences.of(opened, made.version.workflow, _telling(variables, opened.agent))
+        found = await self._consequences.of(opened, made.version.workflow, self._telling(made.version, opened, variables))
         return Decision(
             replace(made, situation=found.situation, goes_to=found.child, begins=bool(found.child)),
             events=written(found.drafts, opened.agent),
@@ -175,7 +176,7 @@ class Navigating:
             checkpoint = current_checkpoint(version.workflow, opened.record, act.target)
             if checkpoint is None or opened.record.waiting is not None:
                 return Decision(_Made(version), unfinished=True)
-            person = self._desk.rules.answered_by_person
+            person = self._desk.rules.asks_person
             draft, request = put(version.workflow, opened.record, checkpoint, person=person)
             return Decision(_Made(version), events=written([draft], opened.agent), requests=(request,), unfinished=True)
 
@@ -201,7 +202,7 @@ class Navigating:
 
     async def _decided(self, opened: Opened, version: Version, act: Act, variables: Mapping[str, Any]) -> Decision[_Made]:
         said = self._asking.told(version, opened.record, variables)
-        told = _telling(variables, opened.agent)
+        told = self._telling(version, opened, variables)
         informed = replace(opened, record=foreseen(opened.record, told, self._desk.clock())) if told else opened
         asks, drafts = await self._accepted(opened, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
@@ -223,6 +224,10 @@ class Navigating:
             beside=(*found.beside, *back),
         )
 
+    def _telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> list[Draft]:
+        person = self._desk.rules.answered_by_person
+        return telling(version.workflow, opened.record, variables, opened.agent, person=person)
+
     def _how(self) -> Circumstances:
         rules = self._desk.rules
         return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
@@ -241,7 +246,7 @@ class Navigating:
         asks: tuple[OpenRequest, ...] = ()
         checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.pending_as(act.target) is None:
-            _, asked = put(workflow, informed, checkpoint, person=rules.answered_by_person)
+            _, asked = put(workflow, informed, checkpoint, person=rules.asks_person)
             since = await last_moved(self._desk.ledger, opened.session.id, opened.record)
             asks, act = (asked,), replaced(act, request=asked.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
@@ -271,7 +276,7 @@ class Navigating:
         after = foreseen(parent.before, parent.events, now)
         if after.children:
             return parent
-        asks = reached(workflow, after, person=self._desk.rules.answered_by_person, now=now)
+        asks = reached(workflow, after, person=self._desk.rules.asks_person, now=now)
         more = written(asks.drafts, parent.events[0].actor)
         return replace(parent, events=(*parent.events, *more), requests=asks.requests)
 
@@ -338,10 +343,6 @@ class Navigating:
 
 def _circle() -> SessionNotFound:
     return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
-
-
-def _telling(variables: Mapping[str, Any], agent: str) -> list[Draft]:
-    return [Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{agent}"})] if variables else []
 
 
 def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | None:

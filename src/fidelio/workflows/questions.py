@@ -33,8 +33,15 @@ def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, pers
     options = tuple(_option(option, values) for option in checkpoint.options)
     who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
     place = {"workflow": workflow.id, "activity": asked.activity, "checkpoint": checkpoint.id}
-    detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who}
+    detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who, **_timer(checkpoint)}
     return new_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail)
+
+
+def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Which answer may be taken after how long, where one may."""
+    if checkpoint.blocking or checkpoint.default_option is None or checkpoint.auto_advance_ms is None:
+        return {}
+    return {"default_option": checkpoint.default_option, "auto_advance_ms": checkpoint.auto_advance_ms}
 
 
 def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +74,8 @@ def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: b
 
 
 def _named(checkpoint: Checkpoint, request: OpenRequest) -> dict[str, Any]:
-    return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"]}
+    person = {"person": True} if request.detail["answered_by"] == "person" else {}
+    return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"], **person}
 
 
 def closing(answer: Mapping[str, Any]) -> CloseRequest:

@@ -1,7 +1,8 @@
 """How a report comes about: the events of a session one after the other, each beside the record as it was when it happened.
 
-What the definition asked for and nobody did is looked for when an activity is left, with what was known then. Only what is
-certain is held against anybody: a question whose condition nobody could know is not called forgotten.
+What the definition asked for and nobody did, and what was reported out of place, is looked for when an activity is left, with
+what was known then. Only what is certain is held against anybody: a question whose condition nobody could know is not called
+forgotten, and a step whose condition may have been met when its turn came is not called out of place.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.conditions import holds
 from fidelio.engine.knowledge import told
+from fidelio.engine.manifests import settled_before
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -149,13 +151,29 @@ def _leave(building: _Building, event: Event, *, goes_on: bool) -> None:
         building.stay.done |= names
     _differ(visit, said)
     activity = building.activity(visit.activity)
+    if goes_on or activity is None:
+        return
+    _differ(visit, [phrases.not_met(step.id) for step in _out_of_place(building, activity)])
     # An answer that leads elsewhere takes what comes after it out of the way.
-    if not goes_on and activity is not None and not building.record.forced:
+    if not building.record.forced:
         _forgotten(building, visit, activity)
 
 
 def _differ(visit: Visit, sentences: Sequence[str]) -> None:
     visit.differences += [sentence for sentence in dict.fromkeys(sentences) if sentence not in visit.differences]
+
+
+def _out_of_place(building: _Building, activity: Activity) -> Iterator[Step]:
+    """The steps that were reported although their condition certainly did not hold when their turn came."""
+    definition, record = building.definition, building.record
+    # What a loop repeats may have been due in an earlier pass.
+    repeated = {step.id for loop in activity.loops for step in loop.steps}
+    for number, step in enumerate(activity.steps):
+        condition = step.condition if step.id in building.stay.done - repeated else None
+        if definition is None or condition is None or not settled_before(number, condition, record, activity):
+            continue
+        if holds(condition, told(definition, record), told=True) is False:
+            yield step
 
 
 def _forgotten(building: _Building, visit: Visit, activity: Activity) -> None:
@@ -221,9 +239,10 @@ def _answered(building: _Building, event: Event) -> None:
 
 
 def _set(building: _Building, event: Event) -> None:
-    """That an agent has set what an answer had set is a difference, whichever call it came with."""
+    """That an agent reports otherwise than an answer is a difference, taken or not, whichever call it came with."""
     if event.body["by"].startswith("agent:") and building.definition is not None:
-        against = contradicted(building.definition, building.record, event.body["variables"])
+        said = {**event.body["variables"], **event.body.get("not_taken", {})}
+        against = contradicted(building.definition, building.record, said)
         for visit in building.report.visits[-1:]:
             _differ(visit, [problem.sentence for problem in against])
 

@@ -71,7 +71,7 @@ def _questions(desk: Desk, record: Record) -> Iterator[OpenRequest]:
     for waiting in record.pending:
         checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
-            asked = question(workflow, record, checkpoint, person=desk.rules.answered_by_person)
+            asked = question(workflow, record, checkpoint, person=desk.rules.asks_person)
             yield replace(asked, id=waiting.request)
 
 

@@ -8,8 +8,6 @@ import apsw
 import pytest
 
 from fidelio.ledger.chain import verify
-from fidelio.ledger.model import Change, NewEvent
-from fidelio.ledger.prepared import digest_of
 from fidelio.ledger.sqlite import open_sqlite, schema
 from fidelio.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, run
 from tests.support import proves
@@ -38,28 +36,6 @@ async def test_a_file_of_the_oldest_schema_is_opened_with_everything_in_it(
     assert [event.body.get("a") for event in events] == [None, "old", "new"]
     assert _read(path, "SELECT x FROM later") == [(2,)]
     assert _read(path, "PRAGMA user_version") == [(len(MIGRATIONS) + 1,)]
-
-
-@proves("ledger.schema")
-async def test_the_contents_of_an_older_file_are_found_by_their_digests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, content = tmp_path / "ledger.db", b"what an event refers to"
-    digest = digest_of(content)
-    _only(monkeypatch, MIGRATIONS[:3])
-    async with await open_sqlite(path) as ledger:
-        await start(ledger, "s_a")
-        referring = NewEvent(type="note", blobs=(digest,))
-        await ledger.commit(Change(session="s_a", events=(referring,), blobs=(content,)))
-    monkeypatch.undo()
-
-    async with await open_sqlite(path) as ledger:
-        assert await ledger.blob(digest) == content
-        await ledger.commit(Change(session="s_a", events=(referring,), blobs=(content,)))
-        await ledger.redact("s_a", [2, 3], actor="somebody", reason="no longer needed")
-        assert await ledger.blob(digest) is None
-        await ledger.check()
-    assert content not in path.read_bytes()
 
 
 @proves("ledger.schema")

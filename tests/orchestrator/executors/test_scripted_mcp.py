@@ -23,6 +23,8 @@ from fidelio.orchestrator.executors.scripted import ScriptedExecutor
 from fidelio.orchestrator.executors.scripted_model import WORKER
 from fidelio.orchestrator.executors.scripted_worker import work_activity
 from fidelio.orchestrator.processes import find_marked
+from fidelio.settings import load_settings
+from tests.dialects.gates.conftest import person_answers
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 from tests.surfaces.conftest import environ, home
@@ -232,7 +234,7 @@ async def test_the_worker_carries_out_an_activity_and_its_manifest_is_accepted(
         prompt = f"Carry out the activity.\n\nsession_token: {token}\n"
         working = asyncio.create_task(play(tmp_path, WORKER, over_stdio(environ), tell, prompt=prompt, process=process))
         await tell.until(lambda: len(tell.returns) == 4)
-        await ask(client, "respond_checkpoint", session_token=token, option_id="none")
+        await person_answers(load_settings(environ=environ), "none", "choose-tone")
         finished = await working
         move = {"activity_id": "farewell", "step_manifest": finished.data["steps"], "variables": finished.data["variables"]}
         moved = await ask(client, "next_activity", session_token=token, **move)
@@ -262,7 +264,7 @@ async def test_a_worker_goes_on_where_another_stopped(tmp_path: Path, environ: d
         async def use(tool: str, arguments: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
             tools.append(tool)
             if tools == ["get_workflow_status"] * 3:
-                await ask(client, "respond_checkpoint", session_token=token, option_id="warm")
+                await person_answers(load_settings(environ=environ), "warm", "choose-tone")
             return await client.call(tool, arguments)
 
         done = await work_activity(json.dumps({"task": "work", "session_token": token}), use)
@@ -275,7 +277,7 @@ async def test_a_worker_goes_on_where_another_stopped(tmp_path: Path, environ: d
 async def test_a_step_that_is_known_not_to_apply_is_left_out(tmp_path: Path, environ: dict[str, str], tell: Recording) -> None:
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         await ask(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone")
-        await ask(client, "respond_checkpoint", session_token=token, option_id="warm")
+        await person_answers(load_settings(environ=environ), "warm", "choose-tone")
         await ask(client, "next_activity", session_token=token, activity_id="compose")
         finished = await play(tmp_path, WORKER, over_stdio(environ), tell, prompt=f"session_token={token}")
 

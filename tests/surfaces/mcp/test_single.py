@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -10,6 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from fidelio.surfaces.http import single
+from fidelio.surfaces.http.endpoint import MAX_BODY
 from fidelio.surfaces.http.single import Single, Singles
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
@@ -44,6 +47,8 @@ ODD: dict[str, Any] = {
     "another version": {**ECHO, "jsonrpc": "1.0"},
     "a notification": notification("notifications/initialized"),
     "a batch": [ECHO],
+    "an error beside it": {**ECHO, "error": {"code": 1, "message": "x"}},
+    "very deep": {**ECHO, "params": {"name": "echo", "arguments": {"text": "x"}, "more": json.loads("[" * 300 + "]" * 300)}},
     "a text": "tools/call",
 }
 
@@ -151,6 +156,8 @@ async def test_what_is_no_plain_call_goes_the_long_way(message: Any, monkeypatch
         {"Mcp-Name": "choose"},
         {"Mcp-Param-Text": "x"},
         {"Accept": "text/event-stream"},
+        {"Accept": "application/jsonp"},
+        {"Accept": "text/html;x=application/json"},
         {"Content-Type": "text/plain"},
     ],
     ids=lambda changed: " ".join(*changed.items()),
@@ -170,7 +177,9 @@ async def test_headers_that_do_not_fit_are_left_to_the_transport(
 async def test_a_header_that_is_there_twice_is_left_to_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as server:
         ways = Ways(server, monkeypatch)
-        twice = [*new(ECHO).items(), ("Mcp-Name", "choose")]
+        others = [(name, value) for name, value in new(ECHO).items() if name != "Mcp-Name"]
+        # Whoever takes the last one would find nothing wrong.
+        twice = [*others, ("Mcp-Name", "choose"), ("Mcp-Name", "echo")]
         (status, *_), _ = await ways.both(json.dumps(stateless(ECHO)).encode(), twice)
         assert (status, ways.short) == (400, 0)
 
@@ -182,3 +191,60 @@ async def test_what_cannot_be_read_is_left_to_the_transport(body: bytes, monkeyp
         ways = Ways(server, monkeypatch)
         short, long = await ways.both(body, OLD)
         assert (short, ways.short) == (long, 0)
+
+
+@proves("mcp.http-single")
+async def test_a_tool_whose_arguments_go_into_headers_is_left_to_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}}}
+    monkeypatch.setattr("fidelio.surfaces.mcp.tools.input_schema", lambda _: named)
+    async with served() as server:
+        ways = Ways(server, monkeypatch)
+        short, long = await ways.both(json.dumps(stateless(ECHO)).encode(), new(ECHO))
+        assert (short, ways.short) == (long, 0)
+
+
+@proves("mcp.http-single")
+async def test_a_request_that_was_cut_off_is_not_carried_out() -> None:
+    body = json.dumps(call(1, "hang")).encode()
+    sized = b"Content-Length: %d" % (len(body) + 50)
+    async with served() as server:
+        for framing, sent_body in ((sized, body), (b"Transfer-Encoding: chunked", b"%x\r\n%s\r\n" % (len(body), body))):
+            await _cut_off(server, framing, sent_body)
+        # The next request is answered when those before it have been dealt with.
+        reply = await sent(server, json.dumps(call(2, "echo", {"text": "x"})).encode(), OLD)
+        assert (reply.status_code, server.example.started) == (200, 0)
+
+
+async def _cut_off(server: Served, framing: bytes, body: bytes) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    headers = b"\r\n".join(f"{name}: {value}".encode() for name, value in OLD.items())
+    writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n" + headers + b"\r\n\r\n" + body)
+    await writer.drain()
+    writer.write_eof()
+    async with asyncio.timeout(SECONDS):
+        await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+
+@proves("mcp.http-single")
+async def test_what_is_too_large_is_refused_before_it_is_read() -> None:
+    async with served() as server, asyncio.timeout(SECONDS):
+        host, port = server.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
+        assert b" 413 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+
+@proves("mcp.http-single")
+async def test_a_call_that_is_too_large_is_refused_without_a_declared_size() -> None:
+    body = json.dumps(call(1, "echo", {"text": "x", "more": "x" * MAX_BODY})).encode()
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield body
+
+    async with served() as server, httpx2.AsyncClient(timeout=SECONDS) as client:
+        assert (await client.post(server.url, content=parts(), headers=OLD)).status_code == 413

@@ -50,7 +50,7 @@ async def test_a_broken_message_is_answered_with_an_error_and_the_next_one_is_se
 
 
 @proves("mcp.hostile", "mcp.errors")
-@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e400", b"7" * 4000])
+@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e400", b"7" * 4000, b"-" + b"7" * 50_000])
 async def test_whoever_sends_a_value_that_is_not_taken_gets_a_reply_to_its_request(value: bytes) -> None:
     async with wired() as wire:
         wire.write(b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":' + value + b"}}\n")

@@ -69,7 +69,7 @@ def _shows_in_directory(missing: str, touched: dict[str, Signature | None]) -> b
 
 def _directories(touched: dict[str, Signature | None]) -> frozenset[str]:
     """Where every change of these shows; empty where some changes would not, because of links or of what is not there."""
-    if not all(touched.values()) or any(os.path.realpath(path) != path for path in touched):
+    if not all(touched.values()) or any(os.path.realpath(path) != os.path.normpath(path) for path in touched):
         return frozenset()
     # Not the parent of a directory: a directory that is moved away says so itself, and beside it lie things of others.
     return frozenset(str(path if path.is_dir() else path.parent) for path in map(Path, touched))
@@ -138,12 +138,12 @@ class Memo:
         return watch.times() if watch is not None and known.directories and watch.add(known.directories) else None
 
     def _begin_to_watch(self) -> Watch | None:
-        from fidelio.definitions.library.watching import Watch  # noqa: PLC0415  # not before something is asked for often
-
         try:
+            from fidelio.definitions.library.watching import Watch  # noqa: PLC0415  # not before something is asked for often
+
             self._watch = Watch()
-        except OSError:
-            # Another system than Linux, or too many watches already: looking does it as well.
+        except (ImportError, OSError):
+            # A Python without ctypes, another system than Linux, or too many watches already: looking does it as well.
             self._may_watch = False
         return self._watch
 

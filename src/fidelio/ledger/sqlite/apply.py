@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import apsw
 from msgspec.structs import astuple
 
@@ -32,7 +34,7 @@ def apply(transaction: Transaction, prepared: Prepared) -> Committed:
         documents.put_blobs(transaction.connection, prepared.blobs)
     events = transaction.append(row, prepared.drafts)
     session = _update(transaction, row, prepared, events)
-    _refer_to_blobs(transaction, prepared.drafts, events)
+    _refer_to_blobs(transaction, prepared.drafts, events, stored=prepared.blobs)
     _carry_out_rest(transaction, prepared)
     return Committed(session, events)
 
@@ -106,11 +108,13 @@ def _update(transaction: Transaction, row: Session, prepared: Prepared, events: 
     return after
 
 
-def _refer_to_blobs(transaction: Transaction, drafts: tuple[Draft, ...], events: tuple[Event, ...]) -> None:
+def _refer_to_blobs(
+    transaction: Transaction, drafts: tuple[Draft, ...], events: tuple[Event, ...], *, stored: Collection[str]
+) -> None:
     for draft, event in zip(drafts, events, strict=True):
         for digest in draft.blobs:
             connection = transaction.connection
-            if not documents.has_blob(connection, digest):
+            if digest not in stored and not documents.has_blob(connection, digest):
                 raise BadRecord(
                     f"Event {event.type} refers to blob {digest[:16]}…, which is not there.", remedy="Store it first."
                 )

@@ -36,7 +36,9 @@ AND NOT EXISTS (SELECT 1 FROM document_versions WHERE digest = ?1)
 
 def put_blobs(connection: apsw.Connection, blobs: Mapping[str, bytes]) -> None:
     for digest, content in blobs.items():
-        connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, content))
+        # Most are there already, and then asking costs far less than offering the content.
+        if not has_blob(connection, digest):
+            connection.execute("INSERT INTO blobs VALUES (?, ?)", (digest, content))
 
 
 def has_blob(connection: apsw.Connection, digest: str) -> bool:

@@ -178,15 +178,7 @@ CREATE INDEX sessions_by_namespace ON sessions (namespace) WHERE deleted = 0;
 CREATE INDEX sessions_by_namespace_kind ON sessions (namespace, kind) WHERE deleted = 0;
 """
 
-# A table without row numbers has whole rows for keys: to look for a digest, SQLite had to read the contents it came across.
-_FOURTH = """
-CREATE TABLE numbered_blobs (digest TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT;
-INSERT INTO numbered_blobs SELECT digest, content FROM blobs;
-DROP TABLE blobs;
-ALTER TABLE numbered_blobs RENAME TO blobs;
-"""
-
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
 VERSION = len(MIGRATIONS)
 
 

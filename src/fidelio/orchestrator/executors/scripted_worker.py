@@ -53,6 +53,21 @@ async def work_activity(prompt: str, use: UseTool) -> dict[str, Any]:
     return await _Worker(found[1], use).work()
 
 
+def activity_in(reply: str) -> Activity:
+    """The activity that `get_activity` has answered with."""
+    from fidelio.definitions.models import Activity  # noqa: PLC0415  # only workers need it, and it is slow to load
+    from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  # only workers need it
+
+    return Activity.model_validate(parse(reply.partition("\n\n")[2], "get_activity"))
+
+
+def applies(part: Step | Checkpoint, variables: Mapping[str, Any]) -> bool:
+    """Whether a script does this: unless its condition is known not to hold."""
+    from fidelio.engine.conditions import holds  # noqa: PLC0415  # only workers need it
+
+    return holds(part.condition, variables) is not False
+
+
 class _Worker:
     """One activity. `token` is always the newest."""
 
@@ -73,13 +88,8 @@ class _Worker:
         return {"steps": done, "variables": {}}
 
     async def _load(self) -> tuple[Activity, list[str]]:
-        from fidelio.definitions.models import Activity  # noqa: PLC0415  # only workers need it, and it is slow to load
-        from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  # only workers need it
-
         result = await self._call("get_activity")
-        document = text_of(result).partition("\n\n")[2]
-        activity = Activity.model_validate(parse(document, "get_activity"))
-        return activity, list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
+        return activity_in(text_of(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
 
     async def _do(self, activity: Activity, step: Step) -> dict[str, str]:
         if step.checkpoint:
@@ -112,9 +122,7 @@ class _Worker:
         return status
 
     def _applies(self, part: Step | Checkpoint) -> bool:
-        from fidelio.engine.conditions import holds  # noqa: PLC0415  # only workers need it
-
-        return holds(part.condition, self._variables) is not False
+        return applies(part, self._variables)
 
     async def _call(self, tool: str, *, quiet: bool = False, **arguments: Any) -> dict[str, Any]:
         result = await self._use(tool, {"session_token": self._token, **arguments}, quiet=quiet)

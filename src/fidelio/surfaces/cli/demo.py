@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fidelio.clock import iso
 from fidelio.engine.record import CALLED, COMPLETED
-from fidelio.surfaces.cli.context import printable
+from fidelio.surfaces.cli.context import here, printable
 from fidelio.surfaces.http.scripted import scripted_agent
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ async def show_demo(house: House, address: str, *, token: str | None, person: st
 
     ledger = (await house.workflows()).desk.ledger
     click.echo()
-    async with scripted_agent(address, token) as agent:
+    async with scripted_agent(address, token, project=printable(Path(here()).name)) as agent:
         session = await agent.begin()
         display = asyncio.create_task(_show_events(ledger, session))
         try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from fidelio.clock import iso, now_ms
+from fidelio.errors import RequestNotFound
 from fidelio.surfaces.cli.context import App, json_option, json_text, pass_app, print_json, printable, run_async
+from fidelio.surfaces.cli.questions import Question, print_question, question_json, request_json
 from fidelio.surfaces.cli.record import find_session
 
 if TYPE_CHECKING:
     from fidelio.ledger import Ledger
-    from fidelio.ledger.model import Request, RequestState
+    from fidelio.ledger.model import Request, RequestState, Session
 
 
 @click.command("inbox")
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 def inbox_command(
     app: App, everything: bool, session: str | None, limit: int, after: str | None, watch: bool, as_json: bool
 ) -> None:
-    """List what waits for a person, oldest first."""
+    """List what waits for a person, oldest first, with what it is about."""
     from fidelio.inbox import Inbox
 
     if watch:
@@ -38,12 +40,13 @@ def inbox_command(
             state: RequestState | None = None if everything else "open"
             asker = await _asker(ledger, session)
             page = await Inbox(ledger).waiting(session=asker, state=state, cursor=after, limit=limit)
+            questions = await _questions(ledger, page.items)
         if as_json:
-            print_json({"requests": [_request_json(request) for request in page.items], "next": page.next})
-        elif not page.items:
-            click.echo("Nothing waits for you.")
-        for request in () if as_json else page.items:
-            _print_request(request)
+            print_json({"requests": [question_json(question) for question in questions], "next": page.next})
+        elif not questions:
+            click.echo(f"Nothing waits for you in {_place(app)}.")
+        for question in () if as_json else questions:
+            print_question(question)
         if page.next and not as_json:
             click.echo(f"More with: fidelio inbox --after {page.next}")
 
@@ -66,9 +69,12 @@ def answer_command(app: App, request: str, option: str, text: str, as_json: bool
     async def work() -> None:
         person = this_person()
         async with app.ledger() as ledger:
-            answered = await Inbox(ledger).answer(request, option, text=text, by=person, channel="cli")
+            try:
+                answered = await Inbox(ledger).answer(request, option, text=text, by=person, channel="cli")
+            except RequestNotFound as error:
+                raise _not_here(app, request) from error
         if as_json:
-            print_json({**_request_json(answered.request), "repeated": answered.repeated})
+            print_json({**request_json(answered.request), "repeated": answered.repeated})
         else:
             before = " (as it was answered before)" if answered.repeated else ""
             given = printable(option) or "a text"
@@ -81,18 +87,29 @@ async def _watch(app: App, session: str | None, *, as_json: bool) -> None:
     """Everything that waits now, then what is asked and answered, by whatever process."""
     from fidelio.inbox import Inbox
 
-    def show(request: Request) -> None:
-        if as_json:
-            click.echo(json_text(_request_json(request)))
-        else:
-            _print_request(request)
-
     async with app.ledger() as ledger:
-        inbox, known = Inbox(ledger), dict[str, str]()
-        async for request in inbox.follow(session=await _asker(ledger, session)):
+        inbox, known, asker = Inbox(ledger), dict[str, str](), await _asker(ledger, session)
+        if not as_json and not (await inbox.waiting(session=asker, limit=1)).items:
+            click.echo(f"Nothing waits for you in {_place(app)} yet.")
+        async for request in inbox.follow(session=asker):
             if known.get(request.id) != request.state:
                 known[request.id] = request.state
-                show(request)
+                _show(Question(request, await ledger.session(request.session)), as_json=as_json)
+
+
+def _show(question: Question, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text(question_json(question)))
+    else:
+        print_question(question)
+
+
+async def _questions(ledger: Ledger, requests: Sequence[Request]) -> list[Question]:
+    """The requests with the sessions that ask; a session may ask several."""
+    sessions: dict[str, Session] = {}
+    for name in {request.session for request in requests}:
+        sessions[name] = await ledger.session(name)
+    return [Question(request, sessions[request.session]) for request in requests]
 
 
 async def _asker(ledger: Ledger, session: str | None) -> str | None:
@@ -100,45 +117,20 @@ async def _asker(ledger: Ledger, session: str | None) -> str | None:
     return (await find_session(ledger, session)).id if session else None
 
 
-def _print_request(request: Request) -> None:
-    click.echo(f"{request.id}  {request.kind} in session {request.session}, {_age(request)}")
-    click.echo(click.wrap_text(printable(request.question), width=96, initial_indent="    ", subsequent_indent="    "))
-    for option in request.options:
-        chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
-        click.echo(f"      {printable(option['id']):<20} {printable(option.get('label', ''))}{chosen}")
-    if request.answer.get("text"):
-        said = printable(request.answer["text"])
-        click.echo(click.wrap_text(said, width=96, initial_indent="    > ", subsequent_indent="    > "))
-    if request.state == "open":
-        how = "OPTION" if request.options else '--text "..."'
-        click.echo(f"    Answer with: fidelio answer {request.id} {how}\n")
-    else:
-        click.echo(f"    {request.state} by {printable(request.answered_by or '')} over {request.channel}\n")
+def _not_here(app: App, request: str) -> RequestNotFound:
+    return RequestNotFound(
+        f"There is no request {request!r:.80} in {_place(app)}.",
+        remedy="List them with `fidelio inbox`; --home DIR looks in another home.",
+    )
 
 
-def _age(request: Request) -> str:
-    if request.closed_at is not None:
-        return f"{request.state} {iso(request.closed_at)}"
-    seconds = max(0, now_ms() - request.opened_at) // 1000
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"waiting {seconds // size} {unit}"
-    return f"waiting {seconds} s"
+def _place(app: App) -> str:
+    """Where was looked: the home, or the ledger where that is kept elsewhere."""
+    settings = app.settings
+    if settings.ledger == str(settings.home.ledger):
+        return str(settings.home.path)
+    if "://" not in settings.ledger:
+        return settings.ledger
+    from fidelio.ledger.postgres.faults import shown
 
-
-def _request_json(request: Request) -> dict[str, Any]:
-    return {
-        "id": request.id,
-        "session": request.session,
-        "kind": request.kind,
-        "key": request.key,
-        "question": request.question,
-        "options": list(request.options),
-        "state": request.state,
-        "answer": request.answer,
-        "answered_by": request.answered_by,
-        "channel": request.channel,
-        "assurance": request.assurance,
-        "opened_at": iso(request.opened_at),
-        "closed_at": None if request.closed_at is None else iso(request.closed_at),
-    }
+    return shown(settings.ledger)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -23,6 +23,7 @@ from fidelio.surfaces.http.single import Singles
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_SESSIONS = 1000
+LONGEST_NUMBER = 20
 # What a client declares when the server may turn to it in the middle of a call.
 _BACK_CHANNELS = frozenset({"elicitation", "sampling", "roots"})
 _WANTS_STREAM = (b'"progressToken"', b'"io.modelcontextprotocol/logLevel"')
@@ -51,8 +52,16 @@ class Endpoint:
             await self._streams.handle_request(scope, receive, send)
         elif scope["method"] != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
-        elif (body := await _body(receive)) is None:
-            await Response("Request body too large", status_code=413)(scope, receive, send)
+        elif _declared_size(headers) > MAX_BODY:
+            await _too_large(scope, receive, send)
+        else:
+            with suppress(ClientDisconnect):  # whoever has gone gets no reply
+                await self._post(scope, headers, receive, send)
+
+    async def _post(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            await _too_large(scope, receive, send)
         elif _needs_stream(headers, body):
             await self._streams.handle_request(scope, _replay(body, receive), send)
         elif (single := self._singles.read(Request(scope), headers, body)) is not None:
@@ -61,11 +70,22 @@ class Endpoint:
             await self._plain.handle_request(scope, _replay(body, receive), send)
 
 
+_too_large = Response("Request body too large", status_code=413)
+
+
+def _declared_size(headers: Mapping[str, str]) -> int:
+    """What does not declare its size, or not as a number, is bounded while it is read."""
+    declared = headers.get("content-length", "")
+    return int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < LONGEST_NUMBER else 0
+
+
 async def _body(receive: Receive) -> bytes | None:
-    """All of it; None when it is too large. Whoever goes away in the middle has sent what there is."""
+    """All of it; None when it is too large. Whoever goes away in the middle has asked for nothing."""
     parts, size, more = list[bytes](), 0, True
     while more:
         message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)

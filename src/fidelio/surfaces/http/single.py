@@ -17,6 +17,7 @@ import msgspec
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
 from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.streamable_http import check_accept_headers
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import (
@@ -34,10 +35,12 @@ from starlette.responses import Response
 
 JSON: Final = "application/json"
 _METHOD = "tools/call"
+# Whoever nests more than this may nest deeper than the transport reads; that is for the transport to say.
+MOST_BRACKETS = 150
 _PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower()
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to call a tool, as it stands in the body."""
 
     id: str | int
@@ -89,13 +92,14 @@ class Singles:
 
     def read(self, request: Request, headers: Mapping[str, str], body: bytes) -> Single | None:
         """The call that is all there is to this request; None for everything else."""
-        if headers.get("content-type") != JSON or JSON not in headers.get("accept", ""):
+        accepts_json, _ = check_accept_headers(request)
+        if headers.get("content-type") != JSON or not accepts_json:
             return None
         try:
             call = _calls.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        if call.method != _METHOD or call.jsonrpc != "2.0":
+        if call.method != _METHOD or call.jsonrpc != "2.0" or body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
             return None
         client = self._client(headers, call)
         if client is None or len(headers) != len(request.headers.raw):  # one that is there twice may be read in two ways
@@ -135,12 +139,12 @@ class Singles:
             result = await serve_one(
                 self._server, exchange, call.method, call.params, connection=connection, lifespan_state=self.lifespan
             )
+            return _reply(call, "result", result)
         except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
             problem = modern_error_data(error)
             is_newer = client.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
             status = ERROR_CODE_HTTP_STATUS.get(problem.code, 200) if is_newer else 200
             return _reply(call, "error", problem.model_dump(mode="json", by_alias=True, exclude_none=True), status)
-        return _reply(call, "result", result)
 
 
 def _reply(call: _Call, kind: str, content: Mapping[str, Any], status: int = 200) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.engine.checkpoints import current_checkpoint, demands_person
+from fidelio.engine.checkpoints import current_checkpoint, only_person
 from fidelio.engine.filling import expected_artifacts, filled
 from fidelio.engine.knowledge import known
 from fidelio.engine.transitions import ends_workflow
@@ -189,7 +189,7 @@ def _without_definition(standing: Standing) -> Json | None:
 
 def _who(standing: Standing, checkpoint: Checkpoint) -> Json:
     waiting = standing.record.pending_as(checkpoint.id)
-    person = demands_person(standing.workflow, checkpoint, server=standing.person)
+    person = only_person(standing.workflow, standing.record, checkpoint, server=standing.person)
     return {
         **({"answered_by": "person"} if person else {}),
         **({"request_id": waiting.request} if waiting is not None else {}),

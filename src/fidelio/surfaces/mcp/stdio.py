@@ -29,6 +29,7 @@ MAX_CALLS = 256
 MAX_IN_FLIGHT = 4 * MAX_MESSAGE
 MAX_KEPT_BACK = 1024 * 1024
 DRAIN_SECONDS = 5.0
+LONGEST_NUMBER = 400
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Deliver = Callable[[dict[str, Any]], None]
@@ -214,7 +215,8 @@ class _Connection:
 def _id_in(line: bytes) -> str | int | None:
     """The id of a request that our reader refuses and a more generous one takes, so that its caller gets a reply."""
     try:
-        message = json.loads(line)
+        # A number of any length: one that Python would not read must not hide the id.
+        message = json.loads(line, parse_int=lambda digits: int(digits[:LONGEST_NUMBER]))
     except (ValueError, RecursionError):
         return None
     name = message.get("id") if isinstance(message, dict) else None

@@ -1,0 +1,151 @@
+"""A request as the person reads it who has to decide: what is asked, by whom, about what, and what each answer means.
+
+Two sessions may ask the same words. What tells them apart is where they stand and what somebody has set in them, so that is
+shown with the question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fidelio.clock import iso, now_ms
+from fidelio.engine.record import BY_DEFINITION
+from fidelio.surfaces.cli.context import printable, shorten
+
+if TYPE_CHECKING:
+    from fidelio.ledger.model import Request, Session
+
+WIDTH = 96
+_INDENT = "    "
+_BESIDE_OPTIONS = " " * 27
+# Enough to tell sessions apart. What is told leaves room for how many more there are.
+_VALUE, _TOLD = 40, 78
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_WHO = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, and the session that asks."""
+
+    request: Request
+    session: Session
+
+
+def print_question(question: Question) -> None:
+    request, session = question.request, question.session
+    asker = f"{printable(session.name)} ({session.id})" if session.name else session.id
+    click.echo(f"{request.id}  {printable(request.kind)} in session {asker}, {_age(request)}")
+    for line in _context(question):
+        click.echo(f"{_INDENT}{shorten(line, WIDTH - len(_INDENT))}")
+    _print_wrapped(request.question, _INDENT)
+    _print_options(request)
+    if request.answer.get("text"):
+        _print_wrapped(request.answer["text"], f"{_INDENT}> ")
+    _print_state(request)
+
+
+def question_json(question: Question) -> dict[str, Any]:
+    """Variables only while it waits: later they are no longer those that the question was about."""
+    waits = question.request.state == "open"
+    variables = {"variables": _variables(question.session)} if waits else {}
+    return {**request_json(question.request), "session_name": question.session.name, **variables}
+
+
+def request_json(request: Request) -> dict[str, Any]:
+    return {
+        "id": request.id,
+        "session": request.session,
+        "kind": request.kind,
+        "key": request.key,
+        "question": request.question,
+        "options": list(request.options),
+        "detail": request.detail,
+        "state": request.state,
+        "answer": request.answer,
+        "answered_by": request.answered_by,
+        "channel": request.channel,
+        "assurance": request.assurance,
+        "opened_at": iso(request.opened_at),
+        "closed_at": None if request.closed_at is None else iso(request.closed_at),
+    }
+
+
+def _context(question: Question) -> Iterator[str]:
+    """Where the session stands, and what somebody has set in it."""
+    session, detail = question.session, question.request.detail
+    if session.kind == "agent" and (project := session.record.get("project")):
+        yield f"agent {session.record.get('blueprint', '')} in {project}"
+    elif "workflow" in detail:
+        turn = f", pass {detail['iteration']}" if detail["iteration"] else ""
+        yield " / ".join(detail[part] for part in ("workflow", "activity", "checkpoint")) + turn
+    if question.request.state == "open" and (told := _told(session)):
+        yield told
+
+
+def _told(session: Session) -> str:
+    """As many of its variables as one line takes; what the definition sets by itself tells nobody anything."""
+    variables, authors = _variables(session), session.record.get("set_by", {})
+    names, shown = [name for name in variables if not authors.get(name, "").startswith(BY_DEFINITION)], ""
+    for count, name in enumerate(names):
+        longer = f"{shown}{', ' if shown else ''}{name}={shorten(_as_text(variables[name]), _VALUE)}"
+        if shown and len(longer) > _TOLD:
+            return f"{shown} and {len(names) - count} more"
+        shown = longer
+    return shown
+
+
+def _variables(session: Session) -> dict[str, Any]:
+    return dict(session.record.get("variables", {})) if session.kind == "workflow" else {}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _print_options(request: Request) -> None:
+    for option in request.options:
+        chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
+        click.echo(f"      {printable(option['id']):<20} {printable(option.get('label', ''))}{chosen}")
+        if option.get("description"):
+            _print_wrapped(option["description"], _BESIDE_OPTIONS)
+
+
+def _print_state(request: Request) -> None:
+    if request.state != "open":
+        click.echo(f"{_INDENT}{request.state} by {printable(request.answered_by or '')} over {request.channel}\n")
+        return
+    for line in filter(None, (_WHO.get(request.detail.get("answered_by", ""), ""), _default(request))):
+        click.echo(f"{_INDENT}{line}")
+    how = "OPTION" if request.options else '--text "..."'
+    click.echo(f"{_INDENT}Answer with: fidelio answer {request.id} {how}\n")
+
+
+def _default(request: Request) -> str:
+    """What becomes of it when nobody answers."""
+    option, after = request.detail.get("default_option"), request.detail.get("auto_advance_ms")
+    if not option or not after:
+        return ""
+    left = request.opened_at + after - now_ms()
+    when = f"in {_in_words(left // 1000)}" if left > 0 else "from now on"
+    return f"Without an answer, {printable(option)} may be taken {when}."
+
+
+def _age(request: Request) -> str:
+    if request.closed_at is not None:
+        return f"{request.state} {iso(request.closed_at)}"
+    return f"waiting {_in_words(max(0, now_ms() - request.opened_at) // 1000)}"
+
+
+def _in_words(seconds: int) -> str:
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{seconds // size} {unit}"
+
+
+def _print_wrapped(text: str, indent: str) -> None:
+    click.echo(click.wrap_text(printable(text), width=WIDTH, initial_indent=indent, subsequent_indent=indent))
