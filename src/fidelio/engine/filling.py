@@ -36,12 +36,17 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
     return _PLACE.sub(lambda found: _as_text(look_up(found[1], values), found[0]), text)
 
 
+def told_here(workflow: Workflow, record: Record, text: str) -> str:
+    """The text as it reads where the session stands."""
+    return filled(text, known(workflow, record)) if "{" in text else text
+
+
 def expected_artifacts(workflow: Workflow, record: Record) -> list[ExpectedArtifact]:
     """The files that the current activity is to leave behind, with their names as they are now."""
-    activity, values = workflow.activity(record.activity), known(workflow, record)
-    if activity is None:
+    activity = workflow.activity(record.activity)
+    if activity is None or not activity.artifacts:
         return []
-    found: list[ExpectedArtifact] = []
+    found, values = list[ExpectedArtifact](), known(workflow, record)
     for artifact in activity.artifacts:
         place = workflow.artifact_locations.get(artifact.location or "")
         # A name with a directory of its own is meant as it is written.

@@ -16,7 +16,7 @@ from fidelio.engine.state import Child, Place, Record
 from fidelio.engine.variables import settled_by
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Trigger, Workflow
+    from fidelio.definitions.models import Activity, Step, Trigger, Workflow
 
 
 # No activity is called so: the question was asked in the parent.
@@ -50,9 +50,10 @@ def fired(workflow: Workflow, before: Record, after: Record, step: str = "") -> 
     if activity is None:
         return []
     found = [
-        Triggered(trigger.workflow, name, trigger.pass_context)
-        for name, trigger in _triggers(activity)
-        if name and name == step
+        Triggered(trigger.workflow, step, trigger.pass_context)
+        for one in (_steps(activity) if step else ())
+        if one.id == step
+        for trigger in one.triggers
     ]
     if activity.triggers and finishes_steps(workflow, before, after):
         found += [Triggered(trigger.workflow, "", trigger.pass_context) for trigger in activity.triggers]
@@ -110,6 +111,9 @@ def child_finished(child: Child, variables: Mapping[str, Any], outcome: str = "c
 
 def _triggers(activity: Activity) -> Iterable[tuple[str, Trigger]]:
     yield from (("", trigger) for trigger in activity.triggers)
-    inside = (step for loop in activity.loops for step in loop.steps)
-    for step in (*activity.steps, *inside):
+    for step in _steps(activity):
         yield from ((step.id, trigger) for trigger in step.triggers)
+
+
+def _steps(activity: Activity) -> Iterable[Step]:
+    return (*activity.steps, *(step for loop in activity.loops for step in loop.steps))

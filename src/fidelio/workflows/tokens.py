@@ -36,6 +36,7 @@ _INFORMATION = ("cond", "skill", "pv", "pact", "pwf", "pcp", "v", "wf", "aid")
 # The ids of other servers that we can go on with: those of a UUID's length, of letters that every ledger takes.
 _KEEPABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:~-]{0,35}")
 MOST_REMEMBERED = 64
+LARGEST_REMEMBERED = 16_384
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,19 +149,24 @@ class SessionTokens:
         """A token that opens the last of these sessions, and holds all of them for a server that knows none."""
         session, record = carried[-1].session, carried[-1].record
         place = {"wf": bounded(record.workflow), "act": bounded(record.activity), "seq": record.seq}
-        claims = {
+        claims: dict[str, Any] = {
             "sid": session,
             **place,
             **_visit(record),
             "ts": self._clock() // 1000,
             "aid": bounded(agent),
-            "carried": carried,
+            "carried": msgspec.Raw(msgspec.json.encode(carried)),
         }
         if (waiting := record.waiting) is not None:
             claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
         content = msgspec.json.encode(claims)
-        # What is too large to carry still opens the session where the ledger knows it.
-        return self._states.seal(content if len(content) <= MOST_BYTES else msgspec.json.encode({**claims, "carried": ()}))
+        if len(content) > MOST_BYTES:
+            # What is too large to carry still opens the session where the ledger knows it.
+            return self._states.seal(msgspec.json.encode({**claims, "carried": ()}))
+        token = self._states.seal(content)
+        if len(content) <= LARGEST_REMEMBERED:
+            self._remember(token, StateClaims(**claims))
+        return token
 
     def open(self, token: str) -> Claims:
         """What a genuine token or a short handle says; raises `BadToken`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.engine.checkpoints import current_checkpoint, only_person
-from fidelio.engine.filling import expected_artifacts, filled
+from fidelio.engine.filling import expected_artifacts, filled, told_here
 from fidelio.engine.knowledge import known
 from fidelio.engine.transitions import ends_workflow
 from fidelio.surfaces.mcp.session_replies import as_json
@@ -138,7 +138,7 @@ def _details(standing: Standing, move: Move) -> Iterator[tuple[str, Any]]:
 def _of_step(standing: Standing, step: Step) -> Iterator[tuple[str, Any]]:
     yield "name", step.name
     if step.description:
-        yield "description", filled(step.description, known(standing.workflow, standing.record))
+        yield "description", told_here(standing.workflow, standing.record, step.description)
     if step.skill:
         yield "skill", step.skill
     if step.triggers:
