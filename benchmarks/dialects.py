@@ -15,7 +15,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 from benchmarks.dialects_navigator import walk_navigator
 from benchmarks.figures import Figure
@@ -55,8 +54,8 @@ DIALECTS: dict[str, Callable[[Client, str], list[Call]]] = {
 
 
 async def cpu_per_call(client: Client, dialect: str, walks: int) -> float:
-    """The median over the mix of calls, as in `benchmarks.workflows`: one call that the machine has held up must not count."""
-    return median(call.cost for _ in range(walks) for call in DIALECTS[dialect](client, "large"))
+    calls = [call for _ in range(walks) for call in DIALECTS[dialect](client, "large")]
+    return sum(call.cost for call in calls) / len(calls)
 
 
 async def measure(rounds: int, walks: int) -> list[Figure]:

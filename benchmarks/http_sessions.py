@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.figures import Figure
 from benchmarks.mcp import ROOT, environment, http_request
 from benchmarks.measure import ratio
-from benchmarks.workflows import Client, Yardstick, in_pairs, let_settle, write_workflow
+from benchmarks.workflows import Client, Yardstick, in_pairs, in_turns, let_settle, write_workflow
 
 ROUNDS = 7
 REVISIONS = ("2026-07-28", "2025-11-25")
@@ -83,10 +83,12 @@ def measure() -> list[Figure]:
 
 def compare(ours: HttpClient, bare: HttpClient, revision: str) -> list[Figure]:
     costs, yardstick = in_pairs(ours, sdk_echo(bare), ROUNDS)
+    busy, busy_yardstick = in_turns(ours, sdk_echo(bare), ROUNDS)
     name = f"CPU per session call over HTTP, {revision}"
     return [
         Figure(name=name, value=median(costs) * 1000, unit="ms"),
         Figure(name=f"{name} / echo on the SDK", value=ratio(costs, yardstick), unit="x", at_most=1.5),
+        Figure(name=f"{name}, busy / echo on the SDK, busy", value=ratio(busy, busy_yardstick), unit="x", at_most=1.5),
     ]
 
 

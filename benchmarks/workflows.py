@@ -213,6 +213,22 @@ def in_pairs(client: Client, yardstick: Yardstick, rounds: int) -> tuple[list[fl
     return costs[1:], compared[1:]
 
 
+def in_turns(client: Client, yardstick: Yardstick, rounds: int) -> tuple[list[float], list[float]]:
+    """The same with each server at work for some walks on end, as one that is busy: nothing else cools its caches."""
+    messages: list[tuple[dict[str, Any], int]] = []
+
+    def note(arguments: dict[str, Any], size: int) -> float:
+        messages.append((arguments, size))
+        return 0.0
+
+    walk(client, "large", note)
+    costs, compared = [], []
+    for _ in range(rounds + 1):
+        costs.append(median(call.cost for _ in range(WALKS) for call in walk(client, "large")))
+        compared.append(median(yardstick(*message) for _ in range(WALKS) for message in messages))
+    return costs[1:], compared[1:]
+
+
 def bare_echo(client: Client) -> Yardstick:
     def answer(arguments: dict[str, Any], size: int) -> float:
         before = client.cpu_seconds()
@@ -238,12 +254,19 @@ async def cost() -> list[Figure]:
         database = str(Path(place) / "bare.db")
         bare = stack.enter_context(started([sys.executable, "-m", "benchmarks.workflows", "bare", database], place))
         costs, yardstick = in_pairs(client, bare_echo(bare), ROUNDS)
+        busy, busy_yardstick = in_turns(client, bare_echo(bare), ROUNDS)
         memory = client.resident_kb()
     return [
         Figure(name="CPU of the server per session call", value=median(costs) * 1000, unit="ms"),
         Figure(
             name="CPU per session call / bare echo and synced append",
             value=ratio(costs, yardstick),
+            unit="x",
+            at_most=3.0,
+        ),
+        Figure(
+            name="the same, each server busy for some walks on end",
+            value=ratio(busy, busy_yardstick),
             unit="x",
             at_most=3.0,
         ),
