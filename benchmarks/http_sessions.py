@@ -4,7 +4,7 @@ python -m benchmarks http_sessions
 
 Every call of the walk is set against an echo in the same revision whose reply is as large, made in the same moment. The echo
 keeps no record, so what a session costs beyond its transport, its synced append among it, is part of the figure. It goes
-through the SDK's own transport, as everybody gets it who builds on the SDK; ours takes the short way of `http/single.py`.
+through the SDK, as everybody gets it who builds on the SDK; ours takes the short way of `http/single.py`.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.requests import Request
 
 from fidelio.surfaces.http import single
 from fidelio.surfaces.http.endpoint import MAX_BODY
-from fidelio.surfaces.http.single import Single, Singles
+from fidelio.surfaces.http.single import Headers, Single, Singles
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
-from tests.surfaces.mcp.wire import META, SECONDS, call, notification, request
+from tests.surfaces.mcp.wire import ASKABLE, META, SECONDS, call, notification, request
 
 OLD = {"MCP-Protocol-Version": "2025-11-25", "Content-Type": "application/json", **ACCEPT}
 ECHO = call(7, "echo", {"text": 'hé\u2028 "quoted"', "times": 2})
@@ -34,6 +33,31 @@ CALLS: dict[str, Any] = {
     "a list as arguments": {**ECHO, "params": {"name": "echo", "arguments": [1]}},
     "no arguments": {**ECHO, "params": {"name": "tally"}},
     "null as arguments": {**ECHO, "params": {"name": "tally", "arguments": None}},
+}
+VERSION, CAPABILITIES, INFO = (
+    f"io.modelcontextprotocol/{key}" for key in ("protocolVersion", "clientCapabilities", "clientInfo")
+)
+# What a client may say about itself, soundly or not.
+ENVELOPES: dict[str, Any] = {
+    "a name": {**META, INFO: {"name": "a client", "version": "1"}},
+    "a name without a version": {**META, INFO: {"name": "a client"}},
+    "a number as name": {**META, INFO: {"name": 5, "version": "1"}},
+    "a text as introduction": {**META, INFO: "a client"},
+    "null as introduction": {**META, INFO: None},
+    "forms": {**META, CAPABILITIES: {"elicitation": {}}},
+    "forms by name": {**META, CAPABILITIES: {"elicitation": {"form": {}}}},
+    "null as forms": {**META, CAPABILITIES: {"elicitation": {"form": None}}},
+    "only addresses": {**META, CAPABILITIES: {"elicitation": {"url": {}}}},
+    "a text as elicitation": {**META, CAPABILITIES: {"elicitation": "yes"}},
+    "a list as capabilities": {**META, CAPABILITIES: []},
+    "no capabilities": {key: value for key, value in META.items() if key != CAPABILITIES},
+    "a version that is not in the header": {**META, VERSION: "2025-11-25"},
+    "a number as version": {**META, VERSION: 2026},
+    "words of others": {**META, "example.com/trace": [1, {"a": None}]},
+    "more than is remembered": {**META, "example.com/long": "x" * 5000},
+    "nothing": {},
+    "null": None,
+    "a list": [],
 }
 ODD: dict[str, Any] = {
     "another method": request(1, "tools/list"),
@@ -83,8 +107,8 @@ class Ways:
     async def both(self, body: bytes, headers: dict[str, str] | list[tuple[str, str]]) -> list[tuple[int, str | None, Any]]:
         read = Singles.read
 
-        def counting(singles: Singles, asked: Request, found: Any, content: bytes) -> Single | None:
-            read_as = read(singles, asked, found, content)
+        def counting(singles: Singles, found: Headers, content: bytes) -> Single | None:
+            read_as = read(singles, found, content)
             self.short += read_as is not None
             return read_as
 
@@ -115,6 +139,38 @@ async def test_the_short_way_gives_the_reply_of_the_long_way(message: Any, monke
 
 
 @proves("mcp.http-single")
+@pytest.mark.parametrize("envelope", ENVELOPES.values(), ids=list(ENVELOPES))
+async def test_whoever_calls_is_taken_for_the_same_on_both_ways(envelope: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as server:
+        ways = Ways(server, monkeypatch)
+        for name in ("echo", "choose"):
+            message = call(1, name, {"text": "x"} if name == "echo" else {})
+            body = json.dumps({**message, "params": {**message["params"], "_meta": envelope}}).encode()
+            for headers in (OLD, new(message)):
+                short, long = await ways.both(body, headers)
+                assert _without_state(short) == _without_state(long)
+
+
+def _without_state(seen: tuple[int, str | None, Any]) -> tuple[int, str | None, Any]:
+    """A question that is asked twice has two sealed states, of the same length."""
+    state = seen[2].get("result", {}).pop("requestState", "") if isinstance(seen[2], dict) else ""
+    return (*seen[:2], (seen[2], len(state)))
+
+
+@proves("mcp.http-single")
+@pytest.mark.parametrize("more", [{"requestState": "x"}, {"inputResponses": {}}, {"task": {"ttl": 1}}, {"anything": 1}])
+async def test_a_call_that_brings_more_than_arguments_is_left_to_the_transport(
+    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served() as server:
+        ways = Ways(server, monkeypatch)
+        message = {**ECHO, "params": {**ECHO["params"], **more}}
+        for headers, body in ((OLD, message), (new(message), stateless(message))):
+            short, long = await ways.both(json.dumps(body).encode(), headers)
+            assert (short, ways.short) == (long, 0)
+
+
+@proves("mcp.http-single")
 async def test_a_reply_that_cannot_be_sent_tells_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     message = call(1, "strange")
     async with served() as server:
@@ -132,8 +188,11 @@ async def test_a_call_takes_the_short_way_in_every_revision(monkeypatch: pytest.
         ways = Ways(server, monkeypatch)
         for revision in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"):
             await ways.both(json.dumps(ECHO).encode(), {**OLD, "MCP-Protocol-Version": revision})
-        await ways.both(json.dumps(stateless(ECHO)).encode(), new(ECHO))
-        assert ways.short == 5
+        introduced = {**ASKABLE, INFO: {"name": "a client", "version": "1"}}
+        for envelope in (META, introduced):
+            body = {**ECHO, "params": {**ECHO["params"], "_meta": envelope}}
+            await ways.both(json.dumps(body).encode(), new(ECHO))
+        assert ways.short == 6
 
 
 @proves("mcp.http-single")

@@ -98,6 +98,8 @@ def _print_report(report: Report, verdict: Verdict) -> None:
         click.echo(f"  it claims to continue session {printable(report.claims_to_continue)}")
     if report.restored:
         click.echo("  restored from a sealed state; what happened before is in the record of the server it comes from")
+    if report.ended_unchecked_by:
+        click.echo(f"  ENDED WITHOUT ITS DEFINITION, by {printable(report.ended_unchecked_by)}")
     for visit in report.visits:
         _print_visit(visit)
     if report.never_entered:
@@ -149,6 +151,8 @@ def _print_answer(answer: AnswerGiven) -> None:
     click.echo(f"  ? {printable(answer.question)}")
     if answer.state == "open":
         click.echo(f"    waits for an answer: fidelio answer {answer.request} OPTION")
+    elif answer.state == "withdrawn":
+        click.echo("    withdrawn: the session was ended before anybody answered")
     else:
         what, who = printable(answer.option or answer.state), printable(answer.by)
         seconds = answer.after_ms / 1000

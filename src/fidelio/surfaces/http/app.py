@@ -16,6 +16,7 @@ from starlette.routing import Route
 from fidelio.surfaces.http.endpoint import Endpoint
 from fidelio.surfaces.http.front import sdk_server
 from fidelio.surfaces.http.guard import Guard
+from fidelio.surfaces.http.single import Singles
 from fidelio.surfaces.mcp.revisions import Identity
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.tools import ToolTable
@@ -39,7 +40,7 @@ def create_app(
         server = sdk_server(identity, table, states)
         if prepare is not None:
             prepare(server)
-        endpoints[path] = Endpoint(server)
+        endpoints[path] = Endpoint(server, Singles(identity, table, states))
     app = Starlette(
         # The guard knows the way to the endpoints; here they are for those who write it with a slash at the end.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _health), *routes],

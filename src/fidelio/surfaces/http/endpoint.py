@@ -8,47 +8,46 @@ advance, by a capability or a token, so the choice is made request by request an
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from fidelio.surfaces.http.single import Singles
+from fidelio.surfaces.http.single import JSON, Headers, Single, Singles
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_SESSIONS = 1000
 LONGEST_NUMBER = 20
 # What a client declares when the server may turn to it in the middle of a call.
 _BACK_CHANNELS = frozenset({"elicitation", "sampling", "roots"})
+_HANDSHAKE = frozenset(revision.encode() for revision in HANDSHAKE_PROTOCOL_VERSIONS)
 _WANTS_STREAM = (b'"progressToken"', b'"io.modelcontextprotocol/logLevel"')
 
 
 class Endpoint:
     """An ASGI application for one server of the SDK."""
 
-    def __init__(self, server: Server[Any]) -> None:
-        self._server = server
-        self._singles = Singles(server)
+    def __init__(self, server: Server[Any], singles: Singles) -> None:
+        self._singles = singles
         self._plain = StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=MAX_BODY)
         self._streams = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            self._singles.lifespan = await stack.enter_async_context(self._server.lifespan(self._server))
             await stack.enter_async_context(self._plain.run())
             await stack.enter_async_context(self._streams.run())
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if "mcp-session-id" in headers:
+        headers = dict(scope["headers"])
+        if b"mcp-session-id" in headers:
             await self._streams.handle_request(scope, receive, send)
         elif scope["method"] != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
@@ -58,25 +57,35 @@ class Endpoint:
             with suppress(ClientDisconnect):  # whoever has gone gets no reply
                 await self._post(scope, headers, receive, send)
 
-    async def _post(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _post(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         if body is None:
             await _too_large(scope, receive, send)
         elif _needs_stream(headers, body):
             await self._streams.handle_request(scope, _replay(body, receive), send)
-        elif (single := self._singles.read(Request(scope), headers, body)) is not None:
-            await (await self._singles.answer(single))(scope, receive, send)
+        elif (single := self._read(scope, headers, body)) is not None:
+            await _reply(await self._singles.answer(single), send)
         else:
             await self._plain.handle_request(scope, _replay(body, receive), send)
+
+    def _read(self, scope: Scope, headers: Headers, body: bytes) -> Single | None:
+        # A header that is there twice may be read in two ways.
+        return self._singles.read(headers, body) if len(headers) == len(scope["headers"]) else None
 
 
 _too_large = Response("Request body too large", status_code=413)
 
 
-def _declared_size(headers: Mapping[str, str]) -> int:
+def _declared_size(headers: Headers) -> int:
     """What does not declare its size, or not as a number, is bounded while it is read."""
-    declared = headers.get("content-length", "")
-    return int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < LONGEST_NUMBER else 0
+    declared = headers.get(b"content-length", b"")
+    return int(declared) if declared.isdigit() and len(declared) < LONGEST_NUMBER else 0
+
+
+async def _reply(body: bytes, send: Send) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", JSON)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -103,9 +112,9 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _needs_stream(headers: Mapping[str, str], body: bytes) -> bool:
-    revision = headers.get("mcp-protocol-version")
-    if revision is not None and revision not in HANDSHAKE_PROTOCOL_VERSIONS:
+def _needs_stream(headers: Headers, body: bytes) -> bool:
+    revision = headers.get(b"mcp-protocol-version")
+    if revision is not None and revision not in _HANDSHAKE:
         return any(word in body for word in _WANTS_STREAM)
     return b'"initialize"' in body and _has_back_channel(body)
 

@@ -88,11 +88,16 @@ def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchan
 
 
 def client_of(context: Context) -> Client:
-    capabilities, introduction = context.session.client_capabilities, context.session.client_params
+    return read_client(context.protocol_version, context.session.client_capabilities, context.session.client_params)
+
+
+def read_client(
+    revision: str, capabilities: types.ClientCapabilities | None, introduction: types.InitializeRequestParams | None
+) -> Client:
     elicitation = capabilities.elicitation if capabilities is not None else None
     declared = {"elicitation": elicitation.model_dump(exclude_none=True)} if elicitation is not None else None
     info = {"name": introduction.client_info.name} if introduction else None
-    return describe_client(context.protocol_version, declared, info)
+    return describe_client(revision, declared, info)
 
 
 def _agent_of(context: Context) -> str:

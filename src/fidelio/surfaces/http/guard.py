@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -68,12 +67,12 @@ class Guard:
         await (refusal or app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
-        if not self._is_ours(_host_of(f"//{headers.get('host', '')}")):
+        headers = _first_of_each(scope)
+        if not self._is_ours(_host_of(b"//" + headers.get(b"host", b""))):
             return _refuse(
                 421, "This Host is not served here. Name it with --allowed-host or FIDELIO_ALLOWED_HOSTS if it should be."
             )
-        origin = headers.get("origin")
+        origin = headers.get(b"origin")
         if origin is not None and not self._is_ours(_host_of(origin)):
             return _refuse(403, "Requests from this Origin are not served.")
         if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
@@ -85,10 +84,14 @@ class Guard:
             return False
         return is_loopback(host) or host in self._hosts or (self._token is not None and _is_address(host))
 
-    def _has_token(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared as bytes in constant time, so that the time tells nothing about how much of it was right.
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token or b"")
+    def _has_token(self, headers: Mapping[bytes, bytes]) -> bool:
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # Compared in constant time, so that the time tells nothing about how much of it was right.
+        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token or b"")
+
+
+def _first_of_each(scope: Scope) -> dict[bytes, bytes]:
+    return dict(reversed(scope["headers"]))
 
 
 def _is_address(host: str) -> bool:
@@ -101,9 +104,9 @@ def _is_address(host: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _host_of(address: str) -> str:
+def _host_of(address: bytes) -> str:
     try:
-        return (urlsplit(address).hostname or "").lower()
+        return (urlsplit(address.decode("latin-1")).hostname or "").lower()
     except ValueError:
         return ""
 

@@ -1,52 +1,64 @@
-"""Calls that need nothing but their reply, one at a time, over the SDK's driver for single exchanges.
+"""Calls of tools that need nothing but their reply, answered without the machinery that other requests need.
 
-The SDK's transports do more than such a call needs: for handshake revisions they set up a connection with streams and tasks for
-every request and take it down again, for the newer one they look through the schema of the tool and write the reply twice.
-That costs more than what most calls do. What is checked on the way is the same, by the SDK's own rules, and only what passes
-beyond doubt goes this way: whoever sends anything else hears of it from the transport.
+The SDK sets up a connection for every request, checks the call against two models and its reply against a third. That costs
+more than most calls do, and for a plain call of a tool of ours it changes nothing: what comes in is read here as strictly, and
+what goes out is what `Calls` gives over stdio, too. Who may come this way is decided by the SDK's own rules, and only what
+passes beyond doubt does: whoever sends anything else hears of it from the SDK's transport.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
 
-import anyio
 import msgspec
 from mcp.server.connection import Connection
-from mcp.server.lowlevel.server import Server
-from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.runner import modern_error_data
 from mcp.server.streamable_http import check_accept_headers
-from mcp.shared.dispatcher import CallOptions
-from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.inbound import (
-    ERROR_CODE_HTTP_STATUS,
-    MCP_PARAM_HEADER_PREFIX,
-    InboundModernRoute,
-    classify_inbound_request,
-    x_mcp_header_map,
-)
-from mcp.shared.message import ServerMessageMetadata
-from mcp.shared.transport_context import TransportContext
+from mcp.shared.inbound import MCP_PARAM_HEADER_PREFIX, InboundModernRoute, classify_inbound_request, x_mcp_header_map
+from mcp_types import CallToolRequestParams
+from mcp_types.methods import validate_client_request
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import Response
 
-JSON: Final = "application/json"
-_METHOD = "tools/call"
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.surfaces.http.front import read_client
+from fidelio.surfaces.mcp.callers import called_by
+from fidelio.surfaces.mcp.calls import Calls, Exchange
+from fidelio.surfaces.mcp.protocol import UNSENDABLE, failure
+from fidelio.surfaces.mcp.revisions import Client, Identity, dressed
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.tools import ToolTable
+
+JSON: Final = b"application/json"
+_METHOD: Final = "tools/call"
 # Whoever nests more than this may nest deeper than the transport reads; that is for the transport to say.
 MOST_BRACKETS = 150
-_PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower()
+# What a client says about itself is remembered while it is not longer than this.
+LONGEST_ENVELOPE, LONGEST_NAME = 4096, 256
+MOST_REMEMBERED = 256
+_AGENT = AGENT_HEADER.lower().encode()
+_PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
+_NOTHING_SAID = msgspec.Raw(b"{}")
+
+Headers = Mapping[bytes, bytes]
+
+
+class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    meta: msgspec.Raw = msgspec.field(name="_meta", default=_NOTHING_SAID)
 
 
 class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to call a tool, as it stands in the body."""
 
     id: str | int
-    method: str
-    jsonrpc: str
-    params: dict[str, Any]
+    method: Literal["tools/call"]
+    jsonrpc: Literal["2.0"]
+    params: _Params
 
 
 _calls = msgspec.json.Decoder(_Call)
@@ -56,97 +68,95 @@ class Single(msgspec.Struct, frozen=True):
     """A call that is all there is to its request, and who makes it."""
 
     call: _Call
-    request: Request
-    client: InboundModernRoute
+    client: Client
+    agent: str
 
 
-@dataclass(slots=True)
-class _Exchange:
-    """What the SDK asks of whoever brings a request. Nothing but the reply can go back."""
+class _Introduction(NamedTuple):
+    """Everything in a request that says who calls which tool, in headers and in the body."""
 
-    transport: TransportContext
-    request_id: str | int
-    message_metadata: ServerMessageMetadata
-    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
-    can_send_request: bool = False
-
-    async def send_raw_request(
-        self, method: str, _params: Mapping[str, Any] | None, _opts: CallOptions | None = None
-    ) -> dict[str, Any]:
-        raise NoBackChannelError(method)
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Has nowhere to go."""
-
-    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Has nowhere to go."""
+    revision: bytes
+    method: bytes | None
+    named: bytes | None
+    tool: str
+    envelope: bytes
 
 
 class Singles:
-    """The single calls of one server of the SDK. `lifespan` is what its lifespan has given."""
+    """The single calls of one table of tools."""
 
-    def __init__(self, server: Server[Any]) -> None:
-        self.lifespan: Any = None
-        self._server = server
-        self._is_plain: dict[str, bool] = {}
+    def __init__(self, identity: Identity, tools: ToolTable, states: RequestStates) -> None:
+        self._identity = identity
+        self._calls = Calls(tools, states)
+        # Where an argument has to be repeated in a header, the transport compares the two.
+        self._plain = {tool["name"] for tool in tools.describe() if not x_mcp_header_map(tool["inputSchema"])}
 
-    def read(self, request: Request, headers: Mapping[str, str], body: bytes) -> Single | None:
+    def read(self, headers: Headers, body: bytes) -> Single | None:
         """The call that is all there is to this request; None for everything else."""
-        accepts_json, _ = check_accept_headers(request)
-        if headers.get("content-type") != JSON or not accepts_json:
+        if headers.get(b"content-type") != JSON or not _accepts_json(headers.get(b"accept", b"")):
+            return None
+        if body.count(b"[") + body.count(b"{") > MOST_BRACKETS or _PARAM_HEADER in b" ".join(headers):
             return None
         try:
             call = _calls.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        if call.method != _METHOD or call.jsonrpc != "2.0" or body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
+        if call.params.name not in self._plain:
             return None
-        client = self._client(headers, call)
-        if client is None or len(headers) != len(request.headers.raw):  # one that is there twice may be read in two ways
-            return None
-        return Single(call, request, client)
+        client = _client(headers, call.params)
+        return None if client is None else Single(call, client, headers.get(_AGENT, b"").decode("latin-1").strip())
 
-    def _client(self, headers: Mapping[str, str], call: _Call) -> InboundModernRoute | None:
-        revision = headers.get("mcp-protocol-version")
-        if revision in HANDSHAKE_PROTOCOL_VERSIONS:
-            return InboundModernRoute(protocol_version=revision, client_info=None, client_capabilities=None)
-        found = classify_inbound_request({"method": call.method, "params": call.params}, headers=headers)
-        if not isinstance(found, InboundModernRoute) or any(name.startswith(_PARAM_HEADER) for name in headers):
-            return None
-        return found if self._takes_no_headers(call.params.get("name")) else None
-
-    def _takes_no_headers(self, tool: object) -> bool:
-        """Whether no argument of the tool has to be repeated in a header."""
-        look_up = self._server.get_tool_input_schema
-        if look_up is None or not isinstance(tool, str):
-            return False
-        if tool not in self._is_plain:
-            schema = look_up(tool)
-            if schema is None:
-                return False
-            self._is_plain[tool] = not x_mcp_header_map(schema)
-        return self._is_plain[tool]
-
-    async def answer(self, single: Single) -> Response:
+    async def answer(self, single: Single) -> bytes:
+        """The body of the reply, whose status is always that all is well: what failed is a result, too."""
         call, client = single.call, single.client
-        exchange = _Exchange(
-            TransportContext(kind="streamable-http", can_send_request=False, headers=single.request.headers),
-            call.id,
-            ServerMessageMetadata(request_context=single.request),
-        )
-        connection = Connection.from_envelope(client.protocol_version, client.client_info, client.client_capabilities)
+        called_by(single.agent)
+        result = await self._calls.carry_out(call.params.name, call.params.arguments, Exchange(client))
         try:
-            result = await serve_one(
-                self._server, exchange, call.method, call.params, connection=connection, lifespan_state=self.lifespan
-            )
-            return _reply(call, "result", result)
-        except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
+            reply = {"jsonrpc": "2.0", "id": call.id, "result": dressed(result, client, self._identity)}
+            return msgspec.json.encode(reply)
+        except UNSENDABLE as error:
             problem = modern_error_data(error)
-            is_newer = client.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
-            status = ERROR_CODE_HTTP_STATUS.get(problem.code, 200) if is_newer else 200
-            return _reply(call, "error", problem.model_dump(mode="json", by_alias=True, exclude_none=True), status)
+            return msgspec.json.encode(failure(call.id, problem.code, problem.message))
 
 
-def _reply(call: _Call, kind: str, content: Mapping[str, Any], status: int = 200) -> Response:
-    reply = msgspec.json.encode({"jsonrpc": "2.0", "id": call.id, kind: content})
-    return Response(reply, status_code=status, media_type=JSON)
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _accepts_json(accept: bytes) -> bool:
+    accepts_json, _ = check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
+    return accepts_json
+
+
+def _client(headers: Headers, params: _Params) -> Client | None:
+    said = _Introduction(
+        headers.get(b"mcp-protocol-version", b""),
+        headers.get(b"mcp-method"),
+        headers.get(b"mcp-name"),
+        params.name,
+        bytes(params.meta),
+    )
+    return _introduced(said) if len(said.envelope) <= LONGEST_ENVELOPE and len(said.named or b"") <= LONGEST_NAME else None
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _introduced(said: _Introduction) -> Client | None:
+    """Whom the SDK takes the caller for; None when it would refuse. A client says the same with every call of a tool."""
+    params = {"name": said.tool, "_meta": msgspec.json.decode(said.envelope)}
+    route = _route(said, params)
+    if route is None:
+        return None
+    try:
+        validate_client_request(_METHOD, route.protocol_version, params)
+        CallToolRequestParams.model_validate(params, by_name=False)
+    except ValidationError:
+        return None
+    connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
+    return read_client(route.protocol_version, connection.client_capabilities, connection.client_params)
+
+
+def _route(said: _Introduction, params: Mapping[str, Any]) -> InboundModernRoute | None:
+    sent = {"mcp-protocol-version": said.revision, "mcp-method": said.method, "mcp-name": said.named}
+    headers = {name: value.decode("latin-1") for name, value in sent.items() if value is not None}
+    revision = headers["mcp-protocol-version"]
+    if revision in HANDSHAKE_PROTOCOL_VERSIONS:
+        return InboundModernRoute(protocol_version=revision, client_info=None, client_capabilities=None)
+    route = classify_inbound_request({"method": _METHOD, "params": params}, headers=headers)
+    return route if isinstance(route, InboundModernRoute) else None

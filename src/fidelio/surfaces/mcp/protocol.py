@@ -7,7 +7,7 @@ answered on the same conversation, whatever was said before.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +33,8 @@ from fidelio.surfaces.mcp.revisions import (
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.tools import ToolTable
 
+# What writing a reply as JSON can end in when a tool replies with what is none.
+UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 

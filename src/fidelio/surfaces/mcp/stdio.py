@@ -20,7 +20,7 @@ import msgspec
 from fidelio.surfaces.mcp.elicitation import Refused
 from fidelio.surfaces.mcp.inlet import Inlet, Lines, open_inlet
 from fidelio.surfaces.mcp.outlet import Outlet
-from fidelio.surfaces.mcp.protocol import Peer, Protocol, failure, is_id
+from fidelio.surfaces.mcp.protocol import UNSENDABLE, Peer, Protocol, failure, is_id
 from fidelio.surfaces.mcp.revisions import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from fidelio.surfaces.mcp.standard import private_standard_streams
 
@@ -160,7 +160,7 @@ class _Connection:
     def _send(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
         try:
             data = msgspec.json.encode(message)
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        except UNSENDABLE as error:
             name = message.get("id") if isinstance(message, dict) else None
             data = msgspec.json.encode(failure(name, INTERNAL_ERROR, f"The reply cannot be sent: {type(error).__name__}."))
         self._outlet.write(data + b"\n")
