@@ -11,6 +11,7 @@ from enum import IntEnum
 from itertools import chain
 
 import apsw
+from msgspec.structs import astuple
 
 from fidelio.ledger.model import Event, Session
 from fidelio.ledger.sealing import Draft, seal
@@ -140,7 +141,7 @@ class Transaction:
     def flush(self) -> None:
         if self._events:
             events, self._events = self._events, []
-            self._write(_INSERT_EVENTS, [_event_row(event) for event in events])
+            self._write(_INSERT_EVENTS, [astuple(event) for event in events])
         if self._moved:
             moved, self._moved = self._moved, {}
             ends = []
@@ -169,19 +170,3 @@ class Transaction:
 
 def _end_of(row: Session) -> tuple[object, ...]:
     return (row.id, row.last_seq, row.head, row.updated_at)
-
-
-def _event_row(event: Event) -> tuple[object, ...]:
-    return (
-        event.position,
-        event.session,
-        event.seq,
-        event.id,
-        event.type,
-        event.actor,
-        event.time,
-        event.raw,
-        event.salt,
-        event.digest,
-        event.hash,
-    )
