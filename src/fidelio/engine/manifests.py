@@ -116,7 +116,7 @@ def done_by_steps(workflow: Workflow, record: Record, manifest: Sequence[StepDon
     own = (*activity.steps, *_loop_steps(activity))
     acting = {step.id: (number, step) for number, step in enumerate(own) if step.actions and step.id not in record.here.done}
     drafts: list[Draft] = []
-    for name in dict.fromkeys(entry.step_id for entry in manifest if entry.step_id in acting):
+    for name in dict.fromkeys(entry.step_id for entry in manifest if entry.step_id in acting) if acting else ():
         number, step = acting[name]
         new = set_by_step(workflow, record, step, but_not=_set_since(number, record, activity))
         drafts, record = drafts + new, foreseen(record, new, 0)
@@ -187,9 +187,11 @@ def _unasked(workflow: Workflow, record: Record, activity: Activity, manifest: S
 
     A doubt where the question may not have applied when its turn came: an agent that is only advised may know.
     """
-    done = {entry.step_id for entry in manifest}
-    for number, step in enumerate((*activity.steps, *_loop_steps(activity))):
-        checkpoint = find_checkpoint(activity, step.checkpoint) if step.checkpoint and step.id in done else None
+    own = enumerate((*activity.steps, *_loop_steps(activity)))
+    asking = [(number, step, step.checkpoint) for number, step in own if step.checkpoint]
+    done = {entry.step_id for entry in manifest} if asking else set()
+    for number, step, asked in asking:
+        checkpoint = find_checkpoint(activity, asked) if step.id in done else None
         if checkpoint is None or not checkpoint.required or record.answer_to(checkpoint.id) is not None:
             continue
         condition = checkpoint.condition

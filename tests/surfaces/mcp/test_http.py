@@ -97,6 +97,14 @@ async def test_with_a_token_only_who_knows_it_gets_in(authorization: str, status
 
 
 @proves("mcp.http-token")
+@pytest.mark.parametrize("token", ["tökén", "a\nb", " a", "a\x00"])
+async def test_a_token_that_clients_would_send_in_different_ways_is_refused(token: str) -> None:
+    with pytest.raises(UsageProblem, match="printable ASCII"):
+        async with served(bearer_token=token):
+            pass
+
+
+@proves("mcp.http-token")
 async def test_beyond_this_machine_a_token_is_needed() -> None:
     app = create_app({"/mcp": Example().table()}, IDENTITY, example_states())
 

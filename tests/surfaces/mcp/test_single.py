@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fidelio.surfaces.http import single
+from fidelio.surfaces.http import guard, single
 from fidelio.surfaces.http.endpoint import MAX_BODY
 from fidelio.surfaces.http.single import Headers, Single, Singles
 from tests.support import proves
@@ -53,6 +53,8 @@ ENVELOPES: dict[str, Any] = {
     "no capabilities": {key: value for key, value in META.items() if key != CAPABILITIES},
     "a version that is not in the header": {**META, VERSION: "2025-11-25"},
     "a number as version": {**META, VERSION: 2026},
+    "a place for progress": {**META, "progressToken": "p"},
+    "no place for progress": {**META, "progressToken": None},
     "words of others": {**META, "example.com/trace": [1, {"a": None}]},
     "more than is remembered": {**META, "example.com/long": "x" * 5000},
     "nothing": {},
@@ -94,6 +96,10 @@ def new(message: Any) -> dict[str, str]:
 async def sent(server: Served, body: bytes, headers: dict[str, str] | list[tuple[str, str]]) -> httpx2.Response:
     async with httpx2.AsyncClient(timeout=SECONDS) as client:
         return await client.post(server.url, content=body, headers=headers)
+
+
+def with_meta(meta: bytes) -> bytes:
+    return json.dumps(ECHO).encode().replace(b'"params": {', b'"params": {"_meta": ' + meta + b", ")
 
 
 class Ways:
@@ -244,7 +250,16 @@ async def test_a_header_that_is_there_twice_is_left_to_the_transport(monkeypatch
 
 
 @proves("mcp.http-single")
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a": NaN}', b"[" * 100_000, b'{"id": ' + b"9" * 400 + b"}"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{", b"\xff", b'{"a": NaN}', b"[" * 100_000, b'{"id": ' + b"9" * 400 + b"}"),
+        *(
+            with_meta(meta)
+            for meta in (b'{"x": 1e400}', b'{"x": "\xff"}', b'{"x": "\xff"}, "_meta": {}', b'{"progressToken": [1]}')
+        ),
+    ],
+)
 async def test_what_cannot_be_read_is_left_to_the_transport(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served() as server:
         ways = Ways(server, monkeypatch)
@@ -307,3 +322,17 @@ async def test_a_call_that_is_too_large_is_refused_without_a_declared_size() -> 
 
     async with served() as server, httpx2.AsyncClient(timeout=SECONDS) as client:
         assert (await client.post(server.url, content=parts(), headers=OLD)).status_code == 413
+
+
+@proves("mcp.http-single")
+@pytest.mark.parametrize("name", ["Accept", "Mcp-Name", "Mcp-Method", "MCP-Protocol-Version", "Host", "Origin"])
+async def test_what_strangers_send_at_length_is_not_remembered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    remembering = (guard._host_of, single._accepts_json, single._introduced)
+    async with served() as server:
+        ways = Ways(server, monkeypatch)
+        body = json.dumps(stateless(ECHO)).encode()
+        await ways.both(body, new(ECHO))
+        before = [one.cache_info().currsize for one in remembering]
+        short, long = await ways.both(body, {**new(ECHO), name: "application/json, " + "x" * 5000})
+        assert (short, ways.short) == (long, 1)
+        assert [one.cache_info().currsize for one in remembering] == before

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from fidelio.surfaces.http.endpoint import Endpoint
 from fidelio.surfaces.http.front import sdk_server
-from fidelio.surfaces.http.guard import Guard
+from fidelio.surfaces.http.guard import Guard, checked_token
 from fidelio.surfaces.http.single import Singles
 from fidelio.surfaces.mcp.revisions import Identity
 from fidelio.surfaces.mcp.states import RequestStates
@@ -34,7 +34,11 @@ def create_app(
     routes: Iterable[Route] = (),
     prepare: Callable[[Server[Any]], None] | None = None,
 ) -> Starlette:
-    """`prepare` sees each server of the SDK before it serves, to add what is beyond tools; `routes` are further pages."""
+    """`prepare` sees each server of the SDK before it serves, to add what is beyond tools; `routes` are further pages.
+
+    Plain calls of our own tools do not pass through the server, and so not through middleware that is added to it.
+    """
+    token = checked_token(bearer_token) if bearer_token else None
     endpoints: dict[str, Endpoint] = {}
     for path, table in tables.items():
         server = sdk_server(identity, table, states)
@@ -44,10 +48,10 @@ def create_app(
     app = Starlette(
         # The guard knows the way to the endpoints; here they are for those who write it with a slash at the end.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _health), *routes],
-        middleware=[Middleware(Guard, bearer_token, tuple(allowed_hosts), (HEALTH,), endpoints)],
+        middleware=[Middleware(Guard, token, tuple(allowed_hosts), (HEALTH,), endpoints)],
         lifespan=_lifespan(endpoints.values()),
     )
-    app.state.has_token = bool(bearer_token)
+    app.state.has_token = bool(token)
     return app
 
 

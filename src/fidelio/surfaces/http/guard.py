@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fidelio.errors import UsageProblem
 
+LONGEST_ADDRESS = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -39,6 +40,14 @@ def checked_name(name: str) -> str:
         remedy = "Give the name alone, such as fidelio.example, without http:// or a port."
         raise UsageProblem(f"{name!r} is not the name of a host.", remedy=remedy)
     return host
+
+
+def checked_token(token: str) -> str:
+    """A bearer token that arrives as it was sent: clients write other letters into a header in different ways."""
+    if not (token.isascii() and token.isprintable()) or token != token.strip():
+        remedy = "Choose another, such as the output of `openssl rand -hex 32`."
+        raise UsageProblem("A bearer token takes printable ASCII characters without spaces around them.", remedy=remedy)
+    return token
 
 
 class Guard:
@@ -68,12 +77,12 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = _first_of_each(scope)
-        if not self._is_ours(_host_of(b"//" + headers.get(b"host", b""))):
+        if not self._is_ours(_named_in(b"//" + headers.get(b"host", b""))):
             return _refuse(
                 421, "This Host is not served here. Name it with --allowed-host or FIDELIO_ALLOWED_HOSTS if it should be."
             )
         origin = headers.get(b"origin")
-        if origin is not None and not self._is_ours(_host_of(origin)):
+        if origin is not None and not self._is_ours(_named_in(origin)):
             return _refuse(403, "Requests from this Origin are not served.")
         if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
             return _refuse(401, "A bearer token is needed.", {"WWW-Authenticate": 'Bearer realm="fidelio"'})
@@ -101,6 +110,11 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _named_in(address: bytes) -> str:
+    """The host of an address; empty where there is none. What no name can be as long as is not even remembered."""
+    return _host_of(address) if len(address) <= LONGEST_ADDRESS else ""
 
 
 @lru_cache(maxsize=256)

@@ -73,7 +73,6 @@ def _config(app: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
         date_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )

@@ -28,20 +28,19 @@ from fidelio.surfaces.http.front import read_client
 from fidelio.surfaces.mcp.callers import called_by
 from fidelio.surfaces.mcp.calls import Calls, Exchange
 from fidelio.surfaces.mcp.protocol import UNSENDABLE, failure
-from fidelio.surfaces.mcp.revisions import Client, Identity, dressed
+from fidelio.surfaces.mcp.revisions import PREFIX, Client, Identity, dressed
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.tools import ToolTable
 
 JSON: Final = b"application/json"
-_METHOD: Final = "tools/call"
+_METHOD, _PROGRESS = "tools/call", "progressToken"
 # Whoever nests more than this may nest deeper than the transport reads; that is for the transport to say.
 MOST_BRACKETS = 150
-# What a client says about itself is remembered while it is not longer than this.
-LONGEST_ENVELOPE, LONGEST_NAME = 4096, 256
+# Whoever says more about itself than this is left to the transport, so that what is remembered stays small.
+LONGEST_INTRODUCTION, LONGEST_ACCEPT = 4096, 256
 MOST_REMEMBERED = 256
 _AGENT = AGENT_HEADER.lower().encode()
 _PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
-_NOTHING_SAID = msgspec.Raw(b"{}")
 
 Headers = Mapping[bytes, bytes]
 
@@ -49,7 +48,7 @@ Headers = Mapping[bytes, bytes]
 class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    meta: msgspec.Raw = msgspec.field(name="_meta", default=_NOTHING_SAID)
+    meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
 
 
 class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,11 +74,11 @@ class Single(msgspec.Struct, frozen=True):
 class _Introduction(NamedTuple):
     """Everything in a request that says who calls which tool, in headers and in the body."""
 
-    revision: bytes
-    method: bytes | None
-    named: bytes | None
     tool: str
     envelope: bytes
+    revision: bytes
+    method: bytes
+    named: bytes
 
 
 class Singles:
@@ -92,8 +91,9 @@ class Singles:
         self._plain = {tool["name"] for tool in tools.describe() if not x_mcp_header_map(tool["inputSchema"])}
 
     def read(self, headers: Headers, body: bytes) -> Single | None:
-        """The call that is all there is to this request; None for everything else."""
-        if headers.get(b"content-type") != JSON or not _accepts_json(headers.get(b"accept", b"")):
+        """The call that is all there is to this request; None for everything else. No header may be there twice."""
+        accept = headers.get(b"accept", b"")
+        if headers.get(b"content-type") != JSON or len(accept) > LONGEST_ACCEPT or not _accepts_json(accept):
             return None
         if body.count(b"[") + body.count(b"{") > MOST_BRACKETS or _PARAM_HEADER in b" ".join(headers):
             return None
@@ -107,7 +107,7 @@ class Singles:
         return None if client is None else Single(call, client, headers.get(_AGENT, b"").decode("latin-1").strip())
 
     async def answer(self, single: Single) -> bytes:
-        """The body of the reply, whose status is always that all is well: what failed is a result, too."""
+        """The body of the reply. Its status is always 200: whatever went wrong is said in the body."""
         call, client = single.call, single.client
         called_by(single.agent)
         result = await self._calls.carry_out(call.params.name, call.params.arguments, Exchange(client))
@@ -126,19 +126,23 @@ def _accepts_json(accept: bytes) -> bool:
 
 
 def _client(headers: Headers, params: _Params) -> Client | None:
+    if type(params.meta.get(_PROGRESS, "")) not in (str, int):
+        return None
+    # Of all that stands there, the protocol's own keys say who calls; others may change with every call.
+    envelope = {key: value for key, value in params.meta.items() if key.startswith(PREFIX)}
     said = _Introduction(
-        headers.get(b"mcp-protocol-version", b""),
-        headers.get(b"mcp-method"),
-        headers.get(b"mcp-name"),
         params.name,
-        bytes(params.meta),
+        msgspec.json.encode(envelope),
+        headers.get(b"mcp-protocol-version", b""),
+        headers.get(b"mcp-method", b""),
+        headers.get(b"mcp-name", b""),
     )
-    return _introduced(said) if len(said.envelope) <= LONGEST_ENVELOPE and len(said.named or b"") <= LONGEST_NAME else None
+    return _introduced(said) if sum(map(len, said)) <= LONGEST_INTRODUCTION else None
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
 def _introduced(said: _Introduction) -> Client | None:
-    """Whom the SDK takes the caller for; None when it would refuse. A client says the same with every call of a tool."""
+    """Whom the SDK takes the caller for; None when it would refuse. Clients say the same with every call of a tool."""
     params = {"name": said.tool, "_meta": msgspec.json.decode(said.envelope)}
     route = _route(said, params)
     if route is None:
@@ -154,7 +158,7 @@ def _introduced(said: _Introduction) -> Client | None:
 
 def _route(said: _Introduction, params: Mapping[str, Any]) -> InboundModernRoute | None:
     sent = {"mcp-protocol-version": said.revision, "mcp-method": said.method, "mcp-name": said.named}
-    headers = {name: value.decode("latin-1") for name, value in sent.items() if value is not None}
+    headers = {name: value.decode("latin-1") for name, value in sent.items()}
     revision = headers["mcp-protocol-version"]
     if revision in HANDSHAKE_PROTOCOL_VERSIONS:
         return InboundModernRoute(protocol_version=revision, client_info=None, client_capabilities=None)

@@ -16,11 +16,11 @@ STATELESS = ("2026-07-28",)
 # The first revisions in which a server may ask the client's user, and in which an answer of the list may have a title.
 _ASKS, _TITLES = "2025-06-18", "2025-11-25"
 
-_PREFIX = "io.modelcontextprotocol/"
-VERSION_KEY = f"{_PREFIX}protocolVersion"
-CAPABILITIES_KEY = f"{_PREFIX}clientCapabilities"
-CLIENT_KEY = f"{_PREFIX}clientInfo"
-SERVER_KEY = f"{_PREFIX}serverInfo"
+PREFIX = "io.modelcontextprotocol/"
+VERSION_KEY = f"{PREFIX}protocolVersion"
+CAPABILITIES_KEY = f"{PREFIX}clientCapabilities"
+CLIENT_KEY = f"{PREFIX}clientInfo"
+SERVER_KEY = f"{PREFIX}serverInfo"
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INTERNAL_ERROR, UNSUPPORTED_REVISION = -32603, -32022
