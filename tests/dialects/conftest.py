@@ -25,7 +25,7 @@ from fidelio.surfaces.mcp.entry import identity_of, states_of
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.tools import AskPerson, Done
 from tests.dialects.score import write_score
-from tests.surfaces.mcp.checking import Strict
+from tests.surfaces.mcp.checking import Strict, check_plain
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
             outcome = await table.call(tool, arguments)
             done = outcome if isinstance(outcome, Done) else await _unanswered(outcome)
+            check_plain(done)
             strict.check(tool, done.structured, is_error=done.is_error)
             structured = None if done.structured is None else dict(done.structured)
             return Reply(done.text, dict(done.meta), done.is_error, structured)

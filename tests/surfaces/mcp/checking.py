@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 
-from fidelio.surfaces.mcp.tools import ToolTable
+from fidelio.surfaces.mcp.tools import Done, ToolTable
 
 # What is longer goes as text alone.
 MOST_STRUCTURED = 2048
@@ -35,6 +35,13 @@ def check_result(table: ToolTable, tool: str, result: dict[str, Any]) -> None:
     structured = result.get("structuredContent")
     Strict(table).check(tool, structured, is_error=result["isError"])
     check_size(tool, structured)
+
+
+def check_plain(done: Done) -> None:
+    """Both fronts write a reply that is made of nothing but JSON in the same way."""
+    result = done.as_result()
+    assert json.loads(json.dumps(result, ensure_ascii=False).encode()) == result
+    assert None not in done.meta.values()
 
 
 def check_size(tool: str, structured: Mapping[str, Any] | None) -> None:

@@ -24,6 +24,7 @@ from fidelio.surfaces.mcp.agents import AgentToolset
 from fidelio.surfaces.mcp.entry import identity_of, states_of
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.tools import Done
+from tests.surfaces.mcp.checking import check_plain
 
 SECONDS = 60.0
 
@@ -92,6 +93,7 @@ async def in_memory(settings: Settings, project: Path, environ: dict[str, str] |
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
             done = await table.call(tool, arguments)
             assert isinstance(done, Done)
+            check_plain(done)
             structured = None if done.structured is None else dict(done.structured)
             return Reply([done.text, *done.remarks], done.is_error, structured)
 
