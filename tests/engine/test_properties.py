@@ -16,7 +16,7 @@ from fidelio.engine.moves import situation
 from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, Record, as_events, fold, read
 from fidelio.engine.resolving import Circumstances
 from fidelio.engine.robot import Robot, possible_acts
-from fidelio.engine.transitions import TERMINAL
+from fidelio.engine.transitions import TERMINAL, open_ways, ways
 from fidelio.engine.verdicts import Refusal, warnings
 from fidelio.ledger.codec import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow
@@ -170,6 +170,17 @@ def test_what_is_not_offered_is_refused_with_a_reason(definition: Workflow, choi
             assert isinstance(found, Refusal)
             assert found.sentence
             assert found.code
+
+
+@proves("engine.ways-kept")
+@settings(max_examples=80, deadline=None)
+@given(workflows(), workflows(), walks)
+def test_the_ways_are_those_of_a_record_never_seen_before(definition: Workflow, other: Workflow, choices: list[int]) -> None:
+    records = walked(definition, choices)[1]
+    for one in (definition, other, definition):
+        for record in records:
+            assert open_ways(one, record) == open_ways(one, read(encode_record(record)))
+            assert ways(one, record) == ways(one, read(encode_record(record)))
 
 
 @proves("engine.replay")

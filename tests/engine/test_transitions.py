@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any
+from weakref import ref
+
 import pytest
+from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.knowledge import known, with_defaults
-from fidelio.engine.record import Record
-from fidelio.engine.transitions import TERMINAL, Way, ends_workflow, open_ways, ways
+from fidelio.engine.record import STEP_COMPLETED, Draft, Record, foreseen, read
+from fidelio.engine.state import Answer, Pass, Place
+from fidelio.engine.transitions import MOST_KEPT, TERMINAL, Way, ends_workflow, open_ways, ways
+from fidelio.ledger.codec import encode_record
 from tests.engine.builders import (
     activity,
     answered,
     at,
     checkpoint,
+    loop,
     option,
     started,
     to,
@@ -198,3 +206,87 @@ def test_an_activity_that_cannot_be_read_is_no_end_and_not_open() -> None:
         assert not ends_workflow(definition, name)
         assert targets(definition, at("one")) == []
         assert [way.to for way in ways(definition, at("one"))] == [name]
+
+
+ITEMS = workflow(
+    activity(
+        "one", loops=[loop("each", "forEach", variable="item", activities=["two"])], transitions=[to("three", when("item"))]
+    ),
+    activity("two", transitions=[to("four")]),
+    activity("three"),
+    activity("four"),
+)
+IN_PASS = replace(at("one"), here=Place("one", 1, running=Pass("each", 1, (True,))))
+
+
+@proves("engine.ways-kept")
+def test_a_step_that_is_done_leaves_the_ways_as_they_are() -> None:
+    standing = at("one", told(a=False))
+    done = foreseen(standing, [Draft(STEP_COMPLETED, {"activity": "one", "step": "s", "at": 1})], 0)
+
+    assert open_ways(THREE, done) is open_ways(THREE, standing)
+
+
+@proves("engine.ways-kept")
+@pytest.mark.parametrize(
+    ("definition", "before", "changes"),
+    [
+        (THREE, at("one"), {"status": "completed"}),
+        (THREE, at("one"), {"forced": "four"}),
+        (THREE, at("one"), {"skipped": ("two",)}),
+        (THREE, at("one"), {"variables": {"a": True}}),
+        (THREE, at("one"), {"here": Place("two", 1)}),
+        (ITEMS, IN_PASS, {"here": Place("one", 1, running=Pass("each", 1, (False,)))}),
+        (ITEMS, at("two"), {"outer": (Place("one", 1, running=Pass("each", 1, (True,), entered=1)),)}),
+    ],
+)
+def test_whatever_changes_where_a_session_can_go_is_seen(definition: Workflow, before: Record, changes: dict[str, Any]) -> None:
+    found, after = open_ways(definition, before), replace(before, **changes)
+
+    assert open_ways(definition, after) == open_ways(definition, read(encode_record(after))) != found
+
+
+@proves("engine.ways-kept")
+def test_an_answer_that_was_given_is_seen_in_the_ways_of_the_others() -> None:
+    asking = checkpoint("ask", option("back", transitionTo="one"), "on")
+    definition = workflow(activity("one", transitions=[to("two")]), activity("two", checkpoints=[asking]))
+    before = at("two")
+    given = Answer("ask", "two", 1, "on", {}, "person:a", "cli", "", 0)
+
+    after = replace(before, here=replace(before.here, answers=(given,)))
+
+    assert [way.holds for way in ways(definition, before) if way.kind == "answer"] == [None]
+    assert [way.holds for way in ways(definition, after) if way.kind == "answer"] == [False]
+    assert ways(definition, before) is not ways(definition, after)
+
+
+@proves("engine.ways-kept")
+def test_a_definition_that_was_changed_has_ways_of_its_own() -> None:
+    standing = at("one")
+    changed = workflow(activity("one", transitions=[to("two")]), activity("two"))
+
+    assert targets(THREE, standing) == ["two", "three", "four"]
+    assert targets(changed, standing) == ["two"]
+
+
+@proves("engine.ways-kept")
+def test_a_definition_that_is_gone_is_not_kept_for_its_ways() -> None:
+    definition = THREE.model_copy()
+    open_ways(definition, at("one"))
+    gone = ref(definition)
+    del definition
+    gc.collect()
+
+    assert gone() is None
+
+
+@proves("engine.ways-kept")
+def test_the_ways_of_so_many_sessions_are_kept_and_no_more() -> None:
+    first = at("one")
+    found = open_ways(THREE, first)
+    others = [at("one") for _ in range(MOST_KEPT)]
+    for record in others:
+        open_ways(THREE, record)
+
+    assert open_ways(THREE, first) is not found
+    assert open_ways(THREE, first) == found

@@ -8,6 +8,7 @@ the work went on is the question of the next pass: one question too many is bett
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from fidelio.engine.conditions import Truth, holds
@@ -16,6 +17,8 @@ from fidelio.engine.state import Asked, OpenCheckpoint, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Workflow
+
+_ASKED = attrgetter("checkpoint")
 
 
 def find_checkpoint(activity: Activity, checkpoint_id: str) -> Checkpoint | None:
@@ -40,7 +43,9 @@ def only_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, s
 
 def unattached(activity: Activity) -> list[Checkpoint]:
     """Those that no step names, in order."""
-    named = {step.checkpoint for step in activity.steps} | _named_in_loops(activity)
+    named = set(map(_ASKED, activity.steps))
+    for loop in activity.loops:
+        named.update(map(_ASKED, loop.steps))
     return [checkpoint for checkpoint in activity.checkpoints if checkpoint.id not in named]
 
 
@@ -117,16 +122,14 @@ def _dealt_with(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
 
 def _iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> int:
     activity = workflow.activity(record.activity)
+    if activity is None or not activity.loops:
+        return 0
     running = running_loop(workflow, record.here)
     if running is not None and record.here.running and any(step.checkpoint == checkpoint_id for step in running.steps):
         return record.here.running.iteration
-    if activity is None or not loop_of(activity, checkpoint_id):
+    if not loop_of(activity, checkpoint_id):
         return 0
     answer = record.answer_to(checkpoint_id)
     if answer is None:
         return 1
     return answer.iteration + 1 if answer.resumed or answer.behind else answer.iteration
-
-
-def _named_in_loops(activity: Activity) -> set[str | None]:
-    return {step.checkpoint for loop in activity.loops for step in loop.steps}

@@ -26,7 +26,9 @@ def with_defaults(workflow: Workflow, variables: Mapping[str, Any]) -> dict[str,
 
 def known(workflow: Workflow, record: Record) -> dict[str, Any]:
     """Everything that the server goes by at the current place."""
-    return {**with_defaults(workflow, record.variables), **bindings(workflow, record)}
+    values = with_defaults(workflow, record.variables)
+    values |= bindings(workflow, record)
+    return values
 
 
 def told(workflow: Workflow, record: Record) -> dict[str, Any]:
@@ -37,6 +39,8 @@ def told(workflow: Workflow, record: Record) -> dict[str, Any]:
 def bindings(workflow: Workflow, record: Record) -> dict[str, Any]:
     """The items that the running loops are at, by the names that the loops give them, the innermost winning."""
     bound: dict[str, Any] = {}
+    if record.here.running is None and not record.outer:
+        return bound
     for place in (*record.outer, record.here):
         loop = running_loop(workflow, place)
         if loop is not None and loop.variable and place.running and place.running.items is not None:
@@ -45,10 +49,11 @@ def bindings(workflow: Workflow, record: Record) -> dict[str, Any]:
 
 
 def running_loop(workflow: Workflow, place: Place) -> Loop | None:
-    activity = workflow.activity(place.activity)
-    if activity is None or place.running is None:
+    running = place.running
+    activity = workflow.activity(place.activity) if running is not None else None
+    if running is None or activity is None:
         return None
-    return next((loop for loop in activity.loops if loop.id == place.running.loop), None)
+    return next((loop for loop in activity.loops if loop.id == running.loop), None)
 
 
 def active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:

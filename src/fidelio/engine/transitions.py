@@ -8,8 +8,10 @@ stand in for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import ref
 
 import msgspec
 from msgspec.structs import replace
@@ -41,6 +43,9 @@ __all__ = [
 TERMINAL = "__terminal__"
 # Names that definitions in use write for the end. They mean it only where no activity bears them.
 TERMINAL_NAMES = frozenset({TERMINAL, "workflow-end", "end-workflow"})
+
+# As many sessions as agents of one server work on at once.
+MOST_KEPT = 64
 
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
 
@@ -131,11 +136,43 @@ def _is_known(workflow: Workflow, target: str) -> bool:
     return exists(workflow, target) or target in workflow.broken
 
 
-def ways(workflow: Workflow, record: Record, *, told: bool = False) -> list[Way]:
+class _Kept:
+    """The ways of the sessions that were looked at last, each with the ground on which they were found.
+
+    Grounds are compared by identity, because 1 and true are equal and conditions tell them apart. The first part of a ground,
+    which few sessions share, is the key.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[tuple[object, ...], tuple[Way, ...]]] = {}
+
+    def recall(self, ground: tuple[object, ...]) -> tuple[Way, ...] | None:
+        kept = self._found.get(id(ground[0]))
+        return kept[1] if kept is not None and all(map(is_, kept[0], ground)) else None
+
+    def keep(self, ground: tuple[object, ...], found: Iterable[Way]) -> tuple[Way, ...]:
+        if len(self._found) >= MOST_KEPT:
+            self._found.clear()
+        kept = self._found[id(ground[0])] = ground, tuple(found)
+        return kept[1]
+
+
+_ways, _open_ways = _Kept(), _Kept()
+
+
+def ways(workflow: Workflow, record: Record, *, told: bool = False) -> Sequence[Way]:
     """Every way on from where the session stands, in order, with its truth.
 
     With `told`, the truth is what somebody really said; no default counts, and absence proves nothing.
     """
+    if told:
+        return _found(workflow, record, told=True)
+    ground = (*_ground(workflow, record), record.answers)
+    kept = _ways.recall(ground)
+    return kept if kept is not None else _ways.keep(ground, _found(workflow, record, told=False))
+
+
+def _found(workflow: Workflow, record: Record, *, told: bool) -> list[Way]:
     if record.status == "completed":
         return []
     facts = Facts(told_values(workflow, record) if told else known(workflow, record), told)
@@ -159,9 +196,32 @@ def why_no_way(workflow: Workflow, source: str, target: str) -> str:
     return "" if leads else phrases.no_valid_transition(target, source)
 
 
-def open_ways(workflow: Workflow, record: Record) -> list[Way]:
+def open_ways(workflow: Workflow, record: Record) -> tuple[Way, ...]:
     """The ways that may be gone now, each target once."""
-    return list({way.to: way for way in reversed(ways(workflow, record)) if way.open}.values())[::-1]
+    ground = _ground(workflow, record)
+    kept = _open_ways.recall(ground)
+    if kept is not None:
+        return kept
+    found = {way.to: way for way in reversed(_found(workflow, record, told=False)) if way.open}
+    return _open_ways.keep(ground, reversed(found.values()))
+
+
+def _ground(workflow: Workflow, record: Record) -> tuple[object, ...]:
+    """Everything that the open ways depend on. A step that is done changes none of it, and few moves change any.
+
+    A definition has one such reference for as long as it lives, and is not kept alive by it.
+    """
+    here = record.here
+    return (
+        record.variables,
+        ref(workflow),
+        record.status == "completed",
+        here.activity,
+        here.running,
+        record.outer,
+        record.skipped,
+        record.forced,
+    )
 
 
 def _entries(workflow: Workflow, record: Record, facts: Facts) -> list[Way]:

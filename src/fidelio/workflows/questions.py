@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -52,19 +53,25 @@ def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
 def as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
     """The checkpoint in the words in which it was asked, which are the same for everybody who reads it."""
     worded = {one["id"]: one for one in request.options}
-    options = tuple(_reworded(option, worded.get(option.id, {})) for option in checkpoint.options)
-    return checkpoint.model_copy(update={"message": request.question, "options": options})
+    return _in_words(checkpoint, request.question, [worded.get(option.id, {}) for option in checkpoint.options])
+
+
+def _in_words(checkpoint: Checkpoint, message: str, words: Sequence[Mapping[str, Any]]) -> Checkpoint:
+    options = tuple(_reworded(option, shown) for option, shown in zip(checkpoint.options, words, strict=True))
+    if message == checkpoint.message and all(map(is_, options, checkpoint.options)):
+        return checkpoint
+    return checkpoint.model_copy(update={"message": message, "options": options})
 
 
 def _reworded(option: Option, words: Mapping[str, Any]) -> Option:
-    return option.model_copy(update={key: words[key] for key in ("label", "description") if words.get(key)})
+    shown = {key: words[key] for key in ("label", "description") if words.get(key)}
+    return option.model_copy(update=shown) if any(getattr(option, key) != text for key, text in shown.items()) else option
 
 
 def as_it_would_be_asked(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
     """The same before anybody has asked it: with what is known now."""
     values = known(workflow, record)
-    options = tuple(_reworded(option, _option(option, values)) for option in checkpoint.options)
-    return checkpoint.model_copy(update={"message": filled(checkpoint.message, values), "options": options})
+    return _in_words(checkpoint, filled(checkpoint.message, values), [_option(option, values) for option in checkpoint.options])
 
 
 def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:

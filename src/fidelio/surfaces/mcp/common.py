@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fidelio.clock import now_ms
@@ -174,13 +175,16 @@ def resolution_json(resolved: Resolved) -> dict[str, Any]:
 
 def definition_json(definition: Definition) -> dict[str, Any]:
     """A definition with its defaults, without lists and objects that are empty by default or say only where its file lies."""
-    fields = {name: (field.alias or name, field.default) for name, field in type(definition).model_fields.items()}
-    shown = {
-        key: _plain(getattr(definition, name))
-        for name, (key, default) in fields.items()
-        if name not in _ABOUT_THE_FILE and not _left_out(getattr(definition, name), default)
-    }
+    fields = [(key, getattr(definition, name), default) for name, key, default in _fields(type(definition))]
+    shown = {key: _plain(value) for key, value, default in fields if not _left_out(value, default)}
     return {**shown, **(definition.model_extra or {})}
+
+
+@cache
+def _fields(kind: type[Definition]) -> list[tuple[str, str, Any]]:
+    """What is shown of such a definition: by which name, under which key, and what it is where nobody says it."""
+    fields = kind.model_fields.items()
+    return [(name, field.alias or name, field.default) for name, field in fields if name not in _ABOUT_THE_FILE]
 
 
 _ABOUT_THE_FILE = frozenset({"owner", "broken", "schema_hint"})

@@ -103,7 +103,9 @@ def _actions(standing: Standing) -> Json:
 
 
 def _offer(standing: Standing, move: Move) -> Json:
-    return {**_named(move), **dict(_details(standing, move))}
+    offer = _named(move)
+    offer.update(_details(standing, move))
+    return offer
 
 
 _TARGETS = {"complete_step": "step", "advance_loop": "loop", "transition": "activity"}
@@ -112,8 +114,8 @@ _FLAGS = {"dismiss_checkpoint": "condition_not_met", "take_default": "auto_advan
 
 
 def _named(move: Move) -> Json:
-    if move.action in _TARGETS:
-        return {"action": move.action, _TARGETS[move.action]: move.target}
+    if (kind := _TARGETS.get(move.action)) is not None:
+        return {"action": move.action, kind: move.target}
     flag = {_FLAGS[move.action]: True} if move.action in _FLAGS else {}
     return {"action": "respond_to_checkpoint", "checkpoint": move.target, **flag}
 
