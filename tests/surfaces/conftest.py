@@ -25,7 +25,9 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def environ(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FIDELIO_")}
-    return {**kept, "FIDELIO_HOME": str(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0", "COLUMNS": "100"}
+    # Whoever has installed it can call it by its name, and is told to.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, "FIDELIO_HOME": str(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0", "COLUMNS": "100"}
 
 
 @pytest.fixture

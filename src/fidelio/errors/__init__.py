@@ -32,7 +32,8 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
     │   ├── WorkflowNotFound      no root has it; names near ones
     │   ├── PartNotFound          the workflow is there, the activity, skill, resource or template is not
-    │   └── UnreadableDefinition  a file that cannot be read whole; carries the findings with file and line
+    │   ├── UnreadableDefinition  a file that cannot be read whole; carries the findings with file and line
+    │   └── DefinitionGone        a session has begun and its definition was lost; says how it can still end
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
     │   ├── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
@@ -104,6 +105,7 @@ from fidelio.errors.tokens import (
 from fidelio.errors.workflows import (
     BadId,
     DefinitionError,
+    DefinitionGone,
     Located,
     MoveRefused,
     PartNotFound,
@@ -130,6 +132,7 @@ __all__ = [
     "ConductorFailure",
     "ConversationLost",
     "DefinitionError",
+    "DefinitionGone",
     "DocumentConflict",
     "ExecutorFailure",
     "ExecutorUnavailable",

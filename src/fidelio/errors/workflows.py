@@ -65,6 +65,13 @@ class UnreadableDefinition(DefinitionError):
         self.findings = tuple(findings)
 
 
+class DefinitionGone(DefinitionError):
+    """The definition of a session that has begun was deleted, or cannot be read any more."""
+
+    code = "definition.gone"
+    exit_code = 4
+
+
 class WorkflowRefusal(FidelioError):
     """The rules of the session forbid this step."""
 

@@ -74,6 +74,11 @@ class Host:
     def busy(self) -> bool:
         return self._duty is not None and self._duty.busy
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """What this process has in hand."""
+        return self._duty.runs if self._duty is not None else ()
+
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._live())
         return self
@@ -119,6 +124,10 @@ class Duty:
         for runs in self._runs:
             runs.register(RUN, self._carry_out)
         self._callbacks.register(CALLBACK, Callbacks(self._parts, self._queries).deliver)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return tuple(self._hands)
 
     @property
     def busy(self) -> bool:

@@ -10,13 +10,17 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+from fidelio.errors import HomeProblem
 from fidelio.home import Home
 from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.host import Host
 from fidelio.orchestrator.lock import worker_lock
 from fidelio.orchestrator.model import ACTIVE
+from fidelio.orchestrator.orphans import end_processes
+from fidelio.orchestrator.presence import presence
 from fidelio.orchestrator.processes_mark import remove_mark
 from fidelio.orchestrator.service import AgentService
 
@@ -26,7 +30,10 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 
 
 async def work_until_idle(service: AgentService, idle_seconds: float = IDLE_SECONDS) -> None:
-    """Hosts until nothing has been queued or at work for `idle_seconds`. Returns at once where another worker does."""
+    """Hosts until nothing has been queued or at work for `idle_seconds`. Returns at once where another worker does.
+
+    Raises `HomeProblem` soon after somebody has deleted the home, once no agent of this process works any more.
+    """
     lock = worker_lock(service.parts.home)
     while lock.take():
         try:
@@ -39,13 +46,32 @@ async def work_until_idle(service: AgentService, idle_seconds: float = IDLE_SECO
 
 
 async def _host_until_idle(service: AgentService, idle_seconds: float) -> None:
+    home, left = service.parts.home, tuple[str, ...]()
+    with presence(home) as is_there:
+        async with Host(service) as host:
+            async for _ in _looks(service, host, idle_seconds):
+                if not is_there():
+                    left = host.runs
+                    break
+            else:
+                return
+    # The host has left them to the next one, and there will be none: nobody finds their record any more.
+    await asyncio.gather(*(end_processes(run) for run in left))
+    raise HomeProblem(
+        f"The home directory {home.path} is gone, so the agents that worked for it were stopped.",
+        remedy="Their record went with it. Put the directory back, or start them anew.",
+    )
+
+
+async def _looks(service: AgentService, host: Host, idle_seconds: float) -> AsyncIterator[None]:
+    """Again and again, until there has been nothing to do for so long."""
     loop = asyncio.get_running_loop()
-    async with Host(service) as host:
-        busy_at = loop.time()
-        while loop.time() - busy_at < idle_seconds:
-            await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
-            if host.busy or await is_anything_active(service):
-                busy_at = loop.time()
+    busy_at = loop.time()
+    while loop.time() - busy_at < idle_seconds:
+        await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
+        yield
+        if host.busy or await is_anything_active(service):
+            busy_at = loop.time()
 
 
 async def is_anything_active(service: AgentService) -> bool:

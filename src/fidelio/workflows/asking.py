@@ -22,6 +22,7 @@ from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gate import no_activity, refuse_while_waiting, refused
+from fidelio.workflows.gone import definition_of
 from fidelio.workflows.meaning import Meant, meant_by_handle, meant_by_name, standing
 from fidelio.workflows.questions import as_asked, as_it_would_be_asked, closing, put
 from fidelio.workflows.tokens import About
@@ -67,7 +68,7 @@ class Asking:
             armed = record.pending_as(checkpoint_id) if record.open is None else None
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
-            version, checkpoint = self._definition(record, checkpoint_id)
+            version, checkpoint = self._definition(opened, checkpoint_id)
             said, workflow = self.told(version, record, variables), version.workflow
             answer = record.answer_for(asking(workflow, record, checkpoint_id))
             told = self.telling(version, opened, variables)
@@ -84,7 +85,7 @@ class Asking:
     async def present(self, token: str) -> Outcome[Presented]:
         async def decide(opened: Opened) -> Decision[Presented]:
             meant = await meant_by_handle(self._desk.ledger, opened)
-            workflow = self._desk.library.workflow(opened.record.workflow)
+            workflow = definition_of(self._desk, opened).workflow
             presented = await self._presented(workflow, opened.record, _find(workflow, meant.asked), meant)
             return Decision(presented, about=About(presented.definition.id, meant.request))
 
@@ -94,7 +95,7 @@ class Asking:
         """A checkpoint of any activity. Looking at it moves nothing."""
 
         async def decide(opened: Opened) -> Decision[Presented]:
-            version = self._desk.library.version(opened.record.workflow)
+            version = definition_of(self._desk, opened)
             activity = self._desk.library.activity(version.workflow.id, activity_id)
             checkpoint = find_checkpoint(activity, checkpoint_id)
             if checkpoint is None:
@@ -147,7 +148,7 @@ class Asking:
         return await self._desk.perform("respond_checkpoint", token, decide)
 
     def _answered(self, opened: Opened, meant: Meant, choice: Choice, asked_person: Collection[str]) -> Decision[Resolved]:
-        version = self._desk.library.version(opened.record.workflow)
+        version = definition_of(self._desk, opened)
         workflow = version.workflow
         given = meant.answer or opened.record.answer_for(meant.asked)
         if given is not None and meant.request in asked_person:
@@ -172,7 +173,7 @@ class Asking:
             answer = opened.record.last
             if answer is None or answer.visit != opened.record.visit:
                 raise _nothing_resolved(opened.record)
-            version = self._desk.library.version(opened.record.workflow)
+            version = definition_of(self._desk, opened)
             said = self.told(version, opened.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=opened.agent),)
@@ -180,8 +181,8 @@ class Asking:
 
         return await self._desk.perform("resume_checkpoint", token, decide)
 
-    def _definition(self, record: Record, checkpoint_id: str) -> tuple[Version, Checkpoint]:
-        version = self._desk.library.version(record.workflow)
+    def _definition(self, opened: Opened, checkpoint_id: str) -> tuple[Version, Checkpoint]:
+        version, record = definition_of(self._desk, opened), opened.record
         if not record.activity:
             raise no_activity()
         checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from fidelio.definitions.models import Workflow
-from fidelio.errors import UnreadableDefinition
+from fidelio.errors import DefinitionError, UnreadableDefinition
 from fidelio.errors.workflows import Located
 
 
@@ -17,6 +17,11 @@ def left_out(workflow: Workflow) -> tuple[str, ...]:
 
 def unreadable_skill(name: str, problem: UnreadableDefinition) -> str:
     return f"Skill '{name}' is left out: {_why(problem.findings)}"
+
+
+def why_gone(problem: DefinitionError) -> str:
+    """Why the definition of a session cannot be had, without where its files lie or lay."""
+    return _why(problem.findings) if isinstance(problem, UnreadableDefinition) else problem.sentence
 
 
 def _why(findings: Sequence[Located]) -> str:

@@ -48,6 +48,17 @@ def refuse_while_pending(record: Record, action: str) -> None:
     )
 
 
+def refuse_while_person_asked(record: Record, *, everything: bool) -> None:
+    """A question that only a person may answer does not go away with its definition; `everything` is such a question here."""
+    waiting = next((one for one in record.pending if one.person or everything), None)
+    if waiting is not None:
+        raise WorkflowRefusal(
+            phrases.needs_person(waiting.checkpoint),
+            remedy=f"Let a person answer it: fidelio answer {waiting.request} OPTION. Then the session can be ended.",
+            reason=UNRESOLVED,
+        )
+
+
 def let_through(_record: Record, _action: str) -> None:
     """For what may be read whatever waits."""
 

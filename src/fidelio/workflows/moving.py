@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,13 +22,23 @@ from fidelio.engine.manifests import (
     for_event,
 )
 from fidelio.engine.record import Record, foreseen
-from fidelio.engine.transitions import ends_workflow
+from fidelio.engine.transitions import TERMINAL, ends_workflow
 from fidelio.engine.triggers import brought_back, child_finished
 from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.engine.verdicts import refusal, warnings
-from fidelio.errors import DefinitionError, SessionNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
-from fidelio.workflows.gate import refuse_while_pending, refuse_while_waiting, refused
+from fidelio.workflows.gate import refuse_while_pending, refuse_while_person_asked, refuse_while_waiting, refused
+from fidelio.workflows.gone import (
+    ENDED_BY_PERSON,
+    OUTCOME,
+    Ender,
+    definition_of,
+    nameplate,
+    unchecked,
+    unchecked_end,
+    withdrawn,
+)
 from fidelio.workflows.questions import arm
 from fidelio.workflows.tokens import Claims, bounded
 
@@ -59,12 +69,12 @@ class Moving:
         self._desk = desk
 
     async def move(self, token: str, move: Move) -> Outcome[Moved]:
-        async def decide(opened: Opened) -> Decision[Moved]:
+        async def decide(opened: Opened, version: Version) -> Decision[Moved]:
             how = "The orchestrator resolves it with respond_checkpoint first."
             refuse_while_waiting(opened.record, f"enter '{move.to}'", remedy=how)
-            return await self._decided(opened, move)
+            return await self._decided(opened, version, move)
 
-        return await self._desk.perform("next_activity", token, decide)
+        return await self._performed(token, move, decide)
 
     async def enter(self, token: str, move: Move) -> Outcome[Moved]:
         """The same where an activity asks all its questions at the door, and holds the session until they are answered.
@@ -73,11 +83,12 @@ class Moving:
         not asked yet.
         """
 
-        async def decide(opened: Opened) -> Decision[Moved]:
+        async def decide(opened: Opened, version: Version) -> Decision[Moved]:
             record = opened.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
-            decision = await self._decided(opened, move, again=False if record.pending else None, per_pass=False)
+            again = False if record.pending else None
+            decision = await self._decided(opened, version, move, again=again, per_pass=False)
             if decision.result.activity is None:
                 return decision
             after = foreseen(record, decision.events, self._desk.clock())
@@ -85,15 +96,66 @@ class Moving:
             events = (*decision.events, *written(armed.drafts, opened.agent))
             return replace(decision, events=events, requests=armed.requests)
 
-        return await self._desk.perform("next_activity", token, decide)
+        return await self._performed(token, move, decide)
 
-    async def _decided(
-        self, opened: Opened, move: Move, *, again: bool | None = None, per_pass: bool = True
-    ) -> Decision[Moved]:
+    async def end(self, session: str, *, by: str) -> Outcome[Moved]:
+        """A person ends a session whose definition is gone, whatever level it is led at. One that has it is left alone."""
+
+        async def decide(opened: Opened) -> Decision[Moved]:
+            _refuse_unmovable(opened)
+            try:
+                definition_of(self._desk, opened)
+            except DefinitionGone as gone:
+                return await self._parting(opened, Move(TERMINAL), gone, Ender(by, "cli"))
+            raise _has_definition(opened.record)
+
+        return await self._desk.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
+
+    async def _performed(
+        self, token: str, move: Move, decide: Callable[[Opened, Version], Awaitable[Decision[Moved]]]
+    ) -> Outcome[Moved]:
+        async def decide_or_end(opened: Opened) -> Decision[Moved]:
+            try:
+                version = definition_of(self._desk, opened)
+            except DefinitionGone as gone:
+                return await self.last_move(opened, move, gone)
+            return await decide(opened, version)
+
+        return await self._desk.perform("next_activity", token, decide_or_end)
+
+    async def last_move(self, opened: Opened, move: Move, gone: DefinitionGone) -> Decision[Moved]:
+        """The one move of an agent that takes no definition."""
+        self._refuse(opened)
+        if move.to != TERMINAL or self._desk.fidelity(opened.record) == "enforce":
+            raise gone
+        refuse_while_person_asked(opened.record, everything=self._desk.rules.asks_person)
+        return await self._parting(opened, move, gone, Ender(f"agent:{opened.agent}"))
+
+    async def _parting(self, opened: Opened, move: Move, gone: DefinitionGone, who: Ender) -> Decision[Moved]:
+        """The end of a session that nobody can check, and what it means for a parent that waits for it."""
+        record = opened.record
+        said = tuple(unchecked(record, gone, move.variables))
+        steps = None if move.steps is None else for_event(move.steps)
+        drafts = [unchecked_end(record, who, condition=move.claim, manifest=steps, warnings=said)]
+        after = foreseen(record, drafts, self._desk.clock())
+        return Decision(
+            Moved(nameplate(record), None, record.activity, record.since),
+            events=written(drafts, opened.agent),
+            requests=withdrawn(record, who),
+            warnings=said,
+            beside=await self.returning(opened, after, outcome=OUTCOME),
+            closes=True,
+        )
+
+    def _refuse(self, opened: Opened) -> None:
         if not self._desk.rules.moves:
             raise not_yours()
         _refuse_unmovable(opened)
-        version = self._desk.library.version(opened.record.workflow)
+
+    async def _decided(
+        self, opened: Opened, version: Version, move: Move, *, again: bool | None = None, per_pass: bool = True
+    ) -> Decision[Moved]:
+        self._refuse(opened)
         ends = ends_workflow(version.workflow, move.to)
         activity = None if ends else self._activity(version.workflow, move.to)
         # The library is lenient about how an id is written. The record is not: it has the activity's own.
@@ -134,7 +196,7 @@ class Moving:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
         return workflow.activity(name) or self._desk.library.activity(workflow.id, name)
 
-    async def returning(self, opened: Opened, record: Record) -> tuple[Beside, ...]:
+    async def returning(self, opened: Opened, record: Record, *, outcome: str = "completed") -> tuple[Beside, ...]:
         """The end of a child that its parent waits for gives the parent its outcome and the variables back."""
         if record.parent is None:
             return ()
@@ -145,7 +207,8 @@ class Moving:
         child = next((one for one in parent.record.children if one.session == opened.session.id), None)
         if child is None:
             return ()
-        events = written([child_finished(child, self._brought_back(parent.record, record))], opened.agent)
+        back = self._brought_back(parent.record, record)
+        events = written([child_finished(child, back, outcome)], opened.agent)
         return (Beside(parent.session.id, events, parent.record),)
 
     def _brought_back(self, parent: Record, ended: Record) -> dict[str, Any]:
@@ -161,6 +224,14 @@ def not_yours() -> WorkflowRefusal:
         "You do one activity of this workflow; whoever gave it to you moves the session.",
         remedy="End your turn with the manifest of what you did.",
         reason="session.not-yours",
+    )
+
+
+def _has_definition(record: Record) -> WorkflowRefusal:
+    return WorkflowRefusal(
+        f"The definition of workflow '{record.workflow}' can be read, so the session can be led to its end.",
+        remedy="Let its agent go on; nothing was changed.",
+        reason="definition.there",
     )
 
 

@@ -24,7 +24,7 @@ from fidelio.engine.resolving import Circumstances, resolve
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.variables import telling
 from fidelio.engine.verdicts import Refusal
-from fidelio.errors import MoveRefused, SessionNotFound
+from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import CloseRequest, OpenRequest
@@ -32,8 +32,8 @@ from fidelio.workflows import navigation_words as words
 from fidelio.workflows.asking import Asking, refused_answer
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gaps import left_out
-from fidelio.workflows.moving import Moving, not_yours
-from fidelio.workflows.navigation import Consequences, first_entry, reached
+from fidelio.workflows.moving import Move, Moving, not_yours
+from fidelio.workflows.navigation import Consequences, as_led, first_entry, reached
 from fidelio.workflows.navigation_states import answered_before, is_elsewhere, last_moved, stood_at
 from fidelio.workflows.navigation_survey import Standing, Survey
 from fidelio.workflows.questions import closing, put
@@ -117,8 +117,10 @@ class Navigating:
 
         async def decide(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
-            version = self._survey.version(opened.record.workflow)
-            return Decision(_Made(version), warnings=self._asking.told(version, opened.record, {}))
+            version, gone = self._survey.of(opened)
+            found = self._survey.recall(opened.session.id, opened.record, version)
+            said = (str(gone),) if gone is not None else self._asking.told(version, opened.record, {})
+            return Decision(_Made(version, situation=found), warnings=said)
 
         return await self._shown(await self._performed(tool, self._desk.claims(token), decide))
 
@@ -127,7 +129,9 @@ class Navigating:
 
         async def decide(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
-            version = self._survey.version(opened.record.workflow)
+            version, gone = self._survey.of(opened)
+            if gone is not None:
+                raise gone
             said = self._asking.told(version, opened.record, variables)
             resource = self._survey.resource(version, opened.record, reference)
             if isinstance(resource, Refusal):
@@ -160,19 +164,24 @@ class Navigating:
 
         async def decide(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
-            version = self._survey.version(opened.record.workflow)
+            version, gone = self._survey.of(opened)
             if claims.act is not None and claims.sid != opened.session.id:
                 # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
                 raise await self._no(opened, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
+            if gone is not None:
+                return await self._last(opened, version, Move(_way(act), variables=variables), gone)
             if act.answers and (given := _given(opened.record, act, asked_person)) is not None:
                 found = await self._consequences.of(opened, version.workflow, ())
                 made = _Made(version, words.answered(act.target, given), found.situation)
                 return Decision(made, events=written(found.drafts, opened.agent), requests=found.requests)
-            return await self._repeated(opened, version, act) or await self._decided(opened, version, act, variables)
+            # What nothing has come after is neither stale nor a repetition.
+            newest = self._survey.has_shown(opened.session.id, opened.record, token)
+            repeated = None if newest else await self._repeated(opened, version, act)
+            return repeated or await self._decided(opened, version, act, variables)
 
         async def ask(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
-            version = self._survey.version(opened.record.workflow)
+            version, _ = self._survey.of(opened)
             checkpoint = current_checkpoint(version.workflow, opened.record, act.target)
             if checkpoint is None or opened.record.waiting is not None:
                 return Decision(_Made(version), unfinished=True)
@@ -185,6 +194,15 @@ class Navigating:
         except _NotAsked:
             await self._performed("nav_action", claims, ask)
             return await self._shown(await self._performed("nav_action", claims, decide))
+
+    async def _last(self, opened: Opened, version: Version, move: Move, gone: DefinitionGone) -> Decision[_Made]:
+        """The end of a session whose definition is gone; any other move needs it."""
+        if is_elsewhere(opened):
+            raise await self._no(opened, version, Refusal("STALE_STATE", *words.stale(stood_at(opened.claims), opened)))
+        end = await self._moving.last_move(opened, move, gone)
+        back = tuple(map(self._going_on, end.beside))
+        made = _Made(version, words.completed(version.workflow), goes_to=back[0].session if back else "")
+        return Decision(made, end.events, end.requests, warnings=end.warnings, beside=back)
 
     async def _repeated(self, opened: Opened, version: Version, act: Act) -> Decision[_Made] | None:
         """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
@@ -202,7 +220,7 @@ class Navigating:
 
     async def _decided(self, opened: Opened, version: Version, act: Act, variables: Mapping[str, Any]) -> Decision[_Made]:
         said = self._asking.told(version, opened.record, variables)
-        told = self._telling(version, opened, variables)
+        told = self._telling(version, opened, variables) if variables else []
         informed = replace(opened, record=foreseen(opened.record, told, self._desk.clock())) if told else opened
         asks, drafts = await self._accepted(opened, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
@@ -252,7 +270,7 @@ class Navigating:
         channel = "timer" if act.action == "take_default" else "relayed"
         known = self._survey.recall(opened.session.id, informed, version) if informed is opened.record else None
         actor = Actor(f"agent:{opened.agent}", channel, assurance_of(channel))
-        found = accept(workflow, informed, act, self._how(), actor, found=known)
+        found = accept(workflow, as_led(self._desk, informed), act, self._how(), actor, found=known)
         if isinstance(found, Refusal):
             raise await self._unacceptable(opened, version, act, found)
         return asks, found
@@ -272,11 +290,16 @@ class Navigating:
         return tuple(map(self._going_on, await self._moving.returning(opened, record)))
 
     def _going_on(self, parent: Beside) -> Beside:
-        now, workflow = self._desk.clock(), self._survey.version(parent.before.workflow).workflow
+        now = self._desk.clock()
         after = foreseen(parent.before, parent.events, now)
+        try:
+            workflow = self._survey.version(after.workflow).workflow
+        except DefinitionError:
+            # It goes on once its own definition is back.
+            return parent
         if after.children:
             return parent
-        asks = reached(workflow, after, person=self._desk.rules.asks_person, now=now)
+        asks = reached(workflow, as_led(self._desk, after), person=self._desk.rules.asks_person, now=now)
         more = written(asks.drafts, parent.events[0].actor)
         return replace(parent, events=(*parent.events, *more), requests=asks.requests)
 
@@ -307,21 +330,21 @@ class Navigating:
         session, record, version, token = outcome.session, outcome.record, made.version, outcome.token
         if made.goes_to:
             opened = await self._followed(Claims(sid=made.goes_to, aid=agent))
-            session, record, version = opened.session.id, opened.record, self._survey.version(opened.record.workflow)
+            session, record, (version, _) = opened.session.id, opened.record, self._survey.of(opened)
             token = self._desk.tokens.make(session, record, agent=agent)
         found = None if made.goes_to else made.situation
         standing = await self._survey.standing(session, version, record, agent, found)
-        self._survey.remember(standing, version)
         message = made.message or words.standing(version.workflow, record, standing.situation)
         if made.goes_to:
             message = f"{message} {words.elsewhere(made.version.workflow, version.workflow, begins=made.begins)}"
         state = self._desk.tokens.make_state(await self._survey.carried(session, record), agent=agent)
+        self._survey.remember(standing, version, state)
         return Shown(standing, message, state, token, outcome.warnings, made.resource)
 
     async def standing(self, token: str) -> Standing:
         """Where the agent is, for a reply to a call that is on record already."""
         opened = await self._followed(self._desk.claims(token))
-        version = self._survey.version(opened.record.workflow)
+        version, _ = self._survey.of(opened)
         return await self._survey.standing(opened.session.id, version, opened.record, opened.agent)
 
     async def _followed(self, claims: Claims) -> Opened:
@@ -355,6 +378,10 @@ def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | Non
 
 def _closed(drafts: tuple[Draft, ...]) -> tuple[CloseRequest, ...]:
     return tuple(closing(draft.body) for draft in drafts if draft.type == ANSWERED)
+
+
+def _way(act: Act) -> str:
+    return act.target if act.action == "transition" else ""
 
 
 def _ends(workflow: Workflow, act: Act) -> bool:

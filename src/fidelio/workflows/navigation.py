@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.checkpoints import current_checkpoint
@@ -59,9 +60,15 @@ def reached(workflow: Workflow, record: Record, *, person: bool, now: int) -> Re
     return Reached(situation(workflow, foreseen(record, [draft], now), now=now, person=person), (draft,), (request,))
 
 
+def as_led(desk: Desk, record: Record) -> Record:
+    """The record as strict as this server is, to look at what is possible. What is kept stays as the session began."""
+    fidelity = desk.fidelity(record)
+    return record if fidelity == record.fidelity else replace(record, fidelity=fidelity)
+
+
 def first_entry(workflow: Workflow, record: Record) -> list[Draft]:
     """The way into a fresh session, where there is exactly one."""
-    entries = [] if workflow.independent else open_ways(workflow, record)
+    entries = () if workflow.independent else open_ways(workflow, record)
     if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
         return []
     return departure(workflow, record, entries[0].to)
@@ -103,7 +110,8 @@ class Consequences:
         depth: int,
     ) -> Aftermath:
         """`after` is the record that the drafts lead to, `due` the workflows that begin with them."""
-        now, person = self._desk.clock(), self._desk.rules.answered_by_person
+        if not due:
+            return self._reaching(workflow, drafts, after)
         started, beside, said = list[Draft](), list[Beside](), list[str]()
         for trigger in due:
             try:
@@ -113,17 +121,24 @@ class Consequences:
                 continue
             started.append(child_started(born[0].session, trigger.workflow, trigger))
             beside += born
-        if beside:
-            waits = situation(workflow, foreseen(after, started, now), now=now, person=person)
-            return Aftermath((*drafts, *started), waits, (), tuple(beside), tuple(said), beside[0].session)
-        asks = reached(workflow, after, person=person, now=now)
+        if not beside:
+            return self._reaching(workflow, drafts, after, said)
+        now = self._desk.clock()
+        led = as_led(self._desk, foreseen(after, started, now))
+        waits = situation(workflow, led, now=now, person=self._desk.rules.answered_by_person)
+        return Aftermath((*drafts, *started), waits, (), tuple(beside), tuple(said), beside[0].session)
+
+    def _reaching(self, workflow: Workflow, drafts: Sequence[Draft], after: Record, said: Sequence[str] = ()) -> Aftermath:
+        """What follows from a move that no session begins with."""
+        led, person = as_led(self._desk, after), self._desk.rules.answered_by_person
+        asks = reached(workflow, led, person=person, now=self._desk.clock())
         return Aftermath((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
 
     def _child(self, parent: Opened, workflow: Workflow, record: Record, trigger: Triggered, depth: int) -> tuple[Beside, ...]:
         """The session of a workflow that is started, and those that begin with it in turn."""
         definition = self._desk.library.workflow(trigger.workflow)
         inherited = inheritance(workflow, record, trigger, person=self._desk.rules.answered_by_person)
-        standing = msgspec.structs.replace(parent, record=record)
+        standing = replace(parent, record=record)
         born = self._starting.birth(definition, parent.agent, parent=standing, **inherited)
         session, begun = new_session_id(), [Draft(born.event.type, dict(born.event.body))]
         fresh = foreseen(Record(), begun, self._desk.clock())

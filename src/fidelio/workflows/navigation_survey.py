@@ -14,12 +14,15 @@ from fidelio.definitions.models.resource import Resource
 from fidelio.engine.moves import Situation, situation
 from fidelio.engine.record import Record
 from fidelio.engine.verdicts import Refusal
-from fidelio.errors import DefinitionError, SessionNotFound
+from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound
 from fidelio.workflows import navigation_words as words
-from fidelio.workflows.desk import MOST_RECENT, Desk
+from fidelio.workflows.desk import MOST_RECENT, Desk, Opened
+from fidelio.workflows.gone import definition_of, is_nameplate
 from fidelio.workflows.moving import not_yours
+from fidelio.workflows.navigation import as_led
+from fidelio.workflows.navigation_gone import only_the_end, remains
 from fidelio.workflows.navigation_states import last_moved
-from fidelio.workflows.tokens import Claims, Kept
+from fidelio.workflows.tokens import LARGEST_REMEMBERED, Claims, Kept
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -39,19 +42,45 @@ class Standing(msgspec.Struct, frozen=True):
     wait_ms: int = 0
 
 
+class _Listed(msgspec.Struct, frozen=True):
+    """The numbers of a workflow's resources, with what is wrong with those that cannot be read, as its files `hash` to it."""
+
+    hash: str
+    problems: dict[str, str]
+    readable: tuple[str, ...]
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What was shown of a session when its last event was `seq`, and the state that went with it, unless it is a large one."""
+
+    seq: int
+    version: Version
+    situation: Situation
+    state: str
+
+
 class Survey:
     """Looks at sessions for those who lead them."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._meta: tuple[Version, Version] | None = None
-        self._listed: dict[str, tuple[str, dict[str, str]]] = {}
-        self._shown: dict[str, tuple[int, Version, Situation]] = {}
+        self._listed: dict[str, _Listed] = {}
+        self._shown: dict[str, _Seen] = {}
 
     def version(self, workflow_id: str) -> Version:
         """The definition to go by. The activities of `meta` are entries of their own here: an agent picks the one it needs."""
-        version = self._desk.library.version(workflow_id)
-        if workflow_id != META:
+        return self._freed(self._desk.library.version(workflow_id))
+
+    def of(self, opened: Opened) -> tuple[Version, DefinitionGone | None]:
+        """The same for a session that has begun. Where the definition is gone, what is left of it, and the error to raise."""
+        try:
+            return self._freed(definition_of(self._desk, opened)), None
+        except DefinitionGone as gone:
+            return remains(opened.record), gone
+
+    def _freed(self, version: Version) -> Version:
+        if version.workflow.id != META:
             return version
         if self._meta is None or self._meta[0] is not version:
             free = version.workflow.model_copy(update={"initial_activity": None})
@@ -75,13 +104,19 @@ class Survey:
         self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
     ) -> Standing:
         person = self._desk.rules.answered_by_person
-        found = self._allowed(found or situation(version.workflow, record, now=self._desk.clock(), person=person))
+        found = self._allowed(found or self._situation(session, version.workflow, record))
         wait = await self._wait(session, record, found)
         return Standing(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
 
+    def _situation(self, session: str, workflow: Workflow, record: Record) -> Situation:
+        if is_nameplate(workflow):
+            return only_the_end(self._desk, session, record)
+        led, person = as_led(self._desk, record), self._desk.rules.answered_by_person
+        return situation(workflow, led, now=self._desk.clock(), person=person)
+
     def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
         """One of those that can be read here; their numbers are what a standing lists."""
-        numbers, problems, name = self._readable(version, record), self._problems(version), version.workflow.id
+        numbers, problems, name = self._readable(version, record), self._resources(version).problems, version.workflow.id
         number = next((one for one in problems if _same(one, reference)), "")
         if number not in numbers:
             return words.no_resource(record, reference, numbers, problems.get(number, ""))
@@ -100,18 +135,24 @@ class Survey:
         optional = tuple(move for move in found.optional if move.action != "transition")
         return replace(found, required=required, optional=optional, blocked=(*found.blocked, *held))
 
-    def remember(self, standing: Standing, version: Version) -> None:
+    def remember(self, standing: Standing, version: Version, state: str) -> None:
         """What was shown is what the next call begins with, unless somebody else writes or time changes it."""
         if standing.record.waiting is not None:
             return
         if len(self._shown) >= MOST_RECENT:
             self._shown.pop(next(iter(self._shown)))
-        self._shown[standing.session] = standing.record.seq, version, standing.situation
+        kept = state if len(state) <= LARGEST_REMEMBERED else ""
+        self._shown[standing.session] = _Seen(standing.record.seq, version, standing.situation, kept)
 
     def recall(self, session: str, record: Record, version: Version) -> Situation | None:
         """What is possible for this record, if it was the last to be shown."""
-        seq, of, found = self._shown.pop(session, (-1, version, None))
-        return found if seq == record.seq and of is version else None
+        seen = self._shown.pop(session, None)
+        return seen.situation if seen is not None and seen.seq == record.seq and seen.version is version else None
+
+    def has_shown(self, session: str, record: Record, token: str) -> bool:
+        """Whether the token is the state that was shown last, and the session has not moved since: it stands there, then."""
+        seen = self._shown.get(session)
+        return seen is not None and seen.seq == record.seq and seen.state == token
 
     async def _wait(self, session: str, record: Record, found: Situation) -> int:
         least = self._desk.rules.min_response_ms if found.checkpoint else 0
@@ -122,20 +163,19 @@ class Survey:
         return max(0, since + least - self._desk.clock())
 
     def _readable(self, version: Version, record: Record) -> tuple[str, ...]:
-        if not record.activity or record.waiting is not None:
+        if not record.activity or record.waiting is not None or is_nameplate(version.workflow):
             return ()
-        return tuple(number for number, problem in self._problems(version).items() if not problem)
+        return self._resources(version).readable
 
-    def _problems(self, version: Version) -> dict[str, str]:
-        """The numbers of the workflow's resources, with what is wrong with those that cannot be read.
-
-        They are the same as long as its files are.
-        """
+    def _resources(self, version: Version) -> _Listed:
+        """They are the same as long as the files of the workflow are."""
         name = version.workflow.id
         listed = self._listed.get(name)
-        if listed is None or listed[0] != version.hash:
-            listed = self._listed[name] = version.hash, dict(self._looked_at(name))
-        return listed[1]
+        if listed is None or listed.hash != version.hash:
+            problems = dict(self._looked_at(name))
+            readable = tuple(number for number, problem in problems.items() if not problem)
+            listed = self._listed[name] = _Listed(version.hash, problems, readable)
+        return listed
 
     def _looked_at(self, name: str) -> Iterator[tuple[str, str]]:
         for part in self._desk.library.parts("resources", name):

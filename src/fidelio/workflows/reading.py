@@ -19,6 +19,7 @@ from fidelio.ledger.model import NewEvent
 from fidelio.workflows.desk import Decision, Desk, Opened, Outcome
 from fidelio.workflows.gaps import left_out, unreadable_skill
 from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
+from fidelio.workflows.gone import definition_of
 
 if TYPE_CHECKING:
     from fidelio.definitions.models.resource import Resource
@@ -82,7 +83,7 @@ class Reading:
     async def workflow(self, token: str, *, gate: Gate = refuse_while_waiting) -> Outcome[WorkflowText]:
         async def decide(opened: Opened) -> Decision[WorkflowText]:
             gate(opened.record, "read the workflow")
-            version = self._version(opened.record)
+            version = definition_of(self._desk, opened)
             workflow, primary = version.workflow, version.workflow.skills.primary
             skill = self._found(primary, workflow.id) if primary else SkillFound("", None)
             source = self._desk.library.toon("workflow", workflow=workflow.id)
@@ -94,7 +95,7 @@ class Reading:
     async def activity(self, token: str) -> Outcome[ActivityText]:
         async def decide(opened: Opened) -> Decision[ActivityText]:
             refuse_while_waiting(opened.record, "read the activity")
-            version = self._version(opened.record)
+            version = definition_of(self._desk, opened)
             activity = self._current(version.workflow, opened.record)
             text = version.source(activity.id).toon
             return Decision(ActivityText(version.workflow, activity, text), warnings=_drift(version, opened.record))
@@ -108,7 +109,7 @@ class Reading:
 
         async def decide(opened: Opened) -> Decision[tuple[SkillFound, ...]]:
             gate(opened.record, "read the skills")
-            version = self._version(opened.record)
+            version = definition_of(self._desk, opened)
             skills = version.workflow.skills
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
             found = tuple(self._found(name, version.workflow.id) for name in names if name)
@@ -120,7 +121,7 @@ class Reading:
     async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> Outcome[SkillFound]:
         async def decide(opened: Opened) -> Decision[SkillFound]:
             gate(opened.record, "read a skill")
-            version = self._version(opened.record)
+            version = definition_of(self._desk, opened)
             reference, owner = self._wanted_skill(version.workflow, opened.record, step_id)
             skill = self._desk.library.skill(reference, workflow=version.workflow.id, owner=owner)
             body = {"skill": reference, "owner": skill.owner}
@@ -132,7 +133,7 @@ class Reading:
     async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> Outcome[ResourceText]:
         async def decide(opened: Opened) -> Decision[ResourceText]:
             gate(opened.record, "read a resource")
-            version = self._version(opened.record)
+            version = definition_of(self._desk, opened)
             resource, owner = self._resource(reference, opened.record)
             text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
             # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
@@ -154,9 +155,6 @@ class Reading:
             index = f"{found.owner}/{reference}" if elsewhere else reference
             named.append(ResourceNamed(index, found.definition.id, found.definition.version))
         return named
-
-    def _version(self, record: Record) -> Version:
-        return self._desk.library.version(record.workflow)
 
     def _current(self, workflow: Workflow, record: Record) -> Activity:
         if not record.activity:

@@ -33,6 +33,7 @@ from fidelio.engine.record import (
 )
 from fidelio.engine.variables import contradicted
 from fidelio.ledger.model import Event
+from fidelio.workflows.gone import ENDED_BY_PERSON
 from fidelio.workflows.report_parts import AnswerGiven, Refused, Report, Visit
 
 
@@ -133,6 +134,10 @@ def _entered(building: _Building, event: Event) -> None:
 def _completed(building: _Building, event: Event) -> None:
     _leave(building, event, goes_on=False)
     building.report.ended_at = event.time
+    if ended := event.body.get("without_definition"):
+        building.report.ended_unchecked_by = f"{ended['by']} over {ended['channel']}"
+        for given in _answers(building):
+            given.state = "withdrawn" if given.state == "open" else given.state
 
 
 def _leave(building: _Building, event: Event, *, goes_on: bool) -> None:
@@ -229,13 +234,16 @@ def _question(building: _Building, visit: Visit, checkpoint: str) -> str:
 
 def _answered(building: _Building, event: Event) -> None:
     body = event.body
-    answers = (one for visit in building.report.visits for one in visit.answers)
-    given = next((one for one in answers if one.request == body["request"]), None)
+    given = next((one for one in _answers(building) if one.request == body["request"]), None)
     if given is None:
         return
     given.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
     given.option, given.by = body.get("option", ""), body["by"]
     given.channel, given.assurance, given.after_ms = body["channel"], body["assurance"], body["after_ms"]
+
+
+def _answers(building: _Building) -> Iterator[AnswerGiven]:
+    return (one for visit in building.report.visits for one in visit.answers)
 
 
 def _set(building: _Building, event: Event) -> None:
@@ -253,7 +261,7 @@ def _child_started(building: _Building, event: Event) -> None:
 
 def _called(building: _Building, event: Event) -> None:
     body, report = event.body, building.report
-    if body["aid"] not in report.agents:
+    if body["aid"] not in report.agents and body["name"] != ENDED_BY_PERSON:
         report.agents.append(body["aid"])
     if body["s"] == "error":
         report.refused.append(Refused(event.time, body["name"], body["aid"], body.get("err", "")))

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class AnswerGiven:
-    """One question of the session, and who answered it how."""
+    """One question of the session, and who answered it how. `state` is open, answered, dismissed or withdrawn."""
 
     checkpoint: str
     question: str
@@ -55,7 +55,10 @@ class Refused:
 
 @dataclass(slots=True)
 class Report:
-    """A session from its first event to its last. `set_by` says of every variable who gave it its value."""
+    """A session from its first event to its last. `set_by` says of every variable who gave it its value.
+
+    `ended_unchecked_by`: who has ended it over which channel when its definition was gone, where that is how it ended.
+    """
 
     session: str
     workflow: str = ""
@@ -69,6 +72,7 @@ class Report:
     parent: str = ""
     started_at: int = 0
     ended_at: int | None = None
+    ended_unchecked_by: str = ""
     agents: list[str] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)

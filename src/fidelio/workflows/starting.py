@@ -14,12 +14,21 @@ from fidelio.engine.claims import check_drift
 from fidelio.engine.record import STARTED, Fidelity, Parent, Record, read
 from fidelio.engine.triggers import child_started, inheritance, trigger_for
 from fidelio.engine.verdicts import warnings
-from fidelio.errors import BadToken, FidelioError, SequenceConflict, SessionExists, SessionNotFound, WorkflowRefusal
+from fidelio.errors import (
+    BadToken,
+    DefinitionGone,
+    FidelioError,
+    SequenceConflict,
+    SessionExists,
+    SessionNotFound,
+    WorkflowRefusal,
+)
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NO_RECORD, NewEvent, NewSession, Session
 from fidelio.ledger.prepared import digest_of
 from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, outrun, step_aside, written
 from fidelio.workflows.gaps import left_out
+from fidelio.workflows.gone import definition_of, nameplate
 from fidelio.workflows.tokens import Claims, stands_for
 
 ORCHESTRATOR = "orchestrator"
@@ -99,13 +108,24 @@ class Starting:
             if asked.parent_token:
                 parent = await self._desk.open_claims(self._parent(asked.parent_token))
                 _refuse_other_parent(parent, opened.record)
-            version = self._desk.library.version(opened.record.workflow)
             mismatches = [] if asked.exact else _mismatches(asked, claims, opened.record)
-            drift = check_drift(opened.record, version.workflow.version, version.hash)
-            started = Started(version.workflow, inherited=True, warning=" ".join(mismatches))
-            return Decision(started, warnings=(*mismatches, *warnings(drift), *left_out(version.workflow)))
+            workflow, said = self._as_it_is_now(opened)
+            started = Started(workflow, inherited=True, warning=" ".join(mismatches))
+            return Decision(started, warnings=(*mismatches, *said))
 
         return await self._desk.perform("start_session", asked.session_token, decide, agent=asked.agent)
+
+    def _as_it_is_now(self, opened: Opened) -> tuple[Workflow, tuple[str, ...]]:
+        """The definition of a session that goes on, and what is to be said of it.
+
+        Whoever takes over one that has lost it needs a token that is not stale, to end it with.
+        """
+        try:
+            version = definition_of(self._desk, opened)
+        except DefinitionGone as gone:
+            return nameplate(opened.record), (str(gone),)
+        drift = check_drift(opened.record, version.workflow.version, version.hash)
+        return version.workflow, (*warnings(drift), *left_out(version.workflow))
 
     async def _without_proof(self, asked: Asked, problem: FidelioError) -> Outcome[Started]:
         if not self._desk.rules.adoption:
@@ -183,7 +203,7 @@ class Starting:
     def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
         more, beside = _claimed(origin, workflow), tuple[Beside, ...]()
         if parent is not None:
-            definition = self._desk.library.workflow(parent.record.workflow)
+            definition = definition_of(self._desk, parent).workflow
             link = _link(parent, workflow.id, origin.session, definition, person=self._desk.rules.answered_by_person)
             more |= link.inherited
             beside = (Beside(parent.session.id, link.events, parent.record),)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fidelio.definitions.library import memo
 from tests.dialects.conftest import Player, Reply
 from tests.dialects.navigator.pieces import write_pieces
 
@@ -23,6 +24,12 @@ def dialect() -> str:
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
     return write_pieces(tmp_path / "workflows")
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files count as written long ago: definitions stay the same from call to call, and what was shown is remembered."""
+    monkeypatch.setattr(memo, "TICK_MS", -1_000_000)
 
 
 class Guide:

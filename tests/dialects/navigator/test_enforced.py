@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.ledger import open_ledger
+from fidelio.settings import Settings
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
 from tests.dialects.navigator.pieces import write_pieces
@@ -35,6 +37,7 @@ activities:
 def library(tmp_path: Path) -> Path:
     root = write_pieces(tmp_path / "workflows")
     (root / "strict.yaml").write_text(STRICT.lstrip())
+    (root / "loose.yaml").write_text(STRICT.lstrip().replace("strict", "loose").replace("enforce", "advise"))
     return root
 
 
@@ -75,3 +78,26 @@ async def test_a_worker_does_its_activity_and_does_not_move_the_session(memory: 
         assert refused.code == "NOT_YOURS"
         assert "whoever gave it to you moves the session" in refused.last["message"]
         assert (await guide.look()).last["status"] == "active"
+
+
+@proves("navigator.server-enforces")
+async def test_a_server_that_enforces_leads_strictly_what_was_begun_elsewhere(memory: Opens, settings: Settings) -> None:
+    async with memory() as play:
+        guide = await Guide(play).start("loose")
+        assert "needs" not in guide.last["availableActions"]["required"][0]
+    async with memory(fidelity="enforce") as play:
+        guide.play = play
+        await guide.look()
+        assert guide.last["availableActions"]["required"][0]["needs"] == "output"
+        assert (await guide.do("complete_step", step_id="see")).code == "OUTPUT_REQUIRED"
+        await guide.step("see", output="Clouds.")
+        assert guide.required == []
+        assert "Report wet in `variables`." in guide.blocked["transition", "walk"]
+        assert (await guide.do("transition", activity_id="walk")).code == "NOT_KNOWN"
+    async with memory() as play:
+        guide.play = play
+        await guide.go("walk")
+    async with await open_ledger(settings.ledger) as ledger:
+        (session,) = (await ledger.sessions()).items
+
+    assert session.record.get("fidelity", "advise") == "advise"

@@ -153,6 +153,19 @@ async def test_a_state_that_only_reads_have_superseded_still_acts(guide: Guide) 
     assert (await Guide(guide.play, state).do("transition", activity_id="erase")).last["success"]
 
 
+@proves("navigator.repeated", "navigator.state")
+@pytest.mark.usefixtures("settled")
+async def test_the_state_that_was_shown_last_is_stale_once_another_server_has_moved_the_session(memory: Opens) -> None:
+    async with memory() as play, memory() as other:
+        guide = Guide(play)
+        await confirmed(guide)
+        await Guide(other, guide.state).go("erase")
+
+        again = {"checkpoint_id": "confirm", "option_id": "yes", "variables": {"more": True}}
+        assert (await guide.do("respond_to_checkpoint", **again)).code == "STALE_STATE"
+        assert (await guide.look()).last["checkpoint"]["message"] == "ERASE it?"
+
+
 @proves("navigator.repeated")
 async def test_a_session_token_stands_by_its_activity_and_a_handle_anywhere(memory: Opens, settings: Settings) -> None:
     async with memory() as play:

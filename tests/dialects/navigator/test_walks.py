@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fidelio.ledger import open_ledger
@@ -164,3 +166,14 @@ async def test_a_resource_can_be_read_where_it_is_offered(guide: Guide) -> None:
     await guide.step("list", "shine")
     assert ("get_resource", "") not in guide.optional
     assert (await guide.do("get_resource", index="1")).code == "CHECKPOINT_BLOCKING"
+
+
+@proves("navigator.offers")
+@pytest.mark.usefixtures("settled")
+async def test_looking_again_shows_the_definition_as_it_is_now(guide: Guide, library: Path) -> None:
+    file = library / "tour/workflow.yaml"
+    await guide.start("tour")
+    assert (await guide.look()).required == [("complete_step", "list")]
+    file.write_text(file.read_text().replace("id: list", "id: enumerate"))
+
+    assert (await guide.look()).required == [("complete_step", "enumerate")]

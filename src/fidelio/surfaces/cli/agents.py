@@ -93,11 +93,11 @@ def list_sessions(app: App, project: str | None, state: str | None, limit: int, 
         if as_json:
             print_json(sessions_json(page.items, page.next, total))
         elif not page.items:
-            click.echo("No agent sessions. `fidelio agents start NAME PROMPT` starts one.")
+            click.echo(f"No agent sessions. `{app.program} agents start NAME PROMPT` starts one.")
         else:
             print_table([row(one) for one in page.items], ["name", "state", "blueprint", "runs", "changed", "project"])
             if page.next:
-                click.echo(f"More with: fidelio agents list --after {page.next}")
+                click.echo(f"More with: {app.program} agents list --after {page.next}")
 
     run_async(work())
 
@@ -173,7 +173,7 @@ def status(app: App, name: str, project: str | None, as_json: bool) -> None:
     async def work() -> None:
         async with app.agents() as service:
             session = await service.find(name, _project(project))
-            show(session, as_json=as_json, questions=await service.questions(session))
+            show(app, session, as_json=as_json, questions=await service.questions(session))
 
     run_async(work())
 
@@ -214,7 +214,7 @@ def wait(app: App, names: tuple[str, ...], any_: bool, timeout: float | None, pr
             async with asyncio.timeout(timeout):
                 found = await _ended(service, named, any_=any_)
             for one in found:
-                show(one, as_json=as_json, questions=await service.questions(one))
+                show(app, one, as_json=as_json, questions=await service.questions(one))
         there = {one.id for one in found}
         gone = [one for one in named if one.id not in there]
         for one in gone:
@@ -238,7 +238,7 @@ def stop(app: App, name: str, project: str | None, as_json: bool) -> None:
 
     async def work() -> None:
         async with app.agents() as service:
-            show(await service.stop(name, _project(project), by=acting()), as_json=as_json)
+            show(app, await service.stop(name, _project(project), by=acting()), as_json=as_json)
 
     run_async(work())
 
@@ -308,7 +308,7 @@ async def _begun(app: App, service: AgentService, session: AgentSession, *, deta
     """Watches the run to its end and prints its result, or says how to find it again."""
     if detach:
         if as_json:
-            show(session, as_json=True)
+            show(app, session, as_json=True)
         else:
             click.echo(
                 f"{session.name} is {session.run.state}. Watch it with: {app.program} agents events {session.name} --follow"

@@ -61,7 +61,7 @@ def report_command(app: App, session: str, as_json: bool) -> None:
         proof = {"holds": True, "events": verdict.events, "head": verdict.head.hex()}
         print_json({**asdict(report), "differences": report.differences, "chain": proof})
     else:
-        _print_report(report, verdict)
+        _print_report(app, report, verdict)
 
 
 async def _calls(app: App, session: str) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ async def _report(app: App, session: str) -> tuple[Report, Verdict]:
         return await report_session(ledger, found.id), await verify_session(ledger, found.id)
 
 
-def _print_report(report: Report, verdict: Verdict) -> None:
+def _print_report(app: App, report: Report, verdict: Verdict) -> None:
     state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
     click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")
@@ -101,7 +101,7 @@ def _print_report(report: Report, verdict: Verdict) -> None:
     if report.ended_unchecked_by:
         click.echo(f"  ENDED WITHOUT ITS DEFINITION, by {printable(report.ended_unchecked_by)}")
     for visit in report.visits:
-        _print_visit(visit)
+        _print_visit(app, visit)
     if report.never_entered:
         click.echo(f"\nNever entered: {_listed(report.never_entered)}")
     _print_variables(report)
@@ -121,13 +121,13 @@ def _print_variables(report: Report) -> None:
         click.echo(f"  {shorten(f'{name} = {json_text(value)}', max(20, terminal_width() - len(who) - 12))}, set by {who}")
 
 
-def _print_visit(visit: Visit) -> None:
+def _print_visit(app: App, visit: Visit) -> None:
     done, open_ = ("✓", "·") if speaks_unicode() else ("+", "-")
     click.echo(f"\n{printable(f'{visit.name} ({visit.activity})')}, entered {iso(visit.entered_at)}")
     for mark, line in _steps(visit, done, open_):
         click.echo(f"  {mark} {printable(line)}")
     for answer in visit.answers:
-        _print_answer(answer)
+        _print_answer(app, answer)
     for difference in visit.differences:
         click.echo(f"  ! {printable(difference)}")
 
@@ -147,10 +147,10 @@ def _listed(names: list[str]) -> str:
     return ", ".join(map(printable, names))
 
 
-def _print_answer(answer: AnswerGiven) -> None:
+def _print_answer(app: App, answer: AnswerGiven) -> None:
     click.echo(f"  ? {printable(answer.question)}")
     if answer.state == "open":
-        click.echo(f"    waits for an answer: fidelio answer {answer.request} OPTION")
+        click.echo(f"    waits for an answer: {app.program} answer {answer.request} OPTION")
     elif answer.state == "withdrawn":
         click.echo("    withdrawn: the session was ended before anybody answered")
     else:

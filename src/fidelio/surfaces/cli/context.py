@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ import click
 
 from fidelio.errors import UsageProblem
 from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.cli.commands import typed
 
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
@@ -47,9 +49,8 @@ class App:
 
     @property
     def program(self) -> str:
-        """How a person at another prompt starts us with the same home."""
-        found = "fidelio" if shutil.which("fidelio") else relative(Path(here(), sys.argv[0]))
-        return f"{found} --home {self.home}" if self.home else found
+        """How the commands begin that we tell people to type."""
+        return typed(_own_program(), self.home)
 
     @asynccontextmanager
     async def ledger(self) -> AsyncIterator[Ledger]:
@@ -216,3 +217,12 @@ def relative(path: Path) -> str:
     """A path as a person at this prompt would write it."""
     place = here()
     return str(path.relative_to(place)) if place and path.is_relative_to(place) else str(path)
+
+
+def _own_program() -> str:
+    """How a person at this prompt starts us: by name where that works."""
+    if shutil.which("fidelio"):
+        return "fidelio"
+    script = Path(here(), sys.argv[0])
+    started_as_module = script.name == "__main__.py"
+    return f"{shlex.quote(sys.executable)} -m fidelio" if started_as_module else shlex.quote(relative(script))

@@ -8,13 +8,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import Literal
 
 import click
 
 from fidelio.errors import FidelioError
+from fidelio.surfaces.cli.commands import as_typed
 from fidelio.surfaces.cli.context import (
     App,
     json_option,
@@ -81,6 +82,11 @@ async def examine(app: App) -> list[Check]:
 
 
 async def _look(name: str, look: Callable[[App], Check | Awaitable[Check]], app: App) -> Check:
+    found = await _found(name, look, app)
+    return replace(found, remedy=as_typed(found.remedy, app.program))
+
+
+async def _found(name: str, look: Callable[[App], Check | Awaitable[Check]], app: App) -> Check:
     try:
         found = look(app)
         return found if isinstance(found, Check) else await found

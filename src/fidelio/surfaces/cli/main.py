@@ -14,35 +14,10 @@ import click
 
 from fidelio import __version__
 from fidelio.errors import FidelioError
+from fidelio.surfaces.cli.commands import COMMANDS, as_typed
 from fidelio.surfaces.cli.context import App, printable
 from fidelio.surfaces.cli.streams import discard_output, prepare_streams
 
-# Command, and the module that holds it: a command costs only its own imports.
-COMMANDS = {
-    "agents": "agents",
-    "answer": "people",
-    "completion": "shell",
-    "demo": "up",
-    "doctor": "doctor",
-    "draw": "workflows",
-    "events": "record",
-    "inbox": "people",
-    "init": "init",
-    "keys": "keys",
-    "lint": "workflows",
-    "list": "workflows",
-    "mcp": "serve",
-    "report": "audit",
-    "run": "run",
-    "search": "record",
-    "sessions": "record",
-    "show": "workflows",
-    "tour": "tour",
-    "trace": "audit",
-    "up": "up",
-    "verify": "record",
-    "work": "work",
-}
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -68,8 +43,14 @@ class LazyGroup(click.Group):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _noticing_a_gone_reader():
-            return super().invoke(ctx)
+        try:
+            with _noticing_a_gone_reader():
+                return super().invoke(ctx)
+        except (FidelioError, BaseExceptionGroup) as error:
+            cause, app = _cause(error), ctx.find_object(App)
+            if isinstance(cause, FidelioError) and app is not None:
+                cause.remedy = as_typed(cause.remedy, app.program)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
         return sorted(COMMANDS)

@@ -46,9 +46,9 @@ def inbox_command(
         elif not questions:
             click.echo(f"Nothing waits for you in {_place(app)}.")
         for question in () if as_json else questions:
-            print_question(question)
+            print_question(question, app.program)
         if page.next and not as_json:
-            click.echo(f"More with: fidelio inbox --after {page.next}")
+            click.echo(f"More with: {app.program} inbox --after {page.next}")
 
     run_async(work())
 
@@ -94,14 +94,14 @@ async def _watch(app: App, session: str | None, *, as_json: bool) -> None:
         async for request in inbox.follow(session=asker):
             if known.get(request.id) != request.state:
                 known[request.id] = request.state
-                _show(Question(request, await ledger.session(request.session)), as_json=as_json)
+                _show(app, Question(request, await ledger.session(request.session)), as_json=as_json)
 
 
-def _show(question: Question, *, as_json: bool) -> None:
+def _show(app: App, question: Question, *, as_json: bool) -> None:
     if as_json:
         click.echo(json_text(question_json(question)))
     else:
-        print_question(question)
+        print_question(question, app.program)
 
 
 async def _questions(ledger: Ledger, requests: Sequence[Request]) -> list[Question]:

@@ -37,7 +37,8 @@ class Question:
     session: Session
 
 
-def print_question(question: Question) -> None:
+def print_question(question: Question, program: str) -> None:
+    """`program` is how the command begins that answers it."""
     request, session = question.request, question.session
     asker = f"{printable(session.name)} ({session.id})" if session.name else session.id
     click.echo(f"{request.id}  {printable(request.kind)} in session {asker}, {_age(request)}")
@@ -47,7 +48,7 @@ def print_question(question: Question) -> None:
     _print_options(request)
     if request.answer.get("text"):
         _print_wrapped(request.answer["text"], f"{_INDENT}> ")
-    _print_state(request)
+    _print_state(request, program)
 
 
 def question_json(question: Question) -> dict[str, Any]:
@@ -116,14 +117,14 @@ def _print_options(request: Request) -> None:
             _print_wrapped(option["description"], _BESIDE_OPTIONS)
 
 
-def _print_state(request: Request) -> None:
+def _print_state(request: Request, program: str) -> None:
     if request.state != "open":
         click.echo(f"{_INDENT}{request.state} by {printable(request.answered_by or '')} over {request.channel}\n")
         return
     for line in filter(None, (_WHO.get(request.detail.get("answered_by", ""), ""), _default(request))):
         click.echo(f"{_INDENT}{line}")
     how = "OPTION" if request.options else '--text "..."'
-    click.echo(f"{_INDENT}Answer with: fidelio answer {request.id} {how}\n")
+    click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}\n")
 
 
 def _default(request: Request) -> str:

@@ -19,6 +19,7 @@ from fidelio.surfaces.cli.context import (
     run_async,
     shorten,
     terminal_width,
+    workflows_option,
 )
 
 if TYPE_CHECKING:
@@ -34,10 +35,22 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 @click.option("--status", help="Only sessions with this status, such as active, blocked or completed.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
 @click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
+@click.option("--end", "ending", metavar="SESSION", help="List nothing: end SESSION, whose workflow is no longer there.")
+@workflows_option
 @json_option
 @pass_app
-def sessions_command(app: App, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool) -> None:
-    """List sessions, newest first."""
+def sessions_command(
+    app: App, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: Any
+) -> None:
+    """List sessions, newest first.
+
+    With --end: end a session whose workflow was deleted or cannot be read any more, without its definition. The record says so.
+    """
+    if ending["ending"]:
+        from fidelio.surfaces.cli.ending import end_session
+
+        run_async(end_session(app, as_json=as_json, **ending))
+        return
 
     async def work() -> None:
         async with app.ledger() as ledger:
@@ -45,11 +58,11 @@ def sessions_command(app: App, kind: Any, status: str | None, limit: int, after:
         if as_json:
             print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
         elif not page.items:
-            click.echo("No sessions yet. `fidelio tour` makes one.")
+            click.echo(f"No sessions yet. `{app.program} tour` makes one.")
         else:
             print_table([_session_row(session) for session in page.items], ["id", "kind", "status", "events", "changed"])
             if page.next:
-                click.echo(f"More with: fidelio sessions --after {page.next}")
+                click.echo(f"More with: {app.program} sessions --after {page.next}")
 
     run_async(work())
 

@@ -6,7 +6,8 @@ session is in `nav_library`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -123,6 +124,12 @@ def _needed(value: str, name: str, action: str) -> str:
 
 
 def _shown(found: Shown) -> Done:
+    return _wording()(found)
+
+
+@cache
+def _wording() -> Callable[[Shown], Done]:
+    """Nearly every call ends with it, and to look for a module takes its time even where it is loaded."""
     from fidelio.surfaces.mcp.nav_replies import shown  # noqa: PLC0415  # waits for the first call
 
-    return shown(found)
+    return shown

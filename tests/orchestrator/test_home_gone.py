@@ -1,0 +1,112 @@
+"""A worker whose home is taken away while its agents work or wait for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fidelio.errors import HomeProblem
+from fidelio.home import Home
+from fidelio.ledger import open_ledger
+from fidelio.orchestrator.model import StartAgent
+from fidelio.orchestrator.opening import open_agents
+from fidelio.orchestrator.presence import presence
+from fidelio.orchestrator.processes import is_alive
+from fidelio.orchestrator.worker import work_until_idle
+from fidelio.settings import load_settings
+from tests.orchestrator.fakes import PATIENCE, House, Stage, start, until
+from tests.support import proves
+
+ASKER = """---
+name: asker
+description: Asks and waits.
+executor: scripted
+options:
+  process: true
+  script: {turns: [[{ask: {text: May I?, options: {go: Go on}}}, {result: Done.}]]}
+---
+Ask.
+"""
+
+
+def deleted(home: Path) -> None:
+    shutil.rmtree(home)
+
+
+def replaced(home: Path) -> None:
+    shutil.rmtree(home)
+    home.mkdir()
+
+
+def moved(home: Path) -> None:
+    home.rename(home.with_name("elsewhere"))
+
+
+@proves("gone.home")
+async def test_a_turn_in_the_worker_itself_ends_with_its_home(house: House) -> None:
+    stage, service = Stage(), house.service()
+    house.actor.part = stage.part
+    session = await start(service, "aria")
+    async with asyncio.timeout(PATIENCE):
+        working = asyncio.create_task(work_until_idle(service, idle_seconds=60))
+        await stage.entered.wait()
+        deleted(house.home.path)
+        with pytest.raises(HomeProblem, match=r"is gone, so the agents that worked for it were stopped\."):
+            await working
+
+    assert stage.left == [session.run.id]
+    assert not house.home.path.exists()
+
+
+@proves("gone.home")
+@pytest.mark.parametrize("takes", [deleted, replaced, moved])
+async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_worker(
+    tmp_path: Path, takes: Callable[[Path], None]
+) -> None:
+    settings = load_settings(str(tmp_path / "home"))
+    settings.home.ensure().agents.mkdir()
+    (settings.home.agents / "asker.md").write_text(ASKER)
+    async with await open_ledger(settings.home.ledger) as ledger:
+        service = open_agents(settings, ledger)
+        session = await service.start(StartAgent(name="aria", prompt="?", blueprint="asker", project=str(tmp_path)))
+        command = (sys.executable, "-m", "fidelio", "--home", str(settings.home.path), "work")
+        worker = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=subprocess.PIPE)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await until(service, session.id, lambda now: now.run.state == "waiting")
+                process = (await service.parts.desk.open(session.id)).record.run.process
+                assert process is not None
+                assert is_alive(process)
+                takes(settings.home.path)
+                _, said = await worker.communicate()
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+
+    assert worker.returncode == 1
+    assert said.decode().startswith(f"fidelio: The home directory {settings.home.path} is gone")
+    assert not is_alive(process)
+
+
+@proves("gone.home")
+def test_a_home_is_there_until_it_is_another(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").ensure()
+    with presence(home) as is_there:
+        (home.path / "file").touch()
+        seen = [is_there()]
+        moved(home.path)
+        seen.append(is_there())
+        home.ensure()
+        seen.append(is_there())
+        home.path.rmdir()
+        (tmp_path / "elsewhere").rename(home.path)
+        seen.append(is_there())
+
+    assert seen == [True, False, False, True]

@@ -1,0 +1,107 @@
+"""`fidelio sessions --end`: a person ends what has lost its definition."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from fidelio.inbox import AGENT_MARKER
+from fidelio.settings import Settings, load_settings
+from tests.dialects.conftest import playing
+from tests.dialects.gates.conftest import payload
+from tests.dialects.score import write_score
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    return write_score(tmp_path / "workflows")
+
+
+@pytest.fixture
+def settings(environ: dict[str, str]) -> Settings:
+    return load_settings(environ=environ)
+
+
+@pytest.fixture
+def stuck(settings: Settings, library: Path) -> tuple[str, str]:
+    """A parent and its child, which is enforced, waits for a person, and has lost its definition."""
+    asks = "checkpoints: [{id: go, name: Go, message: Go?, answered_by: person, options: [{id: yes_, label: Yes}]}]"
+    (library / "solo.yaml").write_text(
+        "id: solo\nversion: 1.0.0\ntitle: Solo\ninitialActivity: alone\nfidelity: enforce\n"
+        f"activities:\n  - id: alone\n    version: 1.0.0\n    name: Alone\n    {asks}\n"
+    )
+
+    async def play_up_to_there() -> tuple[str, str]:
+        async with playing(settings, library) as play:
+            parent = await play.at("play")
+            child = (await play("start_session", workflow_id="solo", parent_session_token=parent)).token
+            child = (await play("next_activity", session_token=child, activity_id="alone")).token
+            await play("yield_checkpoint", session_token=child, checkpoint_id="go")
+            (library / "solo.yaml").unlink()
+            return payload(parent)["sid"], payload(child)["sid"]
+
+    return asyncio.run(play_up_to_there())
+
+
+@proves("gone.person", "gone.enforce", "gone.report")
+def test_a_person_ends_it_and_the_record_says_so(
+    fidelio: Fidelio, stuck: tuple[str, str], library: Path, settings: Settings
+) -> None:
+    parent, child = stuck
+    where = ("--workflows", str(library))
+    ended = fidelio("sessions", "--end", child, *where, "--json")
+    assert ended.returncode == 0, ended.stderr
+    again = fidelio("sessions", "--end", child, *where)
+    report, shown = json.loads(fidelio("report", child, "--json").stdout), fidelio("report", child).stdout
+    inbox, holds = fidelio("inbox", "--all").stdout, fidelio("verify", "--all")
+
+    async def go_on() -> bool:
+        async with playing(settings, library) as play:
+            return (await play("next_activity", session_token=parent, activity_id="bow")).is_error
+
+    first, second = json.loads(ended.stdout)["warnings"]
+    assert first.startswith("The definition of this session is gone: Workflow not found: solo.")
+    assert second.startswith("Checkpoint 'go' was not answered")
+    assert json.loads(ended.stdout)["status"] == "completed"
+    assert "This session is completed." in again.stderr
+    assert report["ended_unchecked_by"].startswith("person:")
+    assert report["ended_unchecked_by"].endswith(" over cli")
+    assert report["agents"] == ["orchestrator"]
+    assert report["visits"][0]["answers"][0]["state"] == "withdrawn"
+    assert "ENDED WITHOUT ITS DEFINITION, by person:" in shown
+    assert "withdrawn: the session was ended before anybody answered" in shown
+    assert "dismissed by person:" in inbox
+    assert holds.returncode == 0
+    assert not asyncio.run(go_on())
+
+
+@proves("gone.person")
+def test_what_can_still_be_led_to_its_end_is_left_alone(
+    fidelio: Fidelio, stuck: tuple[str, str], library: Path, settings: Settings
+) -> None:
+    async def start() -> str:
+        async with playing(settings, library) as play:
+            return str(payload(await play.start("score"))["sid"])
+
+    parent, free = stuck[0], asyncio.run(start())
+    refused = fidelio("sessions", "--end", free, "--workflows", str(library))
+    waits = fidelio("sessions", "--end", parent, "--workflows", str(library))
+    unknown = fidelio("sessions", "--end", "s_000000000000")
+
+    assert refused.returncode == 1
+    assert "can be read, so the session can be led to its end" in refused.stderr
+    assert "waits for its child solo" in waits.stderr
+    assert unknown.returncode == 4
+
+
+@proves("gone.person")
+def test_an_agent_does_not_end_it_in_a_persons_place(fidelio: Fidelio, stuck: tuple[str, str], library: Path) -> None:
+    done = fidelio("sessions", "--end", stuck[1], "--workflows", str(library), **{AGENT_MARKER: "s_1/1"})
+
+    assert done.returncode == 2
+    assert "an agent does not answer for a person" in done.stderr
