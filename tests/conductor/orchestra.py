@@ -74,12 +74,18 @@ class Orchestra:
         return Plan(workflow=workflow, **{"agent": "robot", "project": str(self.project), **more})
 
     @asynccontextmanager
-    async def house(self) -> AsyncIterator[House]:
+    async def house(self, seconds: float = SECONDS) -> AsyncIterator[House]:
         directories = [str(self.workflows)] if self.workflows.exists() else []
-        async with asyncio.timeout(SECONDS), House(self.settings, directories, with_bundled=True) as house:
+        async with asyncio.timeout(seconds), House(self.settings, directories, with_bundled=True) as house:
             yield house
 
-    async def play(self, plan: Plan, seen: list[Happening] | None = None, answers: dict[str, str] | None = None) -> Record:
+    async def play(
+        self,
+        plan: Plan,
+        seen: list[Happening] | None = None,
+        answers: dict[str, str] | None = None,
+        seconds: float = SECONDS,
+    ) -> Record:
         """Carries a plan out to its end, with a person who gives these answers, by checkpoint."""
         told = asyncio.Event()
 
@@ -89,7 +95,7 @@ class Orchestra:
             if happening.kind == "waiting":
                 told.set()
 
-        async with self.house() as house:
+        async with self.house(seconds) as house:
             conductor = await house.conductor(watch)
             person = asyncio.create_task(answering(house, answers or {}, told))
             try:

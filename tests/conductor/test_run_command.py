@@ -15,8 +15,12 @@ from tests.support import proves
 
 
 async def run_hello(orchestra: Orchestra, *more: str) -> asyncio.subprocess.Process:
+    return await run_workflow(orchestra, "hello", *more)
+
+
+async def run_workflow(orchestra: Orchestra, name: str, *more: str) -> asyncio.subprocess.Process:
     environ = {**os.environ, "FIDELIO_HOME": str(orchestra.home)}
-    command = ["-m", "fidelio", "run", "hello", "--agent", "robot", "--json", *more]
+    command = ["-m", "fidelio", "run", name, "--agent", "robot", "--json", *more]
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
         sys.executable, *command, cwd=orchestra.project, env=environ, stdout=pipe, stderr=pipe, start_new_session=True

@@ -15,12 +15,13 @@ from fidelio.ledger.audit import verify_session
 from fidelio.orchestrator.processes_table import entries
 from fidelio.orchestrator.rules import session_of
 from tests.conductor.orchestra import SECONDS, Orchestra, answering, workers_of
-from tests.conductor.test_run_command import run_hello, until
+from tests.conductor.test_loops import tour
+from tests.conductor.test_run_command import run_hello, run_workflow, until
 from tests.support import proves
 
 
-async def kill_at_some_moment(orchestra: Orchestra, chance: random.Random) -> None:
-    process = await run_hello(orchestra)
+async def kill_at_some_moment(orchestra: Orchestra, chance: random.Random, name: str = "hello", *more: str) -> None:
+    process = await run_workflow(orchestra, name, *more)
     with suppress(TimeoutError):
         async with asyncio.timeout(chance.random() * 2.5):  # not for it to end: this is the random moment
             await process.wait()
@@ -29,12 +30,16 @@ async def kill_at_some_moment(orchestra: Orchestra, chance: random.Random) -> No
     await process.communicate()
 
 
+def some_chance() -> random.Random:
+    seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(1 << 32))
+    sys.stdout.write(f"KILL_SEED={seed}\n")
+    return random.Random(seed)
+
+
 @pytest.mark.timeout(120)
 @proves("conductor.goes-on", "orchestrator.kill")
 async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestra: Orchestra) -> None:
-    seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(1 << 32))
-    sys.stdout.write(f"KILL_SEED={seed}\n")
-    chance = random.Random(seed)
+    chance = some_chance()
     orchestra.blueprint("robot", "workflow-worker", process=True)
     async with asyncio.timeout(2 * SECONDS):
         for _ in range(3):
@@ -56,3 +61,28 @@ async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestr
     assert [worker.name for worker in workers] == names
     assert {worker.status for worker in workers} == {"finished"}
     assert [entry for entry in entries() if entry.run and session_of(entry.run) in {worker.id for worker in workers}] == []
+
+
+@pytest.mark.timeout(120)
+@proves("conductor.loop-goes-on", "orchestrator.kill")
+async def test_a_loop_that_is_killed_again_and_again_has_one_child_for_every_item(orchestra: Orchestra) -> None:
+    chance = some_chance()
+    tour(orchestra)
+    orchestra.blueprint("robot", "workflow-worker", process=True)
+    wanted = ("--workflows", str(orchestra.workflows), "--input", 'islands=["Faroe", "Lewis"]')
+    async with asyncio.timeout(2 * SECONDS):
+        for _ in range(3):
+            await kill_at_some_moment(orchestra, chance, "ferry", *wanted)
+        process = await run_workflow(orchestra, "ferry", *wanted)
+        session = (await until(process, "begun"))["session"]
+        await process.communicate()
+        assert process.returncode == 0
+    async with orchestra.house() as house:
+        desk = (await house.workflows()).desk
+        children = (await desk.ledger.sessions(parent=session)).items
+        records = [await desk.caught_up(child) for child in children]
+        workers = await workers_of(house, "")
+        await verify_session(desk.ledger, session)
+    assert sorted((one.variables["island"], one.status) for one in records) == [("Faroe", "completed"), ("Lewis", "completed")]
+    # One before the loop, two in each pass, one for each crossing, and one for the rest.
+    assert len(workers) == len({worker.name for worker in workers}) == 1 + 2 * 2 + 2 + 1

@@ -11,13 +11,17 @@ from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
 from fidelio.surfaces.mcp.agents import AgentToolset
 from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import Done
+from fidelio.surfaces.mcp.tools import Done, ToolTable
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
 from tests.support import proves
 
 
 async def call(house: House, **arguments: Any) -> Done:
-    done = await AgentToolset(house, environ={}).tools().call("run_workflow", arguments)
+    return await done_by(AgentToolset(house, environ={}).tools(), **arguments)
+
+
+async def done_by(toolset: ToolTable, **arguments: Any) -> Done:
+    done = await toolset.call("run_workflow", arguments)
     assert isinstance(done, Done)
     return done
 
@@ -94,3 +98,23 @@ async def test_a_run_that_nobody_carries_out_any_more_says_so_and_goes_on_when_a
         assert mended.structured is not None
         assert mended.structured["status"] == "completed"
         assert mended.structured["session_id"] == failed.structured["session_id"]
+
+
+@proves("conductor.run-workflow")
+async def test_a_run_says_what_the_workflow_waits_for_that_it_has_started(orchestra: Orchestra) -> None:
+    write_workflow(orchestra.workflows, "outer", activity("one", triggers={"workflow": "hello"}))
+    async with orchestra.house() as house:
+        toolset = AgentToolset(house, environ={}).tools()
+        arguments = {"workflow_id": "outer", "agent_blueprint_name": "robot", "project_dir": str(orchestra.project)}
+        begun = (await done_by(toolset, **arguments)).structured
+        assert begun is not None
+        inbox = Inbox((await house.workflows()).desk.ledger)
+        request = await anext(aiter(inbox.follow()))
+        waiting = (await done_by(toolset, **arguments)).structured
+        assert waiting is not None
+        assert request.session != waiting["session_id"] == begun["session_id"]
+        assert request.id in waiting["question"]
+        await inbox.answer(request.id, "none", by="person:tester", channel="cli")
+        ended = (await done_by(toolset, **arguments, wait_seconds=50)).structured
+        assert ended is not None
+        assert ended["status"] == "completed"

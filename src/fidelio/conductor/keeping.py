@@ -14,7 +14,7 @@ from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.orchestrator.lock import Lock
 
 SPACE = "conductor"
-BEGUN, FAILED = "conductor.begun", "conductor.failed"
+BEGUN, FAILED, TAKEN = "conductor.begun", "conductor.failed", "conductor.taken"
 
 
 async def keep(ledger: Ledger, session: str, plan: Plan) -> None:

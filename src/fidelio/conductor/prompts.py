@@ -5,19 +5,28 @@ A worker gets the token of one activity. It never moves the session: that is for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.record import Answer
+from fidelio.engine.knowledge import running_loop
+from fidelio.engine.loops import passes
+from fidelio.engine.record import Answer, Record
+
+if TYPE_CHECKING:
+    from fidelio.conductor.stretches import Stretch
 
 MANIFEST = (
     'End with one JSON object and nothing after it: {"steps": [{"step_id": "...", "output": "what came of it"}, ...], '
     '"variables": {"name": value}}. List every step you did, in order, and every variable of the workflow that you found out.'
 )
+# A value that is longer is in the variables of the session; the prompt only has to say which is meant.
+LONGEST_VALUE = 2_000
 
 
-def brief(workflow: Workflow, activity: Activity, token: str) -> str:
-    """The first message."""
+def brief(workflow: Workflow, activity: Activity, token: str, part: Sequence[str] = ()) -> str:
+    """The first message. `part` says which part of the activity is meant, where it is not the whole."""
     return "\n".join(
         [
             f"You carry out one activity of the workflow {workflow.title!r}: {activity.name!r} ({activity.id}).",
@@ -30,12 +39,34 @@ def brief(workflow: Workflow, activity: Activity, token: str) -> str:
             "   You are called again when it was answered.",
             "4. Always pass the newest session_token. Do not call next_activity, and answer no checkpoint yourself.",
             "",
+            *part,
+            *([""] if part else ()),
             MANIFEST,
         ]
     )
 
 
-def answered(answers: Sequence[Answer], token: str) -> str:
+def part_of(workflow: Workflow, record: Record, stretch: Stretch, ended: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is to be done now of an activity that is led stretch by stretch; `ended` are the workflows that have come back."""
+    if stretch.whole:
+        return []
+    return [
+        *_ended(ended),
+        *_pass(workflow, record),
+        "Of this activity you do only the steps that are listed here, and nothing that comes before or after them.",
+        *these_steps(stretch),
+        *_starts(stretch),
+        *([undecided(stretch.wants)] if stretch.wants else ()),
+        *(to_ask(name) for name in stretch.asks),
+    ]
+
+
+def these_steps(stretch: Stretch) -> list[str]:
+    """The line that workers without a mind go by, too."""
+    return [] if stretch.whole else [f"steps: {', '.join(stretch.names) or '-'}"]
+
+
+def answered(answers: Sequence[Answer], token: str, stretch: Stretch) -> str:
     """Goes on behind checkpoints that were answered."""
     lines = [f"- {one.checkpoint}: {one.option or 'dismissed'}" for one in answers]
     return "\n".join(
@@ -46,21 +77,24 @@ def answered(answers: Sequence[Answer], token: str) -> str:
             f"session_token: {token}",
             "",
             "Call resume_checkpoint with this session_token, then go on with the next step.",
+            *these_steps(stretch),
             MANIFEST,
         ]
     )
 
 
-def missing(problems: Iterable[str], token: str) -> str:
-    """What has to be there before the activity can end."""
+def missing(problems: Iterable[str], token: str, stretch: Stretch) -> str:
+    """What has to be there before the activity can go on."""
+    what = "the whole activity" if stretch.whole else "all the steps that are listed here"
     return "\n".join(
         [
-            "The activity is not finished:",
+            f"{'The activity' if stretch.whole else 'Your part of the activity'} is not finished:",
             *(f"- {problem}" for problem in problems),
             "",
             f"session_token: {token}",
             "",
-            "Do what is missing, then report the whole activity again.",
+            f"Do what is missing, then report {what} again.",
+            *these_steps(stretch),
             MANIFEST,
         ]
     )
@@ -69,3 +103,44 @@ def missing(problems: Iterable[str], token: str) -> str:
 def undecided(variables: Sequence[str]) -> str:
     """One of the problems that `missing` lists."""
     return f"Where the workflow goes on depends on what you found out: report {', '.join(variables)} under variables."
+
+
+def to_ask(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' has not been asked: call yield_checkpoint with it, and end your message."
+
+
+def out_of_turn(steps: Iterable[str], due: Sequence[str]) -> str:
+    only = f"only {', '.join(due)}" if due else "no step"
+    return f"It is not yet the turn of {', '.join(steps)}: do and report {only} now."
+
+
+def _ended(ended: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for one in ended:
+        back = f" It brought back: {_short(one['variables'])}" if one.get("variables") else ""
+        yield f"The workflow {one['workflow']} ({one['session']}) has ended: {one['outcome']}.{back}"
+
+
+def _pass(workflow: Workflow, record: Record) -> Iterable[str]:
+    for place in (*record.outer, record.here):
+        loop, running = running_loop(workflow, place), place.running
+        if loop is None or running is None:
+            continue
+        total = passes(loop, running)
+        item = f": {loop.variable} is {_short(running.item)}" if loop.variable and running.items is not None else ""
+        yield f"This is pass {running.iteration}{f' of {total}' if total else ''} of the loop {loop.id}{item}"
+
+
+def _starts(stretch: Stretch) -> Iterable[str]:
+    for step in stretch.steps:
+        for trigger in step.triggers:
+            names = ", ".join(trigger.pass_context)
+            yield (
+                f"The step {step.id} starts the workflow {trigger.workflow}. You neither start it nor wait for it: it is "
+                "carried out when you have reported, and what follows it is not yet your business."
+                + (f" It is given {names}: report what you know of them." if names else "")
+            )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... (the whole is in get_workflow_status)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.knowledge import running_loop
 from fidelio.engine.record import Record
 
 
@@ -23,7 +24,11 @@ def step_at(workflow: Workflow, record: Record) -> str:
     activity = workflow.activity(record.activity)
     if activity is None:
         return ""
+    loop = running_loop(workflow, record.here)
+    others = (step for one in activity.loops for step in one.steps)
+    # What a loop repeats is nearer than what came before it; often both use the same skill.
+    steps = (*(loop.steps if loop is not None else ()), *activity.steps, *others)
     if record.waiting is not None:
         asked = record.waiting.checkpoint
-        return next((step.id for step in activity.steps if step.checkpoint == asked), "")
-    return next((step.id for step in activity.steps if step.skill and step.skill == record.skill), "")
+        return next((step.id for step in steps if step.checkpoint == asked), "")
+    return next((step.id for step in steps if step.skill and step.skill == record.skill), "")

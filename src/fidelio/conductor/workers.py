@@ -1,4 +1,4 @@
-"""The agent sessions that do the work of a workflow, one for each visit of an activity."""
+"""The agent sessions that do the work of a workflow, one for each visit of an activity, or for each stretch of one."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class Workers:
         """What the runs that were seen have cost."""
         return sum(self._costs.values())
 
-    def name(self, session: str, record: Record) -> str:
-        """Follows from the visit, so that whoever goes on with the workflow finds the worker that is at it."""
-        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{record.visit}-{record.activity}")[:NAME_LENGTH]
+    def name(self, session: str, record: Record, part: str = "") -> str:
+        """Follows from the visit and the part of it, so that whoever goes on with the workflow finds who is at it."""
+        place = f"{record.visit}-{part}" if part else str(record.visit)
+        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{place}-{record.activity}")[:NAME_LENGTH]
 
     async def check(self, blueprint: str, project: str) -> None:
         """Raises where such a worker could not be started there."""
@@ -51,18 +52,18 @@ class Workers:
         if caller is not None:
             require_may_start(await self._agents.queries.find(caller), most=self._agents.parts.limits.depth)
 
-    async def find(self, session: str, record: Record, project: str) -> AgentSession | None:
+    async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:
         try:
-            found = await self._agents.find(self.name(session, record), project)
+            found = await self._agents.find(self.name(session, record, part), project)
         except AgentSessionNotFound:
             return None
         for run in await self.runs(found):
             self._costs[found.id, run.number] = run.usage.cost_usd
         return found
 
-    async def start(self, session: str, record: Record, plan: Plan, prompt: str) -> AgentSession:
+    async def start(self, session: str, record: Record, plan: Plan, prompt: str, part: str = "") -> AgentSession:
         wanted = StartAgent(
-            name=self.name(session, record),
+            name=self.name(session, record, part),
             prompt=prompt,
             blueprint=plan.agent_for(record.activity),
             project=plan.project,

@@ -4,7 +4,7 @@ It shows what a worker owes whoever conducts a workflow, and does nothing beside
 the token of a session that has entered the activity, as `session_token: TOKEN` or as JSON with that key. It loads the activity
 and the skills of its steps, stops at every checkpoint that a step names or that the activity has besides, waits until somebody
 has answered, takes note of the answer and goes on. A step or a checkpoint whose condition is known not to hold is passed
-over, and no loop is entered.
+over, and no loop is entered. A line `steps: A, B` in the prompt says that only these are to be done, in a loop or not.
 
 Its result, as text and as data, is what every worker finishes with:
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -29,6 +29,7 @@ from fidelio.orchestrator.executors.mcp_client import text_of
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Step
 
+_STEPS = re.compile(r"^steps: (.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""session_token["']?\s*[:=]\s*["']?([^\s"',}]+)""")
 # Whoever limits the run limits this wait, too; it is bounded here only so that no worker waits for ever.
 _ANSWER_SECONDS = 24 * 3600.0
@@ -50,7 +51,8 @@ async def work_activity(prompt: str, use: UseTool) -> dict[str, Any]:
             reason="no-token",
             remedy="Write a line `session_token: TOKEN` into it.",
         )
-    return await _Worker(found[1], use).work()
+    listed = _STEPS.search(prompt)
+    return await _Worker(found[1], use, None if listed is None else listed[1].split(", ")).work()
 
 
 def activity_in(reply: str) -> Activity:
@@ -69,10 +71,10 @@ def applies(part: Step | Checkpoint, variables: Mapping[str, Any]) -> bool:
 
 
 class _Worker:
-    """One activity. `token` is always the newest."""
+    """One activity, or the steps of it that are `listed`. `token` is always the newest."""
 
-    def __init__(self, token: str, use: UseTool) -> None:
-        self._token, self._use = token, use
+    def __init__(self, token: str, use: UseTool, listed: Collection[str] | None) -> None:
+        self._token, self._use, self._listed = token, use, listed
         self._variables: dict[str, Any] = {}
 
     async def work(self) -> dict[str, Any]:
@@ -84,8 +86,14 @@ class _Worker:
             await self._call("get_skill")
         for checkpoint in unattached:
             await self._stop_at(activity, checkpoint)
-        done = [await self._do(activity, step) for step in activity.steps if self._applies(step)]
+        done = [await self._do(activity, step) for step in self._steps(activity) if self._applies(step)]
         return {"steps": done, "variables": {}}
+
+    def _steps(self, activity: Activity) -> Iterable[Step]:
+        if self._listed is None:
+            return activity.steps
+        every = (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
+        return [step for step in every if step.id in self._listed]
 
     async def _load(self) -> tuple[Activity, list[str]]:
         result = await self._call("get_activity")

@@ -16,6 +16,8 @@ from fidelio.surfaces.mcp.house import House
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
+    from fidelio.engine.state import Record
+    from fidelio.workflows.desk import Desk
 
 PROGRESS_SECONDS = 10.0
 
@@ -72,7 +74,14 @@ class Conducting:
             "status": "failed" if failed else record.status,
             "activity": record.activity,
             "completed_activities": list(record.completed),
-            "question": f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else "",
+            "question": await _question(desk, record),
             "reason": failed,
         }
         return {key: value for key, value in body.items() if value}
+
+
+async def _question(desk: Desk, record: Record) -> str:
+    """How to answer what the run waits for; where it has started another workflow, that one may be who asks."""
+    while record.suspended_by:
+        record = await desk.caught_up(await desk.ledger.session(record.suspended_by))
+    return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""

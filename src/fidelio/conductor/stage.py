@@ -1,0 +1,95 @@
+"""What everybody who takes part in a run needs: the services, the record as it is now, and somebody to tell what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fidelio.conductor.progress import Happening, Watcher
+from fidelio.conductor.questions import step_at
+from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
+
+if TYPE_CHECKING:
+    from fidelio.clock import Clock
+    from fidelio.conductor.workers import Workers
+    from fidelio.definitions.models import Workflow
+    from fidelio.orchestrator.model import AgentSession
+    from fidelio.workflows.service import WorkflowService
+
+CONDUCTOR = "conductor"
+
+
+class Stuck(Exception):
+    """The run cannot go on. `worker` is who did not finish, where one did not."""
+
+    def __init__(self, reason: str, record: Record, worker: AgentSession | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.record, self.worker = reason, record, worker
+
+
+class Stage:
+    """One run. `root` is the session that it was begun with; the workflows that it starts belong to it."""
+
+    def __init__(self, workflows: WorkflowService, workers: Workers, watch: Watcher, clock: Clock) -> None:
+        self.workflows = workflows
+        self.desk = workflows.desk
+        self.workers = workers
+        self.clock = clock
+        self.root = ""
+        self._watch = watch
+        self._began = clock()
+
+    async def record(self, session: str) -> Record:
+        return await self.desk.caught_up(await self.desk.ledger.session(session))
+
+    def workflow(self, record: Record) -> Workflow:
+        return self.workflows.library.workflow(record.workflow)
+
+    async def has_moved(self, session: str, before: Record) -> bool:
+        """Whether the session stands elsewhere than it did: then what was found out about its place is of no use any more."""
+        now = await self.record(session)
+        return now.status == "completed" or place_of(now) != place_of(before)
+
+    def informed(self, record: Record, variables: Mapping[str, Any]) -> Record:
+        """The record as it will be when these variables are in it."""
+        told = Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
+        return foreseen(record, [told], self.clock()) if variables else record
+
+    def token(self, session: str, record: Record) -> str:
+        """A worker's key: it stands at this activity, and is stale for moving as soon as the session stands elsewhere."""
+        return self.desk.tokens.make(session, record, agent=f"worker-{record.activity}")
+
+    def own_token(self, session: str, record: Record) -> str:
+        return self.desk.tokens.make(session, record, agent=CONDUCTOR)
+
+    def tell(
+        self,
+        kind: str,
+        session: str,
+        record: Record,
+        *,
+        agent: str = "",
+        detail: str = "",
+        request: str = "",
+        step: str | None = None,
+    ) -> None:
+        self._watch(
+            Happening(
+                kind=kind,
+                workflow=record.workflow,
+                session=session,
+                activity=record.activity,
+                step=step_at(self.workflow(record), record) if step is None else step,
+                agent=agent,
+                detail=detail,
+                request=request,
+                elapsed_ms=self.clock() - self._began,
+                cost_usd=self.workers.cost_usd,
+            )
+        )
+
+
+def place_of(record: Record) -> tuple[str, int, str, int]:
+    """A visit, and the pass of a loop in it."""
+    running = record.here.running
+    return record.activity, record.visit, running.loop if running else "", running.iteration if running else 0
