@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fidelio.errors import HomeProblem
+from fidelio.errors import HomeNotFound, HomeProblem
 
 DIRECTORY = ".fidelio"
 
@@ -82,6 +82,31 @@ class Home(NamedTuple):
                 remedy="Choose another one with --home DIR or FIDELIO_HOME.",
             ) from error
         return self
+
+    def existing(self) -> Home:
+        """For whoever only looks: a home that was named and is not there is a typing error, not an empty record.
+
+        The user's own directory need not have been named by anybody, so it is made.
+        """
+        if self._is_absent() and not self._is_usual():
+            raise HomeNotFound(f"There is no home at {self.path}.", remedy="Check what --home or FIDELIO_HOME says.")
+        return self.ensure()
+
+    def _is_absent(self) -> bool:
+        try:
+            self.path.lstat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            # Whoever makes the home says what is wrong.
+            return False
+        return False
+
+    def _is_usual(self) -> bool:
+        try:
+            return self == user_home()
+        except HomeProblem:
+            return False
 
 
 def find_home(

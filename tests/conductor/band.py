@@ -83,6 +83,9 @@ class Band(Workers):
     async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:  # noqa: ARG002  # as in `Workers`
         raise AgentSessionNotFound(worker.name, remedy="It has ended already.")
 
+    async def stop(self, worker: AgentSession) -> AgentSession:
+        raise AssertionError(f"{worker.name} has ended already")
+
     async def result(self, worker: AgentSession) -> Result:
         return Result(session=worker, run=worker.run, text=self._said[worker.name])
 

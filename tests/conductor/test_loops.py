@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor import conducting
+from fidelio.conductor import patience
 from fidelio.errors import ConductorFailure
 from fidelio.workflows.starting import Asked
 from tests.conductor.band import concert, obedient, steps_in, token_in
@@ -110,7 +110,7 @@ async def test_an_endless_loop_ends_with_its_maximum_or_with_the_patience_of_the
     async with concert(orchestra) as played:
         assert (await played.play("ferry", inputs={"landed": False})).status == "completed"
         assert len(await played.sessions("crossing")) == 4
-        monkeypatch.setattr(conducting, "MOST_VISITS", 3)
+        monkeypatch.setattr(patience, "MOST_ROUNDS", 2)
         with pytest.raises(ConductorFailure, match="goes round and round: 1 visits, 3 passes"):
             await played.play("ferry", inputs={"landed": False})
         assert len(await played.sessions("crossing")) == 6
@@ -138,20 +138,21 @@ async def test_a_list_that_nobody_has_named_is_asked_for(orchestra: Orchestra) -
     tour(orchestra)
 
     async def asked(name: str, prompt: str) -> str:
-        return report("sail-step", islands=["Skye"]) if "report islands under" in prompt else await sailor(name, prompt)
+        return report(islands=["Skye"]) if "Report islands in" in prompt else await sailor(name, prompt)
 
     async with concert(orchestra, asked) as played:
         await played.play("ferry")
         (child,) = await played.children(await played.session("ferry"))
         assert child.variables["island"] == "Skye"
-    assert [steps_in(prompt) for name, prompt in played.band.heard[:2] if name == "sail"] == [["sail-step"]] * 2
+    assert [steps_in(prompt) for name, prompt in played.band.heard[:2] if name == "sail"] == [["sail-step"], []]
+    assert played.band.heard[1][1].startswith("Your part of the activity is not finished")
 
 
 @proves("conductor.loop-doubts")
 async def test_a_list_that_is_never_named_fails_the_run_instead_of_leaving_its_items_out(orchestra: Orchestra) -> None:
     tour(orchestra)
     async with concert(orchestra) as played:
-        with pytest.raises(ConductorFailure, match=r"did not finish sail: .* report islands under variables"):
+        with pytest.raises(ConductorFailure, match=r"did not finish sail: .* Report islands in `variables`"):
             await played.play("ferry")
 
 
@@ -160,7 +161,7 @@ async def test_what_only_a_child_could_have_said_is_asked_of_a_worker_without_st
     tour(orchestra, loop(type="doWhile", over=None, variable=None, condition=NOT_LANDED, steps=[TRIP]))
 
     async def asked(name: str, prompt: str) -> str:
-        return report(landed=True) if "report landed under" in prompt else await obedient(name, prompt)
+        return report(landed=True) if "Report landed in" in prompt else await obedient(name, prompt)
 
     async with concert(orchestra, asked) as played:
         assert (await played.play("ferry")).status == "completed"
@@ -191,7 +192,7 @@ async def test_a_loop_that_says_only_when_it_is_broken_off_goes_on_until_then(or
     tries = iter([False, True])
 
     async def stormy(name: str, prompt: str) -> str:
-        assert "report landed" not in prompt
+        assert "Report landed" not in prompt
         return report("cross-step", landed=next(tries)) if name == "cross" else await obedient(name, prompt)
 
     async with concert(orchestra, stormy) as played:
@@ -212,7 +213,7 @@ async def test_a_worker_that_does_more_than_its_turn_is_told_so_and_nothing_of_i
         await played.play("ferry", inputs={"islands": ["Faroe"]})
         (child,) = await played.children(await played.session("ferry"))
     assert child.variables["cargo"] != "everything"
-    assert any("not yet the turn of unload: do and report only load, trip now" in prompt for _, prompt in played.band.heard)
+    assert any("not yet the turn of [unload]: do and report only load, trip now" in prompt for _, prompt in played.band.heard)
 
 
 @proves("conductor.loop-children")

@@ -66,3 +66,10 @@ def test_a_long_report_is_read_whole() -> None:
     manifest = read_manifest(json.dumps({"steps": entries}))
     assert isinstance(manifest, Manifest)
     assert len(manifest.steps) == 5_000
+
+
+@proves("conductor.unwritable-reports")
+@pytest.mark.parametrize("value", ["NaN", "[1e999]", "1" + "0" * 100, '"\\ud800"', '{"\\ud800": 1}', "[" * 80 + "]" * 80])
+def test_what_the_ledger_does_not_take_is_said_to_whoever_wrote_it(value: str) -> None:
+    for report in (f'{{"steps": [], "variables": {{"x": {value}}}}}', f'{{"steps": [{{"step_id": "a", "output": {value}}}]}}'):
+        assert str(read_manifest(report)).startswith("The JSON object with your steps cannot be read: The report")

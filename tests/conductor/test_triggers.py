@@ -98,8 +98,9 @@ async def test_whether_a_step_that_starts_a_workflow_applies_has_to_be_said(orch
 @proves("conductor.triggers", "conductor.tells-what-is-missing")
 async def test_a_workflow_that_is_not_there_ends_the_run_before_anything_is_taken(orchestra: Orchestra) -> None:
     voyage(orchestra, loops=[loop(type="doWhile", over=None, condition=None, maxIterations=1, steps=[TRIP])])
-    (orchestra.workflows / "crossing" / "workflow.yaml").unlink()
     async with concert(orchestra) as played:
+        session = await (await played.conductor()).begin(orchestra.plan("ferry"))
+        (orchestra.workflows / "crossing" / "workflow.yaml").unlink()
         with pytest.raises(ConductorFailure, match="crossing"):
-            await played.play("ferry")
-        assert await played.children(await played.session("ferry")) == []
+            await (await played.conductor()).carry_out(session)
+        assert await played.children(session) == []

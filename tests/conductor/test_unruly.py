@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import Any
 
 import pytest
 
-from fidelio.conductor import conducting
+from fidelio.conductor import patience
 from fidelio.conductor.progress import Happening
 from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.inbox import Inbox
@@ -106,7 +107,7 @@ async def test_only_one_process_carries_a_run_out(orchestra: Orchestra) -> None:
 
 @proves("conductor.bounded")
 async def test_a_workflow_that_goes_round_for_ever_is_ended(orchestra: Orchestra, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conducting, "MOST_VISITS", 4)
+    monkeypatch.setattr(patience, "MOST_ROUNDS", 4)
     write_workflow(
         orchestra.workflows, "round", activity("one", transitions=[{"to": "two"}]), activity("two", transitions=[{"to": "one"}])
     )
@@ -116,7 +117,7 @@ async def test_a_workflow_that_goes_round_for_ever_is_ended(orchestra: Orchestra
 
 @proves("conductor.bounded")
 async def test_a_workflow_that_starts_itself_is_ended(orchestra: Orchestra, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conducting, "DEEPEST", 2)
+    monkeypatch.setattr(patience, "DEEPEST", 2)
     write_workflow(orchestra.workflows, "self", activity("one", triggers=[{"workflow": "self"}]))
     with pytest.raises(ConductorFailure, match="levels deep"):
         await orchestra.play(orchestra.plan("self"))
@@ -138,9 +139,11 @@ async def test_inputs_are_for_the_workflow_they_were_given_to(orchestra: Orchest
 @proves("conductor.tells-what-is-missing")
 async def test_whatever_stops_a_run_is_on_record(orchestra: Orchestra) -> None:
     write_workflow(orchestra.workflows, "outer", activity("one", triggers=[{"workflow": "nowhere"}]))
+    write_workflow(orchestra.workflows, "nowhere", activity("two"))
     async with orchestra.house() as house:
         conductor = await house.conductor(lambda _: None)
         session = await conductor.begin(orchestra.plan("outer"))
+        shutil.rmtree(orchestra.workflows / "nowhere")
         with pytest.raises(ConductorFailure, match="nowhere"):
             await conductor.carry_out(session)
         (failed,) = await (await house.workflows()).desk.ledger.events(session, types=("conductor.failed",))

@@ -286,6 +286,22 @@ async def test_a_model_cannot_answer_for_the_person_who_is_demanded(play: Player
 
 
 @proves("sessions.person")
+async def test_nobody_is_sent_to_a_tool_that_refuses_where_a_person_is_demanded(play: Player) -> None:
+    token = await play.at("tune")
+    asked = await play("yield_checkpoint", session_token=token, checkpoint_id="conductor")
+    held = [
+        await play("resume_checkpoint", session_token=asked.token),
+        await play("next_activity", session_token=asked.token, activity_id="play"),
+    ]
+
+    for words in (asked.text, *(reply.text for reply in held)):
+        assert "Only a person may answer it." in words
+        assert "answers with: fidelio answer r_" in words
+        assert "Resolve it with respond_checkpoint" not in words
+        assert "resolves it with respond_checkpoint" not in words
+
+
+@proves("sessions.person")
 async def test_the_server_can_demand_a_person_everywhere(opens: Opens) -> None:
     async with opens(person=True) as play:
         _, handle = await yielded(play)

@@ -13,7 +13,11 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Event, Request
 from fidelio.settings import Settings
+from fidelio.surfaces.mcp.house import House
+from fidelio.workflows.desk import Outcome
+from fidelio.workflows.moving import Moved
 from tests.dialects.conftest import Opens, Player, Reply, playing
+from tests.dialects.gates.conftest import payload
 from tests.support import proves
 
 Takes = Callable[[Path, str], None]
@@ -21,6 +25,17 @@ GONE = "The definition of this session is gone: Workflow not found: "
 BROKEN = "The definition of this session is gone: "
 UNCHECKED = "The session was ended without it: nobody has checked whether everything was done that it asks for."
 WAY_OUT = "Put its files back, or end the session with `__terminal__`."
+ASKS = """
+id: solo
+version: 1.0.0
+title: Solo
+initialActivity: alone
+activities:
+  - id: alone
+    version: 1.0.0
+    name: Alone
+    checkpoints: [{id: how, name: How, message: How?, options: [{id: loud, label: Loud}]}]
+"""
 
 
 def deleted(library: Path, workflow: str) -> None:
@@ -35,6 +50,11 @@ def spoilt(library: Path, workflow: str) -> None:
 
 async def end(play: Player, token: str, **more: Any) -> Reply:
     return await play("next_activity", session_token=token, activity_id="__terminal__", **more)
+
+
+async def ended_by_person(settings: Settings, library: Path, session: str) -> Outcome[Moved]:
+    async with House(settings, (str(library),)) as house:
+        return await (await house.workflows()).moves.end(session, by="person:test")
 
 
 async def events(settings: Settings, *types: str) -> list[Event]:
@@ -147,7 +167,8 @@ async def test_a_question_of_a_lost_definition_is_not_answered_by_a_model(memory
         presented = await play("present_checkpoint", checkpoint_handle=handle)
         answered = await play("respond_checkpoint", checkpoint_handle=handle, option_id="forte")
 
-    assert presented.text == answered.text == f"{GONE}score. {WAY_OUT}"
+    assert presented.text == answered.text
+    assert answered.text.startswith(f"{GONE}score. Put its files back. A person can answer what waits")
 
 
 @proves("gone.moves")
@@ -203,45 +224,58 @@ async def test_where_moves_are_enforced_no_agent_ends_what_nobody_can_check(
     assert status.json["status"] == "active"
 
 
+async def asked_how(play: Player, library: Path, dialect: str) -> str:
+    """A session that waits for the answer to its one question."""
+    (library / "solo.yaml").write_text(ASKS)
+    token = (await play("start_session", workflow_id="solo")).token
+    token = (await play("next_activity", session_token=token, activity_id="alone")).token
+    if dialect == "sessions":
+        token = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
+    return token
+
+
 @proves("gone.questions")
 @pytest.mark.parametrize("dialect", ["sessions", "gates"])
-async def test_questions_that_wait_are_withdrawn_with_the_end(settings: Settings, library: Path, dialect: str) -> None:
-    (library / "score/activities/01-tune.yaml").write_text(
-        "id: tune\nversion: 1.0.0\nname: Tune\ncheckpoints:\n"
-        "  - {id: how, name: How, message: How?, options: [{id: loud, label: Loud}]}\n"
-    )
+async def test_a_question_is_not_got_rid_of_with_the_file(settings: Settings, library: Path, dialect: str) -> None:
     async with playing(settings, library, dialect=dialect) as play:
-        token = (await play("start_session", workflow_id="score")).token
-        token = (await play("next_activity", session_token=token, activity_id="tune")).token
-        if dialect == "sessions":
-            token = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
-        deleted(library, "score")
-        ended = await end(play, token)
-    (request,) = await requests(settings)
-
-    assert ended.warnings[1:] == ["Checkpoint 'how' was not answered: the end of the session has withdrawn it."]
-    assert (request.state, request.answered_by, request.channel) == ("dismissed", "agent:orchestrator", "relayed")
-
-
-@proves("gone.questions")
-@pytest.mark.parametrize("server", [True, False])
-async def test_a_persons_question_is_not_got_rid_of_with_the_file(
-    memory: Opens, library: Path, settings: Settings, server: bool
-) -> None:
-    async with memory(person=server) as play:
-        token = await play.at("tune")
-        asked = await play("yield_checkpoint", session_token=token, checkpoint_id="how" if server else "conductor")
-        deleted(library, "score")
-        refused = await end(play, asked.token)
+        token = await asked_how(play, library, dialect)
+        deleted(library, "solo")
+        refused = await end(play, token)
+        (request,) = await requests(settings)
         async with await open_ledger(settings.ledger) as ledger:
-            option = "forte" if server else "begin"
-            await Inbox(ledger).answer(asked.json["request_id"], option, by="person:test", channel="cli")
-        ended = await end(play, asked.token)
+            await Inbox(ledger).answer(request.id, "loud", by="person:test", channel="cli")
+        ended = await end(play, token)
 
     assert refused.is_error
-    assert "has to be answered by a person" in refused.text
-    assert f"fidelio answer {asked.json['request_id']} OPTION" in refused.text
+    assert refused.text == (
+        "Cannot end the session: 1 unresolved checkpoint in activity 'alone': [how]. "
+        f"A person can answer what waits as it was asked: fidelio answer {request.id} OPTION. "
+        f"A person can also end the session as it is: fidelio sessions --end {request.session}."
+    )
+    assert request.state == "open"
     assert ended.json["status"] == "completed"
+
+
+@proves("gone.questions", "gone.withdrawn")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+async def test_a_question_that_was_withdrawn_takes_no_answer_once_the_files_are_back(
+    settings: Settings, library: Path, dialect: str
+) -> None:
+    async with playing(settings, library, dialect=dialect) as play:
+        token = await asked_how(play, library, dialect)
+        deleted(library, "solo")
+        ended = await ended_by_person(settings, library, payload(token)["sid"])
+        (library / "solo.yaml").write_text(ASKS)
+        handle = {"checkpoint_handle": token} if dialect == "sessions" else {"session_token": token, "checkpoint_id": "how"}
+        answered = await play("respond_checkpoint", **handle, option_id="loud")
+        waved = await play("respond_checkpoint", **handle, condition_not_met=True)
+    (request,) = await requests(settings)
+
+    assert ended.warnings[1:] == ("Checkpoint 'how' was not answered: the end of the session has withdrawn it.",)
+    assert (request.state, request.answered_by, request.channel) == ("dismissed", "person:test", "cli")
+    assert answered.is_error
+    assert waved.text == answered.text
+    assert answered.text.startswith("Checkpoint 'how' was withdrawn: the session ended before anybody had answered it.")
 
 
 @proves("gone.unchecked")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.record import ANSWERED, ARMED, RESUMED, Asked, Draft, Record, foreseen
+from fidelio.engine.record import ANSWERED, ARMED, RESUMED, Answer, Asked, Draft, Record, foreseen
 from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
+from fidelio.engine.state import Mode
 from fidelio.engine.verdicts import Refusal
 from tests.engine.builders import (
     NOW,
@@ -248,3 +249,14 @@ def test_an_armed_question_is_answered_like_a_yielded_one_with_its_own_clock() -
     found = taken(PLAIN, record, Choice("yes"))
     assert found.request == "r9"
     assert refused(PLAIN, record, Choice("yes"), now=NOW + 10).code == "checkpoint.too-fast"
+
+
+@proves("engine.answered-once")
+@pytest.mark.parametrize("choice", [Choice("yes"), Choice("")])
+@pytest.mark.parametrize("mode", ["option", "condition_not_met"])
+def test_no_option_is_the_same_as_none(choice: Choice, mode: Mode) -> None:
+    none = Answer("ask", "one", 1, "", {}, "agent:x", "relayed", "relayed", NOW, mode=mode)
+    found = resolve(PLAIN, at("one"), choice, Circumstances(LATER), asked=none.asked, earlier=none)
+
+    assert isinstance(found, Refusal)
+    assert found.code == "checkpoint.answered"

@@ -290,3 +290,30 @@ def test_the_ways_of_so_many_sessions_are_kept_and_no_more() -> None:
 
     assert open_ways(THREE, first) is not found
     assert open_ways(THREE, first) == found
+
+
+LAST = activity("two", transitions=[to("workflow-end")])
+
+
+@proves("engine.lost-place")
+@pytest.mark.parametrize(
+    "definition",
+    [
+        workflow(initial="one"),
+        workflow(LAST, initial="one"),
+        workflow(LAST, initial=TERMINAL),
+        workflow(LAST, initial="workflow-end"),
+    ],
+)
+def test_from_an_activity_that_is_gone_no_way_leads_to_the_end(definition: Workflow) -> None:
+    assert targets(definition, at("one")) == []
+    assert [ends_workflow(definition, name) for name in targets(definition, started())] == [True]
+
+
+@proves("engine.lost-place")
+def test_nor_does_one_around_a_beginning_that_is_left_out() -> None:
+    definition = workflow(activity("one", transitions=[to(TERMINAL)]))
+    skipping = replace(at("lost"), skipped=("one",))
+
+    assert targets(definition, skipping) == []
+    assert targets(definition, at("lost")) == ["one"]

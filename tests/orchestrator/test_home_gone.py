@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -64,19 +65,24 @@ async def test_a_turn_in_the_worker_itself_ends_with_its_home(house: House) -> N
     assert not house.home.path.exists()
 
 
-@proves("gone.home")
+@proves("gone.home", "gone.home-on-record")
 @pytest.mark.parametrize("takes", [deleted, replaced, moved])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["its record", "a record elsewhere"])
 async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_worker(
-    tmp_path: Path, takes: Callable[[Path], None]
+    tmp_path: Path, takes: Callable[[Path], None], elsewhere: bool
 ) -> None:
-    settings = load_settings(str(tmp_path / "home"))
+    environ = {"FIDELIO_HOME": str(tmp_path / "home")}
+    environ |= {"FIDELIO_LEDGER": str(tmp_path / "ledger.db")} if elsewhere else {}
+    settings = load_settings(environ=environ)
     settings.home.ensure().agents.mkdir()
     (settings.home.agents / "asker.md").write_text(ASKER)
-    async with await open_ledger(settings.home.ledger) as ledger:
+    async with await open_ledger(settings.ledger) as ledger:
         service = open_agents(settings, ledger)
         session = await service.start(StartAgent(name="aria", prompt="?", blueprint="asker", project=str(tmp_path)))
-        command = (sys.executable, "-m", "fidelio", "--home", str(settings.home.path), "work")
-        worker = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=subprocess.PIPE)
+        command = (sys.executable, "-m", "fidelio", "work")
+        worker = await asyncio.create_subprocess_exec(
+            *command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, **environ}
+        )
         try:
             async with asyncio.timeout(PATIENCE):
                 await until(service, session.id, lambda now: now.run.state == "waiting")
@@ -89,6 +95,10 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
             if worker.returncode is None:
                 worker.kill()
                 await worker.wait()
+        if elsewhere:
+            ended = await service.find(session.id)
+            (asked,) = (await ledger.requests(session=session.id, state=None)).items
+            assert (ended.run.state, ended.run.reason, asked.state) == ("stopped", "stop.home", "dismissed")
 
     assert worker.returncode == 1
     assert said.decode().startswith(f"fidelio: The home directory {settings.home.path} is gone")

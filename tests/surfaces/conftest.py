@@ -15,6 +15,9 @@ from mcp.client.stdio import stdio_client
 
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
 Fidelio = Callable[..., subprocess.CompletedProcess[str]]
+Typing = Callable[[str], subprocess.CompletedProcess[str]]
+# A home that no environment names, below the directory of the test.
+UNNAMED_HOME = "my home"
 
 
 @pytest.fixture
@@ -41,6 +44,18 @@ def fidelio(environ: dict[str, str], tmp_path: Path) -> Fidelio:
         )
 
     return run
+
+
+@pytest.fixture
+def typing(environ: dict[str, str], tmp_path: Path) -> Typing:
+    """Types a line as it stands, in the same directory, where nothing else says which home is meant."""
+    outside = {name: value for name, value in environ.items() if name != "FIDELIO_HOME"}
+
+    def type_(line: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", "-c", line]
+        return subprocess.run(command, env=outside, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    return type_
 
 
 @pytest.fixture

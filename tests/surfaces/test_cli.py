@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.surfaces.cli.commands import COMMANDS
+from fidelio.surfaces.commands import COMMANDS
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fidelio as package
+from fidelio.errors import UsageProblem
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.host import Host
 from fidelio.orchestrator.model import StartAgent
 from fidelio.orchestrator.opening import open_agents
 from fidelio.settings import load_settings
-from fidelio.surfaces.cli.commands import COMMANDS, as_typed, typed
+from fidelio.surfaces.cli.context import App
+from fidelio.surfaces.cli.main import run
+from fidelio.surfaces.commands import COMMANDS, as_typed, typed
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
 from tests.dialects.score import write_score
 from tests.orchestrator.fakes import PATIENCE, finished, until
 from tests.support import proves
-from tests.surfaces.conftest import Fidelio
+from tests.surfaces.conftest import UNNAMED_HOME as HOME
+from tests.surfaces.conftest import Fidelio, Typing
 
-Typing = Callable[[str], subprocess.CompletedProcess[str]]
-HOME = "my home"
 ASKER = """---
 name: asker
 description: Asks and waits.
@@ -37,6 +40,7 @@ options:
 Ask.
 """
 HERE = ("--home", HOME)
+SOURCE = Path(package.__file__).parent
 
 
 @pytest.fixture
@@ -54,16 +58,11 @@ def asked(tmp_path: Path) -> str:
     return asyncio.run(ask())
 
 
-@pytest.fixture
-def typing(environ: dict[str, str], tmp_path: Path) -> Typing:
-    """Types a line as it stands, in the same directory, where nothing else says which home is meant."""
-    outside = {name: value for name, value in environ.items() if name != "FIDELIO_HOME"}
-
-    def type_(line: str) -> subprocess.CompletedProcess[str]:
-        command = ["sh", "-c", line]
-        return subprocess.run(command, env=outside, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-
-    return type_
+@pytest.fixture(autouse=True)
+def there(home: Path, tmp_path: Path) -> None:
+    """Homes that nobody has used yet."""
+    for place in (home, tmp_path / HOME):
+        place.mkdir()
 
 
 def hinted(text: str, command: str) -> str:
@@ -121,7 +120,7 @@ async def test_an_agent_that_waits_is_answered_with_what_its_status_shows(
     fidelio: Fidelio, typing: Typing, tmp_path: Path
 ) -> None:
     settings = load_settings(str(tmp_path / HOME), environ={})
-    settings.home.ensure().agents.mkdir()
+    settings.home.agents.mkdir()
     (settings.home.agents / "asker.md").write_text(ASKER)
     async with await open_ledger(settings.ledger) as ledger, asyncio.timeout(PATIENCE):
         service = open_agents(settings, ledger)
@@ -155,11 +154,79 @@ def test_who_has_no_program_of_that_name_is_told_what_they_have(fidelio: Fidelio
 
 
 @proves("hints.home", "hints.program")
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (("sessions", "--nope"), "sessions --help"),
+        (("nosuch",), "--help"),
+        (("mcp", "--nope"), "mcp --help"),
+        (("lint", "nosuch"), "lint --help"),
+        (("agents", "result", "nobody"), "agents start"),
+    ],
+)
+def test_who_has_made_a_mistake_is_told_what_they_can_type(fidelio: Fidelio, command: tuple[str, ...], shown: str) -> None:
+    done = fidelio(*HERE, *command, PATH="/nowhere")
+
+    assert f"`{sys.executable} -m fidelio --home 'my home' {shown}`" in done.stderr
+
+
+@proves("hints.program")
+def test_who_has_given_no_home_is_told_the_program_alone(fidelio: Fidelio) -> None:
+    for command in (("--nope",), ("mcp", "--nope")):
+        done = fidelio(*command, PATH="/nowhere")
+        (shown,) = re.findall("`(.*)`", done.stderr)
+        assert shown == " ".join([sys.executable, "-m fidelio", *command[:-1], "--help"])
+
+
+@proves("hints.program")
+def test_a_script_in_the_working_directory_is_named_so_that_a_shell_finds_it(typing: Typing, tmp_path: Path) -> None:
+    script = tmp_path / "fidelio"
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom fidelio.__main__ import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    failed = typing("PATH=/nowhere; ./fidelio --home 'my home' events nobody")
+    (hint,) = re.findall("`(.*)`", failed.stderr)
+
+    assert hint == "./fidelio --home 'my home' sessions"
+    assert typing(f"PATH=/nowhere; {hint}").returncode == 0
+
+
+@proves("hints.home")
+def test_a_sentence_names_commands_as_typed_and_leaves_what_only_looks_like_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise UsageProblem("It was not begun by `fidelio run` in my fidelio run/x.")
+
+    monkeypatch.setattr(App, "library", fail)
+    code = run(["--home", HOME, "list"])
+
+    assert code == UsageProblem.exit_code
+    assert " --home 'my home' run` in my fidelio run/x.\n" in capsys.readouterr().err
+
+
+@proves("hints.home", "hints.program")
 def test_only_commands_are_rewritten_and_each_once() -> None:
     program = typed("bin/fidelio", "there")
 
-    assert as_typed("`fidelio sessions`, or fidelio answer r_1 OPTION.", program) == (
-        "`bin/fidelio --home there sessions`, or bin/fidelio --home there answer r_1 OPTION."
+    assert as_typed("Try `fidelio sessions`, or: fidelio answer r_1 OPTION.", program) == (
+        "Try `bin/fidelio --home there sessions`, or: bin/fidelio --home there answer r_1 OPTION."
     )
-    for text in ("the fidelio server", "fidelio: no", as_typed("`fidelio inbox`", program), "x/fidelio inbox"):
+    for text in ("the fidelio server", "fidelio: no", as_typed("`fidelio inbox`", program), "a fidelio run/x"):
         assert as_typed(text, program) == text
+
+
+@proves("hints.home", "hints.servers")
+def test_every_text_of_ours_names_a_command_where_it_is_found() -> None:
+    """At the beginning of a piece of text, in backticks or after a colon."""
+    named = re.compile(rf"(?<!^)(?<!`)(?<!: )\bfidelio (?:{'|'.join(COMMANDS)})\b")
+    for file in SOURCE.rglob("*.py"):
+        found = [text for text in texts_of(ast.parse(file.read_text())) if named.search(text)]
+        assert not found, file
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    """All but those that say what the code is for."""
+    about = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about:
+            yield node.value

@@ -131,6 +131,7 @@ async def test_an_agent_that_asks_is_named_with_its_project(home: Path, fidelio:
 async def test_whoever_watches_an_empty_inbox_sees_where_and_then_the_same_as_others(
     environ: dict[str, str], home: Path
 ) -> None:
+    Home(home).ensure()
     async with running(environ, "inbox", "--watch") as lines:
         assert (await lines.readline()).decode() == f"Nothing waits for you in {home} yet.\n"
         request = await asked(home, {"variables": {"to": "town"}})
@@ -142,6 +143,7 @@ async def test_whoever_watches_an_empty_inbox_sees_where_and_then_the_same_as_ot
 
 @proves("inbox.where")
 def test_an_empty_inbox_and_an_unknown_request_say_where_was_looked(fidelio: Fidelio, home: Path, tmp_path: Path) -> None:
+    home.mkdir()
     empty, unknown = fidelio("inbox"), fidelio("answer", "r_nowhere", "yes")
     elsewhere = fidelio("inbox", FIDELIO_LEDGER=str(tmp_path / "other.db"))
 

@@ -106,7 +106,9 @@ def test_a_find_says_where_and_why(fidelio: Fidelio) -> None:
 
 
 @proves("cli.record")
-def test_an_empty_ledger_says_what_to_do(fidelio: Fidelio) -> None:
+def test_an_empty_ledger_says_what_to_do(fidelio: Fidelio, home: Path) -> None:
+    home.mkdir()
+
     assert fidelio("sessions").stdout == "No sessions yet. `fidelio tour` makes one.\n"
     assert fidelio("inbox").stdout.startswith("Nothing waits for you in ")
 

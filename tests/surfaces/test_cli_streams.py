@@ -69,7 +69,10 @@ def test_output_that_has_no_room_is_one_sentence(environ: dict[str, str], comman
 
 @proves("cli.closed-pipe")
 @pytest.mark.parametrize("command", ["tour", "doctor", "show hello", "sessions"])
-def test_a_command_without_standard_output_does_its_work(environ: dict[str, str], fidelio: Fidelio, command: str) -> None:
+def test_a_command_without_standard_output_does_its_work(
+    environ: dict[str, str], fidelio: Fidelio, home: Path, command: str
+) -> None:
+    home.mkdir()
     line = f"{sys.executable} -m fidelio {command} >&-"
     done = subprocess.run(["sh", "-c", line], env=environ, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
 

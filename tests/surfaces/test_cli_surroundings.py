@@ -40,6 +40,32 @@ def test_doctor_reports_a_home_that_cannot_be_made_and_looks_at_everything_else(
     assert (checks["home"], checks["disk"], checks["python"]) == ("problem", "ok", "ok")
 
 
+@proves("cli.named-home")
+@pytest.mark.parametrize(
+    "command",
+    ["verify --all", "sessions", "inbox", "inbox --watch", "report s_1", "trace s_1", "events s_1", "search x", "answer r_1 y"],
+)
+def test_whoever_only_looks_is_told_that_the_home_they_named_is_not_there(
+    fidelio: Fidelio, tmp_path: Path, command: str
+) -> None:
+    missing = tmp_path / "mistyped"
+
+    by_option, outside = fidelio("--home", str(missing), *command.split()), fidelio(*command.split(), FIDELIO_HOME=str(missing))
+
+    for done in (by_option, outside):
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr.startswith(f"fidelio: There is no home at {missing}.")
+    assert not missing.exists()
+
+
+@proves("cli.named-home")
+def test_a_home_that_nobody_named_and_a_ledger_elsewhere_need_no_home_before(fidelio: Fidelio, tmp_path: Path) -> None:
+    unnamed = fidelio("verify", "--all", FIDELIO_HOME="", XDG_DATA_HOME=str(tmp_path / "data"))
+    elsewhere = fidelio("verify", "--all", FIDELIO_LEDGER=str(tmp_path / "other.db"))
+
+    assert {unnamed.stdout, elsewhere.stdout} == {"0 of 0 sessions hold.\n"}
+
+
 @proves("cli.surroundings")
 @pytest.mark.parametrize("command", ["list", "keys", "sessions", "tour", "doctor"])
 def test_a_home_that_cannot_be_looked_at_is_a_problem_with_a_remedy(fidelio: Fidelio, tmp_path: Path, command: str) -> None:

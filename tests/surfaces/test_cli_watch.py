@@ -7,8 +7,10 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+from fidelio.home import Home
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_walk import to_the_checkpoint
@@ -34,8 +36,9 @@ async def next_json(lines: asyncio.StreamReader) -> dict[str, Any]:
 
 @proves("inbox.watch")
 async def test_a_question_asked_and_answered_elsewhere_is_seen_as_it_happens(
-    environ: dict[str, str], connect: Connect, fidelio: Fidelio
+    environ: dict[str, str], connect: Connect, fidelio: Fidelio, home: Path
 ) -> None:
+    Home(home).ensure()
     async with running(environ, "inbox", "--watch", "--json") as lines, connect() as client:
         yielded = await to_the_checkpoint(client)
         asked = await next_json(lines)

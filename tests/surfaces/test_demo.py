@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,12 @@ activities:
 
 
 @asynccontextmanager
-async def up(environ: dict[str, str], *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """`fidelio up` on a free port, interrupted at the end."""
+async def started(
+    environ: dict[str, str], *arguments: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
+    """A command that goes on until it is told to end."""
     pipe = asyncio.subprocess.PIPE
-    command = [sys.executable, "-m", "fidelio", "up", "--port", "0", *options]
+    command = [sys.executable, "-m", "fidelio", *arguments]
     process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=pipe, stderr=pipe)
     assert process.stdout is not None
     try:
@@ -56,6 +58,13 @@ async def up(environ: dict[str, str], *options: str) -> AsyncIterator[tuple[asyn
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def up(
+    environ: dict[str, str], *options: str
+) -> AbstractAsyncContextManager[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
+    """`fidelio up` on a free port."""
+    return started(environ, "up", "--port", "0", *options)
 
 
 async def line_with(output: asyncio.StreamReader, words: str) -> str:
@@ -121,6 +130,23 @@ async def test_the_demo_waits_in_the_inbox_for_a_person_and_does_what_the_answer
     report = report_in(fidelio)
 
     assert (steps_in(report), report["differences"]) == (STEPS_FOR[answer], [])
+
+
+@proves("cli.demo-stopped")
+@pytest.mark.parametrize("command", [["demo"], ["up", "--port", "0", "--demo"]])
+async def test_a_demo_that_is_stopped_leaves_no_question_behind(
+    environ: dict[str, str], fidelio: Fidelio, command: list[str]
+) -> None:
+    async with started(environ, *command) as (process, output):
+        request = await question_in(output)
+        process.send_signal(signal.SIGINT)
+        said, _ = await process.communicate()
+
+    assert "its session is deleted and its question withdrawn" in said.decode()
+    assert json.loads(fidelio("inbox", "--json").stdout)["requests"] == []
+    assert json.loads(fidelio("sessions", "--json").stdout)["sessions"] == []
+    assert fidelio("answer", request, "warm").returncode != 0
+    assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
 
 
 @proves("cli.demo-record", "sessions.report-conditions")

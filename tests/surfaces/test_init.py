@@ -37,6 +37,13 @@ CONFIGS = st.dictionaries(st.text(), VALUES, max_size=3).flatmap(
 )
 
 
+@pytest.fixture
+def environ(environ: dict[str, str], home: Path) -> dict[str, str]:
+    """Somebody who has named no home, and has one of their own."""
+    unnamed = {name: value for name, value in environ.items() if name != "FIDELIO_HOME"}
+    return {**unnamed, "XDG_DATA_HOME": str(home)}
+
+
 def refused(client: Client, text: str) -> CannotEdit:
     with pytest.raises(CannotEdit) as caught:
         client.add(text, COMMAND)
@@ -116,6 +123,7 @@ def test_a_dry_run_shows_the_difference_and_writes_nothing(fidelio: Fidelio, tmp
     done = fidelio("init", "--dry-run")
 
     assert '+    "fidelio": {' in done.stdout
+    assert f"would be kept in {tmp_path / '.fidelio'}, which would be made." in done.stdout
     assert not any((tmp_path / file).exists() for file in [*FILES, ".fidelio"])
 
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fidelio.conductor import prompts
-from fidelio.conductor.keeping import runs_before_failure
+from fidelio.conductor.history import Past, came_back, past_of
+from fidelio.conductor.keeping import TOLD, runs_before_failure
 from fidelio.conductor.manifests import Manifest, read_manifest
 from fidelio.conductor.questions import seconds_to_default
-from fidelio.conductor.stage import Stage, Stuck
+from fidelio.conductor.stage import CONDUCTOR, Stage, Stuck
 from fidelio.conductor.stretches import Stretch
 from fidelio.engine.record import Answer, Record
 from fidelio.engine.resolving import Choice
 from fidelio.errors import AgentSessionNotFound, WorkflowRefusal
 from fidelio.inbox import Inbox
+from fidelio.ledger.model import NewEvent
 from fidelio.orchestrator.model import AgentSession
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
 
 GLANCE_SECONDS = 1.0
-# A worker that was lost with its process is not to blame; one that always is, takes its host with it.
-MOST_LOST = 10
+# A worker is not to blame for being lost with its process, nor for what became due when its report was taken. But one that is
+# always lost takes its host with it, and one that never comes to an end costs money.
+MOST_EXCUSED = 10
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -44,16 +47,11 @@ class Attending:
         self._stage = stage
         self._asked_for = ""
 
-    async def report(
-        self, session: str, record: Record, plan: Plan, stretch: Stretch, ended: Sequence[Mapping[str, Any]] = ()
-    ) -> Reported | None:
-        """What the worker of the stretch has handed in. None when the session has to be looked at again.
-
-        `ended` are the workflows that have come back since the last report.
-        """
+    async def report(self, session: str, record: Record, plan: Plan, stretch: Stretch) -> Reported | None:
+        """What the worker of the stretch has handed in. None when the session has to be looked at again."""
         workers = self._stage.workers
         worker = await workers.find(session, record, plan.project, stretch.key)
-        worker = worker or await self._hire(session, record, plan, stretch, ended)
+        worker = worker or await self._hire(session, record, plan, stretch)
         try:
             worker = await self._until_ended(session, worker)
         except AgentSessionNotFound:
@@ -75,13 +73,12 @@ class Attending:
         manifest = read_manifest(result.text, result.data)
         return Reported(worker, record, None, manifest) if isinstance(manifest, str) else Reported(worker, record, manifest)
 
-    async def _hire(
-        self, session: str, record: Record, plan: Plan, stretch: Stretch, ended: Sequence[Mapping[str, Any]]
-    ) -> AgentSession:
+    async def _hire(self, session: str, record: Record, plan: Plan, stretch: Stretch) -> AgentSession:
         stage, agent = self._stage, plan.agent_for(record.activity)
         stage.tell("entered", session, record, agent=agent, step=stretch.names[0] if stretch.names else None)
         workflow = stage.workflow(record)
         activity = stage.workflows.library.activity(workflow.id, record.activity)
+        ended = [] if stretch.whole else await came_back(stage.desk.ledger, session)
         part = prompts.part_of(workflow, record, stretch, ended)
         prompt = prompts.brief(workflow, activity, stage.token(session, record), part)
         return await stage.workers.start(session, record, plan, prompt, stretch.key)
@@ -91,6 +88,9 @@ class Attending:
         doing = ""
         while worker.run.is_active:
             now = await self._stage.record(session)
+            if now.status == "completed":
+                # Somebody has ended the session; whatever the worker still does is for nobody.
+                return await self._stage.workers.stop(worker)
             request = now.waiting.request if now.waiting else worker.question or ""
             self._tell_question(session, now, worker, request)
             if worker.run.last_activity not in ("", doing) and not request:
@@ -110,15 +110,16 @@ class Attending:
                 await Inbox(stage.desk.ledger).closed(waiting.request)
         except TimeoutError:
             await self._take_default(session, record)
-        record = await stage.record(session)
-        if record.waiting is None:
-            prompt = prompts.answered(_news(record), stage.token(session, record), stretch)
-            await self._go_on(session, record, worker, prompt)
+        if not await stage.has_moved(session, record):
+            record = await stage.record(session)
+            news = _news(record, await past_of(stage.desk.ledger, session, worker))
+            if record.waiting is None and news:
+                await self._go_on(session, Reported(worker, record, None), stretch, news)
 
     async def _take_default(self, session: str, record: Record) -> None:
         """Answers a question that does not insist on an answer, once its time is over."""
         stage = self._stage
-        if seconds_to_default(stage.workflow(record), record, stage.clock()) != 0:
+        if record.waiting is None or seconds_to_default(stage.workflow(record), record, stage.clock()) != 0:
             return
         try:
             await stage.workflows.checkpoints.respond(stage.own_token(session, record), Choice(auto_advance=True))
@@ -129,22 +130,30 @@ class Attending:
     async def tell_what_is_missing(
         self, session: str, reported: Reported, plan: Plan, stretch: Stretch, problems: Sequence[str]
     ) -> None:
+        """Has the worker go on, as long as it has not failed too often: with runs that did not do their part, for no reason."""
         worker, record, stage = reported.worker, reported.record, self._stage
-        forgiven = await runs_before_failure(stage.desk.ledger, stage.root, worker.name)
+        past = await past_of(stage.desk.ledger, session, worker)
+        news, forgiven = _news(record, past), await runs_before_failure(stage.desk.ledger, stage.root, worker.name)
         if worker.run.state == "stopped" and worker.run.number > forgiven:
             raise Stuck(f"The worker {worker.name} was stopped.", record, worker)
-        runs = [run for run in await stage.workers.runs(worker) if run.number > forgiven]
-        lost = sum(run.state == "lost" for run in runs)
-        if len(runs) - lost - _times_answered(record, stretch) >= plan.tries or lost >= MOST_LOST:
+        # One that ended for a question has not failed, even if the answer was quicker than its end.
+        asked = past.told | ({worker.run.number} if news else set())
+        runs = [run for run in await stage.workers.runs(worker) if run.number > forgiven and run.number not in asked]
+        excused = sum(run.state == "lost" or run.number in past.taken for run in runs)
+        if len(runs) - excused >= plan.tries or excused >= MOST_EXCUSED:
             reason = f"{worker.blueprint or 'The agent'} did not finish {record.activity}: {' '.join(problems)}"
             raise Stuck(reason, record, worker)
-        token, news = stage.token(session, record), _news(record)
-        prompt = prompts.answered(news, token, stretch) if news else prompts.missing(problems, token, stretch)
-        await self._go_on(session, record, worker, prompt)
+        await self._go_on(session, reported, stretch, news, problems)
 
-    async def _go_on(self, session: str, record: Record, worker: AgentSession, prompt: str) -> None:
-        self._stage.tell("resumed", session, record, agent=worker.blueprint)
-        await self._stage.workers.resume(worker, prompt)
+    async def _go_on(
+        self, session: str, reported: Reported, stretch: Stretch, news: Sequence[Answer], problems: Sequence[str] = ()
+    ) -> None:
+        worker, record, stage = reported.worker, reported.record, self._stage
+        if news:
+            told = NewEvent(type=TOLD, body={"worker": worker.name, "run": worker.run.number}, actor=CONDUCTOR)
+            await stage.desk.ledger.append(session, told)
+        stage.tell("resumed", session, record, agent=worker.blueprint)
+        await stage.workers.resume(worker, prompts.go_on(news, problems, stage.token(session, record), stretch))
 
     def _tell_question(self, session: str, record: Record, worker: AgentSession, request: str) -> None:
         if request not in ("", self._asked_for):
@@ -152,21 +161,6 @@ class Attending:
             self._stage.tell("waiting", session, record, agent=worker.blueprint, request=request)
 
 
-def _news(record: Record) -> list[Answer]:
-    """Answers of this visit, and of the pass that is running, that the worker has not taken note of."""
-    return [answer for answer in record.answers if not answer.resumed and _is_of_this_pass(record, answer)]
-
-
-def _times_answered(record: Record, stretch: Stretch) -> int:
-    """How often the worker was called again because somebody had answered. That is nothing that it has to be forgiven.
-
-    One that does all passes of a loop by itself is called once for each of them.
-    """
-    if stretch.whole:
-        return sum(max(1, answer.iteration) for answer in record.answers)
-    return sum(_is_of_this_pass(record, answer) for answer in record.answers)
-
-
-def _is_of_this_pass(record: Record, answer: Answer) -> bool:
-    running = record.here.running
-    return running is None or answer.iteration in (0, running.iteration)
+def _news(record: Record, past: Past) -> list[Answer]:
+    """The answers that have come in the worker's turn, and that it has not taken note of."""
+    return [answer for answer in record.answers if not answer.resumed and answer.request in past.answered]

@@ -6,8 +6,8 @@ import msgspec
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.record import Record
-from fidelio.engine.transitions import Way, open_ways
-from fidelio.engine.variables import variables_in
+from fidelio.engine.transitions import open_ways
+from fidelio.engine.variables import variables_in, without_value
 
 
 class Onward(msgspec.Struct, frozen=True):
@@ -32,11 +32,8 @@ def choose(workflow: Workflow, record: Record) -> Onward | Undecided | NoWay:
     certain = next((way for way in candidates if way.holds is True), None)
     if certain is not None:
         return Onward(certain.to, certain.condition or None)
-    names = [name for way in candidates for name in _names(way)]
-    if names:
-        return Undecided(tuple(dict.fromkeys(names)))
+    conditions = [way.when for way in candidates if way.when is not None]
+    if conditions:
+        unsaid = without_value(conditions, workflow, record)
+        return Undecided(tuple(unsaid or dict.fromkeys(name for one in conditions for name in variables_in(one))))
     return Onward(candidates[0].to, candidates[0].condition or None) if candidates else NoWay()
-
-
-def _names(way: Way) -> list[str]:
-    return sorted(variables_in(way.when)) if way.when is not None else []

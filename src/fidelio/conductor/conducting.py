@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from fidelio.clock import Clock, now_ms
 from fidelio.conductor import prompts
 from fidelio.conductor.attending import Attending, Reported
 from fidelio.conductor.choosing import NoWay, Onward, Undecided, choose
-from fidelio.conductor.history import came_back, was_taken
+from fidelio.conductor.history import ended_unchecked_by, was_taken
 from fidelio.conductor.keeping import FAILED, conducting_lock, keep, plan_of
 from fidelio.conductor.leading import Leading
-from fidelio.conductor.plan import Plan, check_plan
+from fidelio.conductor.patience import refuse_endless, require_passable
+from fidelio.conductor.plan import Plan, check_beginning, check_plan, with_all_it_starts
 from fidelio.conductor.progress import Watcher, nobody
 from fidelio.conductor.stage import CONDUCTOR, Stage, Stuck
-from fidelio.conductor.stretches import WHOLE, Stretch, Unclear, comes_next, in_doubt, is_led, stretches
-from fidelio.conductor.taking import owed
+from fidelio.conductor.stretches import WHOLE, Stretch, Unclear, comes_next, in_doubt, is_led, loop_of, stretches
+from fidelio.conductor.taking import Wrong, on_leaving, owed
 from fidelio.engine.manifests import StepDone, check_steps
 from fidelio.engine.progress import Task
 from fidelio.engine.record import Record
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
     from fidelio.home import Home
     from fidelio.workflows.service import WorkflowService
 
-# A workflow that goes round for ever, or that starts itself, costs money with every round.
-MOST_VISITS, DEEPEST = 1_000, 8
 _SAY_SO = "Name its list in `over`, or give it a condition that can be decided, a breakCondition or maxIterations."
 
 
@@ -63,8 +64,11 @@ class Conductor:
         return outcome.session
 
     async def check(self, plan: Plan) -> None:
-        """Raises for what cannot work: an activity, an input, a blueprint, an agent that is not on this machine."""
-        check_plan(plan, self._workflows.library.workflow(plan.workflow))
+        """Raises for what cannot work: a workflow, an activity, an input, a blueprint, an agent that is not on this machine."""
+        first, *others = with_all_it_starts(plan.workflow, self._workflows.library.workflow)
+        check_plan(plan, first)
+        for workflow in others:
+            check_beginning(workflow)
         await self._workers.check_caller(plan.caller)
         for agent in dict.fromkeys((plan.agent, *plan.activity_agents.values())):
             await self._workers.check(agent, plan.project)
@@ -100,16 +104,21 @@ class Conductor:
 
     async def _play(self, session: str, plan: Plan, *, depth: int) -> Record:
         while (record := await self._stage.record(session)).status != "completed":
-            _refuse_endless(record, depth)
+            await refuse_endless(self._ledger, session, record, depth)
             if record.suspended_by:
                 await self._play(record.suspended_by, plan, depth=depth + 1)
             elif not record.activity:
+                check_beginning(self._stage.workflow(record))
                 # What is given to a run belongs to the workflow it was given for, not to those that it starts.
                 await self._leave(session, record, plan.inputs if depth == 0 else {})
             elif is_led(self._stage.workflow(record), record):
                 await self._lead(session, record, plan)
             else:
                 await self._visit(session, record, plan)
+        ender = await ended_unchecked_by(self._ledger, session) if depth == 0 else ""
+        if ender:
+            reason = f"{record.workflow} was ended by {ender} without its definition: nobody has checked what was done."
+            raise Stuck(reason, record, remedy="Running the workflow again begins anew.")
         self._stage.tell("completed", session, record)
         return record
 
@@ -135,8 +144,7 @@ class Conductor:
 
     async def _is_done(self, session: str, record: Record, plan: Plan, stretch: Stretch) -> bool:
         """Whether everything that the stretch asks for is on record; if not, sees to it."""
-        ended = await came_back(self._ledger, session)
-        reported = await self._attending.report(session, record, plan, stretch, ended)
+        reported = await self._attending.report(session, record, plan, stretch)
         if reported is None:
             return False
         taken = await was_taken(self._ledger, session, reported.worker)
@@ -147,11 +155,14 @@ class Conductor:
     async def _owed(self, session: str, reported: Reported, stretch: Stretch, *, taken: bool) -> Sequence[str]:
         """What keeps a stretch from being done. A report that is not on record yet is put there."""
         record, manifest = reported.record, reported.manifest
-        if record.forced:
-            # The answer that leads elsewhere takes the rest of the activity out of the way.
-            return await self._leave_with(session, reported)
         if manifest is None:
             return [reported.problem]
+        if record.forced:
+            # The answer that leads elsewhere takes the rest of the activity out of the way.
+            left = on_leaving(record, stretch, manifest)
+            return (
+                left.problems if isinstance(left, Wrong) else await self._leave_with(session, replace(reported, manifest=left))
+            )
         if taken:
             return owed(self._stage.workflow(record), record, stretch)
         return await self._leading.take(session, reported, manifest, stretch)
@@ -162,12 +173,15 @@ class Conductor:
 
     async def _follow(self, session: str, record: Record) -> None:
         """What comes when no worker has anything to do: a pass of a loop, an activity that it goes through, or the way on."""
-        match comes_next(self._stage.workflow(record), record):
-            case Unclear(loop=loop):
-                _require([f"Nobody can tell whether loop {loop} of {record.activity} goes on.", _SAY_SO], record)
+        workflow = self._stage.workflow(record)
+        match comes_next(workflow, record):
+            case Unclear(loop=loop, over=over):
+                why = f"{over}, which it goes over, is no list." if over else _SAY_SO
+                _require([f"Nobody can tell whether loop {loop} of {record.activity} goes on.", why], record)
             case Task(kind="loop", id=loop):
-                for warning in await self._leading.advance(session, record, loop):
-                    self._stage.tell("working", session, record, agent=CONDUCTOR, detail=warning)
+                if (found := loop_of(workflow, record, loop)) is not None:
+                    require_passable(workflow, record, found)
+                self._say(session, record, await self._leading.advance(session, record, loop))
             case Task(id=activity):
                 _require(await self._moved(session, record, Move(activity)), record)
             case None:
@@ -201,40 +215,36 @@ class Conductor:
                     self._stage.tell("left", session, record, detail=target)
                 return problems
             case Undecided(variables=names):
-                return [prompts.undecided(names)]
+                return [prompts.undecided(self._stage.workflow(record), names)]
             case NoWay():
                 raise Stuck(f"No way leads on from {record.activity or 'the start'} of {record.workflow}.", record)
 
     async def _moved(self, session: str, record: Record, move: Move) -> list[str]:
         try:
-            await self._workflows.moves.move(self._stage.own_token(session, record), move)
+            moved = await self._workflows.moves.move(self._stage.own_token(session, record), move)
         except WorkflowRefusal as no:
             return [str(no)]
+        self._say(session, record, moved.warnings)
         return []
+
+    def _say(self, session: str, record: Record, warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            self._stage.tell("working", session, record, agent=CONDUCTOR, detail=warning)
 
     async def _failure(self, stuck: Stuck) -> ConductorFailure:
         """Puts the reason on record. Whoever runs the workflow again forgives the worker, and goes on from here."""
         worker, record = stuck.worker, stuck.record
-        body: dict[str, Any] = {"workflow": record.workflow, "activity": record.activity, "reason": stuck.reason[:2000]}
+        body: dict[str, Any] = {"workflow": record.workflow, "activity": record.activity, "reason": stuck.reason}
         if worker is not None:
             body |= {"worker": worker.name, "runs": worker.run.number}
         root = self._stage.root
         await self._ledger.append(root, NewEvent(type=FAILED, body=body, actor=CONDUCTOR))
         self._stage.tell("failed", root, record, agent=worker.blueprint if worker else "", detail=stuck.reason)
         look = f"`fidelio events {worker.id}` shows what it did. " if worker else ""
-        return ConductorFailure(stuck.reason, remedy=f"{look}Running the workflow again goes on from here.")
+        return ConductorFailure(stuck.reason, remedy=f"{look}{stuck.remedy}")
 
 
 def _require(problems: Sequence[str], record: Record) -> None:
     """Where nobody is left to mend a problem, the run ends with it."""
     if problems:
         raise Stuck(" ".join(problems), record)
-
-
-def _refuse_endless(record: Record, depth: int) -> None:
-    rounds = max((place.running.iteration for place in (*record.outer, record.here) if place.running), default=0)
-    if record.visits >= MOST_VISITS or rounds >= MOST_VISITS or depth > DEEPEST:
-        reason = (
-            f"{record.workflow} goes round and round: {record.visits} visits, {rounds} passes of a loop, {depth} levels deep."
-        )
-        raise Stuck(reason, record)

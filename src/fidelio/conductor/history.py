@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from fidelio.conductor.keeping import TAKEN
+import msgspec
+
+from fidelio.conductor.keeping import TAKEN, TOLD
 from fidelio.engine.record import (
+    ANSWERED,
     CHILD_FINISHED,
     CHILD_STARTED,
+    COMPLETED,
     ENTERED,
     LOOP_ADVANCED,
     RESTORED,
@@ -23,10 +27,32 @@ from fidelio.orchestrator.model import AgentSession
 _PAGE = 1_000
 
 
+class Past(msgspec.Struct, frozen=True):
+    """What became of the runs of a worker, by their numbers, and the requests that were answered since its turn began."""
+
+    taken: frozenset[int]
+    told: frozenset[int]
+    answered: frozenset[str]
+
+
+async def past_of(ledger: Ledger, session: str, worker: AgentSession) -> Past:
+    runs, answered = {TAKEN: set[int](), TOLD: set[int]()}, set[str]()
+    for event in await _events(ledger, session, ENTERED, ANSWERED, TAKEN, TOLD):
+        if event.type == ANSWERED:
+            answered.add(event.body["request"])
+            continue
+        mine = event.type in runs and event.body["worker"] == worker.name
+        if mine:
+            runs[event.type].add(event.body["run"])
+        # Where the process ended before the worker went on, it has not heard what it was to be told.
+        if not (mine and event.type == TOLD and event.body["run"] == worker.run.number):
+            answered.clear()
+    return Past(frozenset(runs[TAKEN]), frozenset(runs[TOLD]), frozenset(answered))
+
+
 async def was_taken(ledger: Ledger, session: str, worker: AgentSession) -> bool:
     """Whether what the worker has handed in last is on record."""
-    taken = await _events(ledger, session, TAKEN)
-    return any((one.body["worker"], one.body["run"]) == (worker.name, worker.run.number) for one in taken)
+    return worker.run.number in (await past_of(ledger, session, worker)).taken
 
 
 async def came_back(ledger: Ledger, session: str) -> list[dict[str, Any]]:
@@ -53,6 +79,16 @@ async def started_in_pass(ledger: Ledger, session: str) -> Counter[str]:
     for event in await _events(ledger, session, ENTERED, LOOP_ADVANCED, CHILD_STARTED):
         found = found + Counter([str(event.body["workflow"])]) if event.type == CHILD_STARTED else Counter()
     return found
+
+
+async def ended_unchecked_by(ledger: Ledger, session: str) -> str:
+    """Who has ended a session whose definition was gone; empty for an end that was checked."""
+    return next((one.body.get("without_definition", {}).get("by", "") for one in await _events(ledger, session, COMPLETED)), "")
+
+
+async def visits_outside_loops(ledger: Ledger, session: str) -> int:
+    """How often the session has entered an activity, other than those that a loop leads through and back from."""
+    return sum(event.body.get("how", "next") == "next" for event in await _events(ledger, session, ENTERED))
 
 
 async def _events(ledger: Ledger, session: str, *types: str) -> list[Event]:

@@ -14,7 +14,9 @@ from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.orchestrator.lock import Lock
 
 SPACE = "conductor"
-BEGUN, FAILED, TAKEN = "conductor.begun", "conductor.failed", "conductor.taken"
+BEGUN, FAILED = "conductor.begun", "conductor.failed"
+# Of the run of a worker: that its report is on record, and that the worker was told what people have answered since.
+TAKEN, TOLD = "conductor.taken", "conductor.told"
 
 
 async def keep(ledger: Ledger, session: str, plan: Plan) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from fidelio.engine.manifests import StepDone
+from fidelio.errors import BadRecord
+from fidelio.ledger.codec import encode
 
 LONGEST_MESSAGE = 1_000_000
 # A message full of braces must not take the whole day: so many of them may turn out to begin nothing.
@@ -48,8 +50,10 @@ def read_manifest(message: str, data: Any = None) -> Manifest | str:
     if not reports:
         return NOTHING
     try:
+        # What the ledger does not take has to be told to whoever can write it anew, before anything is made of it.
+        encode(reports[-1], "report")
         return _manifest(msgspec.convert(reports[-1], _Written))
-    except msgspec.ValidationError as error:
+    except (BadRecord, msgspec.ValidationError) as error:
         return f"The JSON object with your steps cannot be read: {error}"
 
 

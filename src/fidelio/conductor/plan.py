@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from fidelio.conductor.stretches import triggers_of
 from fidelio.definitions.models import Workflow
 from fidelio.engine.variables import check_variables
 from fidelio.errors import UsageProblem
@@ -34,8 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.activity_agents.get(activity, self.agent)
 
 
-def check_plan(plan: Plan, workflow: Workflow) -> None:
-    """Everything that can be wrong with a plan before anything has begun."""
+def check_beginning(workflow: Workflow) -> None:
+    """Raises for a workflow that no run can begin with, whether it was asked for or is started by another."""
     if workflow.independent:
         raise UsageProblem(
             f"{workflow.id} is a set of independent activities; it has no beginning to run from.",
@@ -46,6 +47,23 @@ def check_plan(plan: Plan, workflow: Workflow) -> None:
             f"{workflow.id} begins with {workflow.initial_activity!r}, which is no activity of it.",
             remedy=f"See `fidelio lint {workflow.id}`.",
         )
+
+
+def with_all_it_starts(name: str, find: Callable[[str], Workflow]) -> list[Workflow]:
+    """The workflow, and every other that can begin in its course. Raises where one of them is not there."""
+    found: dict[str, Workflow] = {}
+    names = [name]
+    while names:
+        name = names.pop()
+        if name not in found:
+            found[name] = find(name)
+            names += [trigger.workflow for activity in found[name].activities for trigger in triggers_of(activity)]
+    return list(found.values())
+
+
+def check_plan(plan: Plan, workflow: Workflow) -> None:
+    """Everything that can be wrong with a plan before anything has begun."""
+    check_beginning(workflow)
     strange = [name for name in plan.activity_agents if workflow.activity(name) is None]
     if strange:
         known = ", ".join(activity.id for activity in workflow.activities)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.engine.knowledge import running_loop
 from fidelio.engine.loops import passes
+from fidelio.engine.phrases import names
 from fidelio.engine.record import Answer, Record
+from fidelio.engine.variables import report_these
 
 if TYPE_CHECKING:
     from fidelio.conductor.stretches import Stretch
@@ -23,6 +25,8 @@ MANIFEST = (
 )
 # A value that is longer is in the variables of the session; the prompt only has to say which is meant.
 LONGEST_VALUE = 2_000
+_WHOLE = "The activity", "the whole activity"
+_PART = "Your part of the activity", "all the steps that are listed here"
 
 
 def brief(workflow: Workflow, activity: Activity, token: str, part: Sequence[str] = ()) -> str:
@@ -56,7 +60,7 @@ def part_of(workflow: Workflow, record: Record, stretch: Stretch, ended: Iterabl
         "Of this activity you do only the steps that are listed here, and nothing that comes before or after them.",
         *these_steps(stretch),
         *_starts(stretch),
-        *([undecided(stretch.wants)] if stretch.wants else ()),
+        *([undecided(workflow, stretch.wants)] if stretch.wants else ()),
         *(to_ask(name) for name in stretch.asks),
     ]
 
@@ -66,43 +70,26 @@ def these_steps(stretch: Stretch) -> list[str]:
     return [] if stretch.whole else [f"steps: {', '.join(stretch.names) or '-'}"]
 
 
-def answered(answers: Sequence[Answer], token: str, stretch: Stretch) -> str:
-    """Goes on behind checkpoints that were answered."""
-    lines = [f"- {one.checkpoint}: {one.option or 'dismissed'}" for one in answers]
+def go_on(answers: Sequence[Answer], problems: Sequence[str], token: str, stretch: Stretch) -> str:
+    """What there is to know after a turn: checkpoints that were answered, and what is missing before the activity goes on."""
+    part, all_of_it = _WHOLE if stretch.whole else _PART
     return "\n".join(
         [
-            "Your checkpoint was answered:",
-            *lines,
-            "",
+            *_listed("Your checkpoint was answered:", [f"{one.checkpoint}: {one.option or 'dismissed'}" for one in answers]),
+            *_listed(f"{part} is not finished:", problems),
             f"session_token: {token}",
             "",
-            "Call resume_checkpoint with this session_token, then go on with the next step.",
+            *(["Call resume_checkpoint with this session_token, then go on with the next step."] if answers else ()),
+            *([f"Do what is missing, then report {all_of_it} again."] if problems else ()),
             *these_steps(stretch),
             MANIFEST,
         ]
     )
 
 
-def missing(problems: Iterable[str], token: str, stretch: Stretch) -> str:
-    """What has to be there before the activity can go on."""
-    what = "the whole activity" if stretch.whole else "all the steps that are listed here"
-    return "\n".join(
-        [
-            f"{'The activity' if stretch.whole else 'Your part of the activity'} is not finished:",
-            *(f"- {problem}" for problem in problems),
-            "",
-            f"session_token: {token}",
-            "",
-            f"Do what is missing, then report {what} again.",
-            *these_steps(stretch),
-            MANIFEST,
-        ]
-    )
-
-
-def undecided(variables: Sequence[str]) -> str:
-    """One of the problems that `missing` lists."""
-    return f"Where the workflow goes on depends on what you found out: report {', '.join(variables)} under variables."
+def undecided(workflow: Workflow, variables: Sequence[str]) -> str:
+    """One of the problems that `go_on` lists."""
+    return f"Where the workflow goes on depends on {', '.join(variables)}. {report_these(workflow, variables)}"
 
 
 def to_ask(checkpoint: str) -> str:
@@ -111,7 +98,11 @@ def to_ask(checkpoint: str) -> str:
 
 def out_of_turn(steps: Iterable[str], due: Sequence[str]) -> str:
     only = f"only {', '.join(due)}" if due else "no step"
-    return f"It is not yet the turn of {', '.join(steps)}: do and report {only} now."
+    return f"It is not yet the turn of {names(steps)}: do and report {only} now."
+
+
+def _listed(head: str, lines: Sequence[str]) -> list[str]:
+    return [head, *(f"- {line[:LONGEST_VALUE]}" for line in lines), ""] if lines else []
 
 
 def _ended(ended: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -133,11 +124,11 @@ def _pass(workflow: Workflow, record: Record) -> Iterable[str]:
 def _starts(stretch: Stretch) -> Iterable[str]:
     for step in stretch.steps:
         for trigger in step.triggers:
-            names = ", ".join(trigger.pass_context)
+            given = ", ".join(trigger.pass_context)
             yield (
                 f"The step {step.id} starts the workflow {trigger.workflow}. You neither start it nor wait for it: it is "
                 "carried out when you have reported, and what follows it is not yet your business."
-                + (f" It is given {names}: report what you know of them." if names else "")
+                + (f" It is given {given}: report what you know of them." if given else "")
             )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fidelio.conductor.progress import Happening, Watcher
 from fidelio.conductor.questions import step_at
 from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
+from fidelio.errors import DefinitionError, DefinitionGone
+from fidelio.workflows.gaps import why_gone
 
 if TYPE_CHECKING:
     from fidelio.clock import Clock
@@ -17,14 +19,17 @@ if TYPE_CHECKING:
     from fidelio.workflows.service import WorkflowService
 
 CONDUCTOR = "conductor"
+# What workers hand in is part of it, and may be of any length.
+LONGEST_REASON = 2_000
+_AGAIN = "Running the workflow again goes on from here."
 
 
 class Stuck(Exception):
     """The run cannot go on. `worker` is who did not finish, where one did not."""
 
-    def __init__(self, reason: str, record: Record, worker: AgentSession | None = None) -> None:
+    def __init__(self, reason: str, record: Record, worker: AgentSession | None = None, *, remedy: str = _AGAIN) -> None:
         super().__init__(reason)
-        self.reason, self.record, self.worker = reason, record, worker
+        self.reason, self.record, self.worker, self.remedy = reason[:LONGEST_REASON], record, worker, remedy
 
 
 class Stage:
@@ -43,7 +48,12 @@ class Stage:
         return await self.desk.caught_up(await self.desk.ledger.session(session))
 
     def workflow(self, record: Record) -> Workflow:
-        return self.workflows.library.workflow(record.workflow)
+        try:
+            return self.workflows.library.workflow(record.workflow)
+        except DefinitionError as problem:
+            raise DefinitionGone(
+                f"The definition of {record.workflow} is gone: {why_gone(problem)}", remedy="Put its files back."
+            ) from problem
 
     async def has_moved(self, session: str, before: Record) -> bool:
         """Whether the session stands elsewhere than it did: then what was found out about its place is of no use any more."""
@@ -79,7 +89,7 @@ class Stage:
                 workflow=record.workflow,
                 session=session,
                 activity=record.activity,
-                step=step_at(self.workflow(record), record) if step is None else step,
+                step=self._step(record) if step is None else step,
                 agent=agent,
                 detail=detail,
                 request=request,
@@ -87,6 +97,13 @@ class Stage:
                 cost_usd=self.workers.cost_usd,
             )
         )
+
+    def _step(self, record: Record) -> str:
+        """Where nobody can read any more what the steps are, there is still something to tell."""
+        try:
+            return step_at(self.workflow(record), record)
+        except DefinitionGone:
+            return ""
 
 
 def place_of(record: Record) -> tuple[str, int, str, int]:

@@ -1,7 +1,8 @@
 """What the report of a worker amounts to in an activity that is led stretch by stretch: events, or what is wrong with it.
 
 The steps are put on record one by one, as the rules take them from any session that is led, and so are the workflows that they
-start. A report that is not whole is not taken at all: the worker is told what is missing, and hands it in anew.
+start. A report that lacks a step is not taken at all: the worker is told what is missing, and hands it in anew. One that does
+its part is taken, whatever else has to be found out behind it, so that nobody is asked twice.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def take(
     return _completed(workflow, stretch, steps, Taken(tuple(told), informed), how, Actor(f"agent:{agent}"))
 
 
+def on_leaving(record: Record, stretch: Stretch, manifest: Manifest) -> Manifest | Wrong:
+    """What is left of a report when an answer leads elsewhere: no step that starts a workflow, because none is started."""
+    steps = [entry for entry in manifest.steps if entry.step_id not in _done(record)]
+    strange = tuple(_out_of_turn(stretch, steps))
+    starting = {step.id for step in stretch.steps if step.triggers}
+    return Wrong(strange) if strange else replace(manifest, steps=tuple(one for one in steps if one.step_id not in starting))
+
+
 def without(workflow: Workflow, record: Record, taken: Taken, begun: Counter[str]) -> Taken:
     """The report without those workflows that have begun already, beyond what earlier steps of the pass have started."""
     before = (step for step in steps_here(workflow, record) if step.id in _done(record))
@@ -76,7 +85,12 @@ def without(workflow: Workflow, record: Record, taken: Taken, begun: Counter[str
 
 def owed(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
     """What is still missing of a stretch whose report is on record."""
-    return [*_missing(workflow, record, stretch), *(() if stretch.steps else _in_doubt(workflow, record))]
+    asks, wants = _open(workflow, record, stretch)
+    return [
+        *_missing(workflow, record, stretch),
+        *(prompts.to_ask(name) for name in asks),
+        *([prompts.undecided(workflow, wants)] if wants else ()),
+    ]
 
 
 def _completed(
@@ -90,11 +104,9 @@ def _completed(
             return Wrong((f"{found.sentence} {found.remedy}".strip(),))
         taken = Taken((*taken.drafts, *found), foreseen(taken.after, found, how.now))
     starts = tuple(one for entry in steps[-1:] for one in fired(workflow, record, taken.after, entry.step_id) if one.step)
-    missing = _missing(workflow, taken.after, stretch)
-    if not starts and not _starts_own(workflow, record):
-        # Whoever did the last step knows best how it goes on.
-        missing += _in_doubt(workflow, taken.after)
-    return Wrong(tuple(missing)) if missing else Taken(taken.drafts, taken.after, starts)
+    if _missing(workflow, taken.after, stretch) or _settles_nothing(workflow, taken.after, stretch):
+        return Wrong(tuple(owed(workflow, taken.after, stretch)))
+    return Taken(taken.drafts, taken.after, starts)
 
 
 def _missing(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
@@ -108,18 +120,15 @@ def _missing(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
     return found
 
 
-def _in_doubt(workflow: Workflow, record: Record) -> list[str]:
-    """What is not clear behind the last stretch."""
-    doubt = in_doubt(workflow, record)
-    if doubt is None:
-        return []
-    return [*(prompts.to_ask(name) for name in doubt.asks), *([prompts.undecided(doubt.wants)] if doubt.wants else ())]
+def _open(workflow: Workflow, record: Record, stretch: Stretch) -> tuple[list[str], list[str]]:
+    """What the stretch is to ask and to find out, as far as that is still to be done."""
+    doubt = in_doubt(workflow, record) or Stretch()
+    return [name for name in stretch.asks if name in doubt.asks], [name for name in stretch.wants if name in doubt.wants]
 
 
-def _starts_own(workflow: Workflow, record: Record) -> bool:
-    """Whether the activity itself starts workflows behind its steps; they may bring back what decides."""
-    activity = workflow.activity(record.activity)
-    return activity is not None and bool(activity.triggers) and record.here.running is None
+def _settles_nothing(workflow: Workflow, record: Record, stretch: Stretch) -> bool:
+    asked = [*stretch.asks], [*stretch.wants]
+    return any(asked) and _open(workflow, record, stretch) == asked
 
 
 def _out_of_turn(stretch: Stretch, steps: Sequence[StepDone]) -> Iterator[str]:
@@ -129,5 +138,5 @@ def _out_of_turn(stretch: Stretch, steps: Sequence[StepDone]) -> Iterator[str]:
 
 
 def _done(record: Record) -> frozenset[str]:
-    running = record.here.running
-    return frozenset((*record.here.done, *(running.done if running is not None else ())))
+    """The steps of the pass that is running, else of the activity; what is called the same elsewhere is another step."""
+    return frozenset((record.here.running or record.here).done)

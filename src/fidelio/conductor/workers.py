@@ -89,6 +89,9 @@ class Workers:
             # Somebody has given it something to do; it is looked at again when it has ended.
             return
 
+    async def stop(self, worker: AgentSession) -> AgentSession:
+        return await self._agents.stop(worker.id, by="conductor")
+
     async def result(self, worker: AgentSession) -> Result:
         return await self._agents.result(worker.id)
 

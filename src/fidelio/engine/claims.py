@@ -13,7 +13,7 @@ from fidelio.engine import phrases
 from fidelio.engine.condition_text import same_words, says
 from fidelio.engine.knowledge import left_out
 from fidelio.engine.state import Record
-from fidelio.engine.transitions import TERMINAL, Way, edges, ends_workflow, exists, ways
+from fidelio.engine.transitions import TERMINAL, Way, edges, ends_workflow, exists, is_lost, ways
 from fidelio.engine.variables import report_these, without_value
 from fidelio.engine.verdicts import Problem
 
@@ -26,7 +26,7 @@ _DEFAULT_CLAIMS = ("", "default")
 def check_transition(workflow: Workflow, record: Record, target: str, claim: str | None = None) -> list[Problem]:
     """What is wrong with going to `target`, and with the condition that is claimed for it."""
     found = ways(workflow, record)
-    if record.activity and workflow.activity(record.activity) is None:
+    if is_lost(workflow, record):
         return [_stands_nowhere(workflow, record, begins=bool(_leading_to(workflow, found, target)))]
     return _is_direct(workflow, record, target, found) or [
         *_compared(workflow, record, target, claim, found),

@@ -183,6 +183,10 @@ def answered_otherwise(checkpoint: str, answer: str) -> str:
     return f"Checkpoint '{checkpoint}' has been answered already, with '{answer}'. An answer is given once."
 
 
+def withdrawn(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' was withdrawn: the session ended before anybody had answered it."
+
+
 def unresolved(action: str, activity: str, checkpoints: Iterable[str]) -> str:
     waiting = list(checkpoints)
     many = "unresolved checkpoint" if len(waiting) == 1 else "unresolved checkpoints"

@@ -149,6 +149,7 @@ def _started(record: Record, event: Fact) -> Record:
         workflow=body["workflow"],
         version=body["version"],
         definition=body["definition"],
+        found_in=body.get("found_in", ""),
         fidelity=body.get("fidelity", "advise"),
         parent=msgspec.convert(parent, Parent) if parent else None,
         unverified=bool(body.get("unverified")),

@@ -116,7 +116,7 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 def _again(given: Answer, choice: Choice, mode: Mode) -> Resolution | Refusal:
-    same = choice.option_id == given.option if mode == "option" and given.option else mode == given.mode
+    same = choice.option_id == given.option != "" if mode == "option" else mode == given.mode
     if not same:
         answer = given.option or "condition_not_met"
         return Refusal("checkpoint.answered", phrases.answered_otherwise(given.checkpoint, answer))

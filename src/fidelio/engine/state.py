@@ -137,7 +137,8 @@ class Record(_Part, frozen=True):
     """Where a session stands. `seq` is the last event that is folded in, `since` the first that no trace token covers yet.
 
     `variables` holds what somebody set, and `set_by` who: declared defaults are not stored. `forced` is the activity that an
-    answer leads to. `outer` are the visits whose loops go through the current activity, the innermost last.
+    answer leads to. `outer` are the visits whose loops go through the current activity, the innermost last. `found_in` is the
+    place that the definition came from, empty in records that were begun before that was noted.
     """
 
     seq: int = 0
@@ -146,6 +147,7 @@ class Record(_Part, frozen=True):
     workflow: str = ""
     version: str = ""
     definition: str = ""
+    found_in: str = ""
     fidelity: Fidelity = "advise"
     here: Place = Place()
     outer: tuple[Place, ...] = ()

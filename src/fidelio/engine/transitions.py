@@ -32,6 +32,7 @@ __all__ = [
     "Way",
     "edges",
     "ends_workflow",
+    "is_lost",
     "is_terminal_name",
     "open_ways",
     "outgoing",
@@ -132,6 +133,11 @@ def exists(workflow: Workflow, target: str) -> bool:
     return workflow.activity(target) is not None or ends_workflow(workflow, target)
 
 
+def is_lost(workflow: Workflow, record: Record) -> bool:
+    """Whether the definition no longer has the activity in which the session stands, or it cannot be read."""
+    return bool(record.activity) and workflow.activity(record.activity) is None
+
+
 def _is_known(workflow: Workflow, target: str) -> bool:
     return exists(workflow, target) or target in workflow.broken
 
@@ -228,9 +234,10 @@ def _entries(workflow: Workflow, record: Record, facts: Facts) -> list[Way]:
     if workflow.independent:
         return [Way(activity.id, True, False, kind="entry", open=True) for activity in workflow.activities]
     first = workflow.initial_activity or ""
-    if not _is_known(workflow, first):
-        return [_the_end(True)]
-    return _expanded(workflow, record, facts, [Way(first, True, True, kind="entry", open=True)])
+    begins = Way(first, True, True, kind="entry", open=True) if _is_known(workflow, first) else _the_end(True)
+    found = _expanded(workflow, record, facts, [begins])
+    # Only a session that has entered nothing has nothing to do. One whose activity is lost would leave its work behind so.
+    return [way for way in found if not ends_workflow(workflow, way.to)] if is_lost(workflow, record) else found
 
 
 def _forced(record: Record, activity: Activity) -> Way:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.engine.conditions import MISSING, look_up
-from fidelio.engine.knowledge import known
+from fidelio.engine.knowledge import known, running_loop
 from fidelio.engine.progress import finishes_steps
 from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, Draft
 from fidelio.engine.state import Child, Place, Record
@@ -51,7 +51,7 @@ def fired(workflow: Workflow, before: Record, after: Record, step: str = "") -> 
         return []
     found = [
         Triggered(trigger.workflow, step, trigger.pass_context)
-        for one in (_steps(activity) if step else ())
+        for one in _done_last(workflow, activity, before, after)
         if one.id == step
         for trigger in one.triggers
     ]
@@ -107,6 +107,14 @@ def child_finished(child: Child, variables: Mapping[str, Any], outcome: str = "c
     back = {name: variables[name] for name in child.pass_context if name in variables}
     body = {"session": child.session, "workflow": child.workflow, "outcome": outcome, "variables": back}
     return Draft(CHILD_FINISHED, body)
+
+
+def _done_last(workflow: Workflow, activity: Activity, before: Record, after: Record) -> Sequence[Step]:
+    """The step that the record has come to behind; what is called the same elsewhere in the activity is another step."""
+    loop, running = running_loop(workflow, after.here), after.here.running
+    if loop is None or running is None or len(after.here.done) > len(before.here.done):
+        return activity.steps[: after.here.at][-1:]
+    return loop.steps[: running.at][-1:]
 
 
 def _triggers(activity: Activity) -> Iterable[tuple[str, Trigger]]:

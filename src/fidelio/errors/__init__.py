@@ -6,6 +6,7 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     FidelioError
     ├── UsageProblem              the call itself is wrong: an argument, an option, a name
     ├── HomeProblem               the home directory cannot be found, created or written
+    │   └── HomeNotFound          the one that was named does not exist, and whoever only looks makes none
     ├── TokenError
     │   ├── BadToken              forged, truncated, oversized or not canonical; says nothing about which
     │   ├── ExpiredToken          genuine, but past its expiry
@@ -33,6 +34,8 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     │   ├── WorkflowNotFound      no root has it; names near ones
     │   ├── PartNotFound          the workflow is there, the activity, skill, resource or template is not
     │   ├── UnreadableDefinition  a file that cannot be read whole; carries the findings with file and line
+    │   │   └── UnreachableDefinition the system does not give it: permissions, descriptors, the disk; it may be whole
+    │   ├── DefinitionOutOfReach  a session has begun and its definition is not to be had here and now; ends nothing
     │   └── DefinitionGone        a session has begun and its definition was lost; says how it can still end
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
     │   ├── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
@@ -73,6 +76,7 @@ from fidelio.errors.agents import (
 )
 from fidelio.errors.base import (
     FidelioError,
+    HomeNotFound,
     HomeProblem,
     UsageProblem,
 )
@@ -106,10 +110,12 @@ from fidelio.errors.workflows import (
     BadId,
     DefinitionError,
     DefinitionGone,
+    DefinitionOutOfReach,
     Located,
     MoveRefused,
     PartNotFound,
     PersonNeeded,
+    UnreachableDefinition,
     UnreadableDefinition,
     WorkflowNotFound,
     WorkflowRefusal,
@@ -133,11 +139,13 @@ __all__ = [
     "ConversationLost",
     "DefinitionError",
     "DefinitionGone",
+    "DefinitionOutOfReach",
     "DocumentConflict",
     "ExecutorFailure",
     "ExecutorUnavailable",
     "ExpiredToken",
     "FidelioError",
+    "HomeNotFound",
     "HomeProblem",
     "KeyRingProblem",
     "LedgerBusy",
@@ -161,6 +169,7 @@ __all__ = [
     "StaleLease",
     "TokenError",
     "UncheckedAgentInput",
+    "UnreachableDefinition",
     "UnreadableDefinition",
     "UsageProblem",
     "WorkflowNotFound",

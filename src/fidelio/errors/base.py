@@ -35,3 +35,10 @@ class HomeProblem(FidelioError):
     """The home directory cannot be used."""
 
     code = "home"
+
+
+class HomeNotFound(HomeProblem):
+    """Somebody who only wanted to look has named a home directory that does not exist."""
+
+    code = "home.not-found"
+    exit_code = 4

@@ -65,6 +65,19 @@ class UnreadableDefinition(DefinitionError):
         self.findings = tuple(findings)
 
 
+class UnreachableDefinition(UnreadableDefinition):
+    """The system does not give a file or directory: permissions, descriptors, the disk. What stands in it is not known."""
+
+    code = "definition.unreachable"
+
+
+class DefinitionOutOfReach(DefinitionError):
+    """The definition of a session that has begun cannot be had here and now, which does not say that it is gone."""
+
+    code = "definition.out-of-reach"
+    exit_code = 4
+
+
 class DefinitionGone(DefinitionError):
     """The definition of a session that has begun was deleted, or cannot be read any more."""
 

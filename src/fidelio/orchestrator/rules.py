@@ -37,6 +37,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
 # Why a run ended as it did. `exit.N` and the words of executors come on top of these.
 STOPPED_ON_REQUEST = "stop.requested"
 STOPPED_WITH_PARENT = "stop.parent"
+STOPPED_WITH_HOME = "stop.home"
 LOST_WITH_PROCESS = "lost.process"
 LOST_WITH_HOST = "lost.host"
 CANNOT_BEGIN = "begin.failed"

@@ -11,17 +11,20 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
-from fidelio.errors import HomeProblem
+from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
 from fidelio.inbox import AGENT_MARKER
+from fidelio.orchestrator.ending import Ending, bring_to_end
 from fidelio.orchestrator.host import Host
 from fidelio.orchestrator.lock import worker_lock
 from fidelio.orchestrator.model import ACTIVE
 from fidelio.orchestrator.orphans import end_processes
 from fidelio.orchestrator.presence import presence
 from fidelio.orchestrator.processes_mark import remove_mark
+from fidelio.orchestrator.rules import STOPPED_WITH_HOME, session_of
 from fidelio.orchestrator.service import AgentService
 
 IDLE_SECONDS = 10.0
@@ -55,12 +58,20 @@ async def _host_until_idle(service: AgentService, idle_seconds: float) -> None:
                     break
             else:
                 return
-    # The host has left them to the next one, and there will be none: nobody finds their record any more.
-    await asyncio.gather(*(end_processes(run) for run in left))
+    # The host has left them to the next one, and there will be none.
+    await asyncio.gather(*(_end_with_home(service, run) for run in left))
     raise HomeProblem(
         f"The home directory {home.path} is gone, so the agents that worked for it were stopped.",
-        remedy="Their record went with it. Put the directory back, or start them anew.",
+        remedy="Put the directory back, or start them anew. A record of theirs that is kept elsewhere says that they ended.",
     )
+
+
+async def _end_with_home(service: AgentService, run: str) -> None:
+    await end_processes(run)
+    ending = Ending(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
+    # A record that went with the home may take it or not: nobody reads it.
+    with suppress(LedgerError):
+        await bring_to_end(service.parts, await service.parts.desk.open(session_of(run)), ending, actor="worker")
 
 
 async def _looks(service: AgentService, host: Host, idle_seconds: float) -> AsyncIterator[None]:

@@ -116,7 +116,10 @@ def outrun() -> LedgerBusy:
 
 
 class HouseRules(msgspec.Struct, frozen=True):
-    """What whoever runs the server has decided for all its sessions."""
+    """What whoever runs the server has decided for all its sessions.
+
+    `chosen_place`: where definitions are looked for was chosen for the session that is led, so what is not there is gone.
+    """
 
     fidelity: Fidelity = "advise"
     answered_by_person: bool = False
@@ -124,6 +127,7 @@ class HouseRules(msgspec.Struct, frozen=True):
     adoption: bool = True
     handles: bool = True
     moves: bool = True
+    chosen_place: bool = False
 
     @property
     def asks_person(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fidelio.engine import phrases
-from fidelio.engine.record import Record
+from fidelio.engine.record import OpenCheckpoint, Record
 from fidelio.engine.verdicts import Refusal
 from fidelio.errors import WorkflowRefusal
 
@@ -26,10 +26,19 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
         return
     handle = "" if record.open is not None else "yield_checkpoint gives its handle. "
     how = remedy or "Resolve it with respond_checkpoint; then call resume_checkpoint."
+    also = f"A person can also answer it: fidelio answer {waiting.request} OPTION."
     raise WorkflowRefusal(
         f"Cannot {action}: Active checkpoint '{waiting.checkpoint}' in activity '{waiting.activity}' waits for an answer.",
-        remedy=f"{handle}{how} A person can also answer it: fidelio answer {waiting.request} OPTION.",
+        remedy=f"{only_a_person(waiting.request)} Then call resume_checkpoint." if waiting.person else f"{handle}{how} {also}",
         reason=UNRESOLVED,
+    )
+
+
+def only_a_person(request: str) -> str:
+    """What helps where an answer of the model is not taken, whatever it calls."""
+    return (
+        "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
+        f"answers with: fidelio answer {request} OPTION."
     )
 
 
@@ -37,26 +46,36 @@ def refuse_while_pending(record: Record, action: str) -> None:
     waiting = record.waiting
     if waiting is None:
         return
+    person = next((one for one in record.pending if one.person), None)
+    also = f"A person can also answer: fidelio answer {waiting.request} OPTION."
+    who = f"'{person.checkpoint}': {only_a_person(person.request)}" if person is not None else also
     call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
     raise WorkflowRefusal(
         phrases.unresolved(action, waiting.activity, (one.checkpoint for one in record.pending)),
         remedy=(
             f"Answer each of them: {call}; get_checkpoint shows the options. A conditional one that does not apply is "
-            f"dismissed with condition_not_met. A person can also answer: fidelio answer {waiting.request} OPTION."
+            f"dismissed with condition_not_met. {who}"
         ),
         reason=UNRESOLVED,
     )
 
 
-def refuse_while_person_asked(record: Record, *, everything: bool) -> None:
-    """A question that only a person may answer does not go away with its definition; `everything` is such a question here."""
-    waiting = next((one for one in record.pending if one.person or everything), None)
-    if waiting is not None:
-        raise WorkflowRefusal(
-            phrases.needs_person(waiting.checkpoint),
-            remedy=f"Let a person answer it: fidelio answer {waiting.request} OPTION. Then the session can be ended.",
-            reason=UNRESOLVED,
-        )
+def refuse_unanswered_end(record: Record, session: str) -> None:
+    """A question does not go away with its definition: else the way past a closed gate would be to delete a file."""
+    waiting = record.waiting
+    if waiting is None:
+        return
+    raise WorkflowRefusal(
+        phrases.unresolved("end the session", waiting.activity, (one.checkpoint for one in record.pending)),
+        remedy=only_by_answer(waiting, session),
+        reason=UNRESOLVED,
+    )
+
+
+def only_by_answer(waiting: OpenCheckpoint, session: str) -> str:
+    """How such a session comes to its end."""
+    answer, end = f"fidelio answer {waiting.request} OPTION", f"fidelio sessions --end {session}"
+    return f"A person can answer what waits as it was asked: {answer}. A person can also end the session as it is: {end}."
 
 
 def let_through(_record: Record, _action: str) -> None:

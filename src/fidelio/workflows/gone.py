@@ -2,7 +2,8 @@
 
 Nothing says any more what such a session may do, so nothing is done in it until the files are back. But others may wait for
 its end. So it can be ended, and the record says that nobody has checked what came of it. Where moves are enforced only a person
-can do that: else an agent would get rid of the rules together with the file that they stand in.
+can do that: else an agent would get rid of the rules together with the file that they stand in. The same holds for the end of a
+session that stands in an activity which is gone from a definition that is there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from fidelio.definitions.library import Version
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.record import COMPLETED, Draft, Record
-from fidelio.engine.transitions import TERMINAL
-from fidelio.errors import DefinitionError, DefinitionGone
+from fidelio.engine.transitions import TERMINAL, is_lost
+from fidelio.errors import DefinitionError, DefinitionGone, UnreachableDefinition
 from fidelio.inbox import assurance_of
-from fidelio.ledger.model import CloseRequest
+from fidelio.ledger.model import CloseRequest, Request
 from fidelio.workflows.desk import Desk, Opened
-from fidelio.workflows.gaps import why_gone
+from fidelio.workflows.gaps import left_out, why_gone
+from fidelio.workflows.gate import only_by_answer
+from fidelio.workflows.reach import is_hidden, not_given, refuse_uncertain
 
 # What a parent is told of a child that ended so.
 OUTCOME = "without-definition"
@@ -44,19 +47,36 @@ class Ender(msgspec.Struct, frozen=True):
 def definition_of(desk: Desk, opened: Opened) -> Version:
     """The definition that a session goes by, as it is now."""
     try:
-        return desk.library.version(opened.record.workflow)
+        version = desk.library.version(opened.record.workflow)
+    except UnreachableDefinition as fault:
+        raise not_given(why_gone(fault)) from fault
     except DefinitionError as problem:
+        refuse_uncertain(desk, opened, why_gone(problem))
         sentence = f"The definition of this session is gone: {why_gone(problem)}"
         raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}") from problem
+    if is_hidden(version, opened.record):
+        raise not_given(" ".join(left_out(version.workflow)))
+    return version
+
+
+def lost_place(desk: Desk, opened: Opened, workflow: Workflow) -> DefinitionGone | None:
+    """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
+    record = opened.record
+    if not is_lost(workflow, record):
+        return None
+    sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
+    refuse_uncertain(desk, opened, sentence)
+    return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}")
 
 
 def _way_out(desk: Desk, opened: Opened) -> str:
     """What whoever calls can do without the files."""
-    if opened.record.status == "completed" or not desk.rules.moves:
+    record, session = opened.record, opened.session.id
+    if record.status == "completed" or not desk.rules.moves:
         return "."
-    if desk.fidelity(opened.record) == "advise":
-        return f", or end the session with `{TERMINAL}`."
-    return f". {only_by_person(opened.session.id)}"
+    if desk.fidelity(record) == "enforce":
+        return f". {only_by_person(session)}"
+    return f". {only_by_answer(record.waiting, session)}" if record.waiting else f", or end the session with `{TERMINAL}`."
 
 
 def only_by_person(session: str) -> str:
@@ -100,3 +120,8 @@ def unchecked_end(
 def withdrawn(record: Record, who: Ender) -> tuple[CloseRequest, ...]:
     """Nobody is to answer for a session that has ended."""
     return tuple(CloseRequest(id=waiting.request, state="dismissed", **who.on_record) for waiting in record.pending)
+
+
+def is_withdrawn(request: Request) -> bool:
+    """Whether it was closed so. Whoever dismisses a question because it does not apply gives that as the answer."""
+    return request.state == "dismissed" and not request.answer

@@ -16,6 +16,7 @@ from fidelio.errors import RequestNotFound, WorkflowRefusal
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Request
 from fidelio.workflows.desk import Opened
+from fidelio.workflows.gone import is_withdrawn
 from fidelio.workflows.tokens import Claims, bounded
 
 # An activity that asks at its door asks a question of a loop for the first pass; outside loops there is none.
@@ -92,6 +93,8 @@ async def _asked_then(ledger: Ledger, opened: Opened, checkpoint_id: str) -> Mea
 def _of(request: Request) -> Meant:
     detail = request.detail
     asked = Asked(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
+    if is_withdrawn(request):
+        raise _withdrawn(asked.checkpoint)
     return Meant(asked, request.id, _answer_of(request, asked))
 
 
@@ -115,6 +118,11 @@ def _answer_of(request: Request, asked: Asked) -> Answer | None:
         mode=request.answer.get("mode", "option"),
         request=request.id,
     )
+
+
+def _withdrawn(checkpoint_id: str) -> WorkflowRefusal:
+    remedy = "Its session is completed, so nothing depends on the answer any more."
+    return WorkflowRefusal(phrases.withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
 
 
 def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:

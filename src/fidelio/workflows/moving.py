@@ -28,12 +28,13 @@ from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.engine.verdicts import refusal, warnings
 from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
-from fidelio.workflows.gate import refuse_while_pending, refuse_while_person_asked, refuse_while_waiting, refused
+from fidelio.workflows.gate import refuse_unanswered_end, refuse_while_pending, refuse_while_waiting, refused
 from fidelio.workflows.gone import (
     ENDED_BY_PERSON,
     OUTCOME,
     Ender,
     definition_of,
+    lost_place,
     nameplate,
     unchecked,
     unchecked_end,
@@ -104,10 +105,12 @@ class Moving:
         async def decide(opened: Opened) -> Decision[Moved]:
             _refuse_unmovable(opened)
             try:
-                definition_of(self._desk, opened)
-            except DefinitionGone as gone:
-                return await self._parting(opened, Move(TERMINAL), gone, Ender(by, "cli"))
-            raise _has_definition(opened.record)
+                gone = lost_place(self._desk, opened, definition_of(self._desk, opened).workflow)
+            except DefinitionGone as whole:
+                gone = whole
+            if gone is None:
+                raise _has_definition(opened.record)
+            return await self._parting(opened, Move(TERMINAL), gone, Ender(by, "cli"))
 
         return await self._desk.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
 
@@ -119,6 +122,9 @@ class Moving:
                 version = definition_of(self._desk, opened)
             except DefinitionGone as gone:
                 return await self.last_move(opened, move, gone)
+            lost = lost_place(self._desk, opened, version.workflow) if ends_workflow(version.workflow, move.to) else None
+            if lost is not None:
+                return await self.last_move(opened, replace(move, to=TERMINAL), lost)
             return await decide(opened, version)
 
         return await self._desk.perform("next_activity", token, decide_or_end)
@@ -128,7 +134,7 @@ class Moving:
         self._refuse(opened)
         if move.to != TERMINAL or self._desk.fidelity(opened.record) == "enforce":
             raise gone
-        refuse_while_person_asked(opened.record, everything=self._desk.rules.asks_person)
+        refuse_unanswered_end(opened.record, opened.session.id)
         return await self._parting(opened, move, gone, Ender(f"agent:{opened.agent}"))
 
     async def _parting(self, opened: Opened, move: Move, gone: DefinitionGone, who: Ender) -> Decision[Moved]:

@@ -1,7 +1,8 @@
 """A session that the server leads: it says where the session stands and what is possible, and takes exactly that.
 
 The state token of every reply opens the session again, here or on a server that shares the keys. Where a workflow waits for
-one that it has started, the moves go to that one, and back when it has ended, whichever of the two a token was made for.
+one that it has started, that one is shown until it has ended, whichever of the two a token was made for. A move is made only
+in the session that its token names.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fidelio.workflows import navigation_words as words
 from fidelio.workflows.asking import Asking, refused_answer
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
 from fidelio.workflows.gaps import left_out
+from fidelio.workflows.gone import lost_place
 from fidelio.workflows.moving import Move, Moving, not_yours
 from fidelio.workflows.navigation import Consequences, as_led, first_entry, reached
 from fidelio.workflows.navigation_states import answered_before, is_elsewhere, last_moved, stood_at
@@ -119,7 +121,8 @@ class Navigating:
             await self._here(opened)
             version, gone = self._survey.of(opened)
             found = self._survey.recall(opened.session.id, opened.record, version)
-            said = (str(gone),) if gone is not None else self._asking.told(version, opened.record, {})
+            lost = gone or lost_place(self._desk, opened, version.workflow)
+            said = (str(lost),) if lost is not None else self._asking.told(version, opened.record, {})
             return Decision(_Made(version, situation=found), warnings=said)
 
         return await self._shown(await self._performed(tool, self._desk.claims(token), decide))
@@ -165,9 +168,11 @@ class Navigating:
         async def decide(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
             version, gone = self._survey.of(opened)
-            if claims.act is not None and claims.sid != opened.session.id:
+            if claims.sid != opened.session.id:
                 # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
                 raise await self._no(opened, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
+            if gone is None and _ends(version.workflow, act):
+                gone = lost_place(self._desk, opened, version.workflow)
             if gone is not None:
                 return await self._last(opened, version, Move(_way(act), variables=variables), gone)
             if act.answers and (given := _given(opened.record, act, asked_person)) is not None:

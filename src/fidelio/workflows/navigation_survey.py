@@ -20,7 +20,7 @@ from fidelio.workflows.desk import MOST_RECENT, Desk, Opened
 from fidelio.workflows.gone import definition_of, is_nameplate
 from fidelio.workflows.moving import not_yours
 from fidelio.workflows.navigation import as_led
-from fidelio.workflows.navigation_gone import only_the_end, remains
+from fidelio.workflows.navigation_gone import only_the_end, remains, with_unchecked_end
 from fidelio.workflows.navigation_states import last_moved
 from fidelio.workflows.tokens import LARGEST_REMEMBERED, Claims, Kept
 
@@ -104,7 +104,8 @@ class Survey:
         self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
     ) -> Standing:
         person = self._desk.rules.answered_by_person
-        found = self._allowed(found or self._situation(session, version.workflow, record))
+        found = found or self._situation(session, version.workflow, record)
+        found = self._allowed(with_unchecked_end(self._desk, session, version.workflow, record, found))
         wait = await self._wait(session, record, found)
         return Standing(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
 

@@ -20,6 +20,7 @@ from fidelio.engine.record import (
     ANSWERED,
     ARMED,
     CALLED,
+    CHILD_FINISHED,
     CHILD_STARTED,
     COMPLETED,
     ENTERED,
@@ -33,7 +34,7 @@ from fidelio.engine.record import (
 )
 from fidelio.engine.variables import contradicted
 from fidelio.ledger.model import Event
-from fidelio.workflows.gone import ENDED_BY_PERSON
+from fidelio.workflows.gone import ENDED_BY_PERSON, OUTCOME
 from fidelio.workflows.report_parts import AnswerGiven, Refused, Report, Visit
 
 
@@ -100,7 +101,8 @@ def _start(building: _Building, event: Event, body: Mapping[str, Any]) -> None:
     report, definition = building.report, building.definition
     report.workflow, report.version = body["workflow"], body["version"]
     report.title = definition.title if definition else body["workflow"]
-    report.definition, report.fidelity = body["definition"], body.get("fidelity", "advise")
+    report.definition, report.found_in = body["definition"], body.get("found_in", "")
+    report.fidelity = body.get("fidelity", "advise")
     report.unverified, report.claims_to_continue = bool(body.get("unverified")), body.get("claims_to_continue", "")
     report.parent = (body.get("parent") or {}).get("session", "")
     report.started_at = event.time
@@ -112,7 +114,7 @@ def _restored(building: _Building, event: Event) -> None:
     """What happened before is in the ledger that the session comes from; here it goes on from where it stood."""
     record = event.body["record"]
     parent, here = record.get("parent"), record.get("here", {})
-    facts = {key: record[key] for key in ("fidelity", "unverified", "claims_to_continue") if key in record}
+    facts = {key: record[key] for key in ("fidelity", "found_in", "unverified", "claims_to_continue") if key in record}
     _start(building, event, {**event.body, **facts, "parent": parent, "activity": here.get("activity")})
     building.report.restored = True
     given = {answer["checkpoint"] for answer in here.get("answers", ())}
@@ -259,6 +261,14 @@ def _child_started(building: _Building, event: Event) -> None:
     building.stay.started.add(event.body["workflow"])
 
 
+def _child_finished(building: _Building, event: Event) -> None:
+    if event.body["outcome"] == OUTCOME:
+        child = f"{event.body['workflow']} ({event.body['session']})"
+        said = f"Its child {child} was ended without its definition: nobody has checked what came of it."
+        for visit in building.report.visits[-1:]:
+            _differ(visit, [said])
+
+
 def _called(building: _Building, event: Event) -> None:
     body, report = event.body, building.report
     if body["aid"] not in report.agents and body["name"] != ENDED_BY_PERSON:
@@ -278,5 +288,6 @@ _STEPS: Mapping[str, Callable[[_Building, Event], None]] = {
     ANSWERED: _answered,
     VARIABLES_SET: _set,
     CHILD_STARTED: _child_started,
+    CHILD_FINISHED: _child_finished,
     CALLED: _called,
 }

@@ -57,6 +57,8 @@ class Refused:
 class Report:
     """A session from its first event to its last. `set_by` says of every variable who gave it its value.
 
+    `found_in`: the place that its definition came from, empty where that was not noted.
+
     `ended_unchecked_by`: who has ended it over which channel when its definition was gone, where that is how it ended.
     """
 
@@ -65,6 +67,7 @@ class Report:
     title: str = ""
     version: str = ""
     definition: str = ""
+    found_in: str = ""
     fidelity: str = "advise"
     unverified: bool = False
     claims_to_continue: str = ""

@@ -20,6 +20,7 @@ from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Sess
 from fidelio.ledger.prepared import digest_of
 from fidelio.workflows.desk import Desk
 from fidelio.workflows.questions import question
+from fidelio.workflows.search_path import place_of
 from fidelio.workflows.tokens import Kept, StateClaims
 
 
@@ -35,7 +36,7 @@ async def restore(desk: Desk, claims: StateClaims) -> Session:
 
 
 def _birth(desk: Desk, kept: Kept, known: set[str], agent: str) -> Change:
-    record = kept.record
+    record = replace(kept.record, found_in=_found_in(desk, kept.record.workflow))
     snapshot = _snapshot(desk, record.workflow)
     digests = tuple(map(digest_of, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
@@ -61,6 +62,14 @@ def _snapshot(desk: Desk, workflow: str) -> tuple[bytes, ...]:
         return (msgspec.json.encode(desk.library.snapshot(workflow)),)
     except DefinitionError:
         return ()
+
+
+def _found_in(desk: Desk, workflow: str) -> str:
+    """From here on the session goes by what this server has. A state does not say where another one keeps its files."""
+    try:
+        return place_of(desk.library.root(workflow))
+    except DefinitionError:
+        return ""
 
 
 def _questions(desk: Desk, record: Record) -> Iterator[OpenRequest]:

@@ -29,6 +29,7 @@ from fidelio.ledger.prepared import digest_of
 from fidelio.workflows.desk import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, outrun, step_aside, written
 from fidelio.workflows.gaps import left_out
 from fidelio.workflows.gone import definition_of, nameplate
+from fidelio.workflows.search_path import place_of
 from fidelio.workflows.tokens import Claims, stands_for
 
 ORCHESTRATOR = "orchestrator"
@@ -219,6 +220,7 @@ class Starting:
             "workflow": workflow.id,
             "version": workflow.version,
             "definition": self._desk.library.content_hash(workflow.id),
+            "found_in": place_of(self._desk.library.root(workflow.id)),
             "snapshot": digest_of(snapshot),
             "agent": agent,
             "fidelity": self._fidelity(fidelity, workflow),

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.clock import Clock
 from fidelio.engine.record import Record
@@ -155,7 +156,7 @@ class SessionTokens:
             **_visit(record),
             "ts": self._clock() // 1000,
             "aid": bounded(agent),
-            "carried": msgspec.Raw(msgspec.json.encode(carried)),
+            "carried": msgspec.Raw(msgspec.json.encode([_as_carried(one) for one in carried])),
         }
         if (waiting := record.waiting) is not None:
             claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
@@ -200,6 +201,11 @@ class SessionTokens:
         first, last, ts = payload["span"]
         head = base64.urlsafe_b64decode(payload["head"] + "=")
         return Segment(payload["sid"], payload["act"], first, last, head, ts)
+
+
+def _as_carried(kept: Kept) -> Kept:
+    """Whoever has a state can read it, and where a server keeps its files is no business of theirs."""
+    return replace(kept, record=replace(kept.record, found_in=""))
 
 
 def _visit(record: Record) -> dict[str, int]:

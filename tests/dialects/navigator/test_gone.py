@@ -10,6 +10,7 @@ import pytest
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
+from fidelio.tokens.packed import PREFIX
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
 from tests.dialects.test_gone import BROKEN, GONE, UNCHECKED, WAY_OUT, Takes, deleted, events, requests, spoilt
@@ -149,7 +150,7 @@ async def test_where_moves_are_enforced_the_end_is_blocked_and_says_who_can(
 
 @proves("gone.questions")
 @pytest.mark.parametrize("person", [True, False])
-async def test_the_end_withdraws_a_question_but_not_a_persons(
+async def test_the_end_is_blocked_while_a_question_waits(
     memory: Opens, library: Path, settings: Settings, person: bool
 ) -> None:
     (library / "asking.yaml").write_text(ASKING)
@@ -158,14 +159,79 @@ async def test_the_end_withdraws_a_question_but_not_a_persons(
         deleted(library, "asking")
         await guide.look()
         (request,) = await requests(settings)
-        if person:
-            assert f"fidelio answer {request.id} OPTION" in guide.blocked[END]
-            refused = await guide.do("transition", activity_id="__terminal__")
-            assert refused.code == "CHECKPOINT_UNRESOLVED"
-            async with await open_ledger(settings.ledger) as ledger:
-                await Inbox(ledger).answer(request.id, "yes_", by="person:test", channel="cli")
+        assert f"fidelio answer {request.id} OPTION" in guide.blocked[END]
+        refused = await guide.do("transition", activity_id="__terminal__")
+        assert refused.code == "CHECKPOINT_UNRESOLVED"
+        async with await open_ledger(settings.ledger) as ledger:
+            await Inbox(ledger).answer(request.id, "yes_", by="person:test", channel="cli")
         await guide.look()
         assert guide.required == [END]
         await guide.go("__terminal__")
 
-    assert (await requests(settings))[0].state == ("answered" if person else "dismissed")
+    assert (await requests(settings))[0].state == "answered"
+
+
+@proves("gone.repeats")
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("whose", ["parent", "child"])
+async def test_an_end_that_is_repeated_with_a_short_handle_does_not_end_the_parent(
+    memory: Opens, library: Path, settings: Settings, lost: bool, whose: str
+) -> None:
+    async with memory() as play:
+        guide = await Guide(play).start("relay")
+        parent, child = (event.session for event in await events(settings, "session.started"))
+        await guide.step("steer")
+        for workflow in ("relay", "crossing") if lost else ():
+            deleted(library, workflow)
+        handle = Guide(play, child if whose == "child" else parent)
+        for _ in range(2):
+            handle.state = child if whose == "child" else parent
+            await handle.do("transition", activity_id="__terminal__")
+            assert handle.state.startswith(PREFIX)
+    ended = [event.session for event in await events(settings, "session.completed")]
+
+    assert handle.code == "STALE_STATE"
+    assert ended == ([child] if whose == "child" else [])
+
+
+async def at_a_lost_place(guide: Guide, library: Path) -> Guide:
+    """In the second of two activities, which is gone then."""
+    folder = library / "walk/activities"
+    folder.mkdir(parents=True)
+    (library / "walk/workflow.yaml").write_text("id: walk\nversion: 1.0.0\ntitle: Walk\ninitialActivity: out\n")
+    (folder / "01-out.yaml").write_text("id: out\nversion: 1.0.0\nname: Out\ntransitions: [{to: back}]\n")
+    (folder / "02-back.yaml").write_text("id: back\nversion: 1.0.0\nname: Back\nsteps: [{id: rest, name: Rest}]\n")
+    await (await guide.start("walk")).go("back")
+    (folder / "02-back.yaml").unlink()
+    return await guide.look()
+
+
+@proves("gone.place", "gone.end")
+@pytest.mark.usefixtures("settled")
+async def test_where_the_activity_is_gone_its_end_is_offered_beside_the_beginning(
+    memory: Opens, library: Path, settings: Settings
+) -> None:
+    async with memory() as play:
+        guide = await at_a_lost_place(Guide(play), library)
+        (warning,) = guide.last["warnings"]
+        await guide.look()
+        assert guide.required == [("transition", "out"), END]
+        await guide.go("__terminal__")
+    (completed,) = await events(settings, "session.completed")
+
+    assert warning.startswith("Activity 'back', where the session stands, is gone from the definition")
+    assert guide.last["warnings"][0].endswith(UNCHECKED)
+    assert completed.body["without_definition"]["by"] == "agent:orchestrator"
+
+
+@proves("gone.place", "gone.enforce")
+async def test_where_the_activity_is_gone_and_moves_are_enforced_only_the_beginning_is_offered(
+    memory: Opens, library: Path
+) -> None:
+    async with memory(fidelity="enforce") as play:
+        guide = await at_a_lost_place(Guide(play), library)
+        assert "unless a person ends it: fidelio sessions --end" in guide.blocked[END]
+        assert guide.required == [("transition", "out")]
+        await guide.go("out")
+
+    assert guide.place() == ("walk", "out", None)

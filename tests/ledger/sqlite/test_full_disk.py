@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import apsw
 import pytest
 
 from fidelio.errors import LedgerFull
 from fidelio.ledger.chain import verify
 from fidelio.ledger.model import Change, NewEvent, NewSession, PutDocument
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
+from fidelio.ledger.sqlite.faults import translate
 from tests.ledger.sqlite.disks import FullDisk, registered
 from tests.support import proves
 from tests.support.ledgers import say, start
@@ -84,3 +86,12 @@ async def test_a_ledger_cannot_be_created_on_a_full_disk_but_later_it_can(tmp_pa
         async with await open_sqlite(tmp_path / "ledger.db", vfs=disk.name) as ledger:
             await ledger.commit(Change(session="s_a", create=NewSession(kind="agent")))
             await ledger.check()
+
+
+@proves("ledger.full-disk")
+def test_a_full_disk_is_named_to_those_who_only_read() -> None:
+    # What SQLite says when there is no room for the index that every reader needs.
+    no_room = apsw.exception_for(apsw.SQLITE_IOERR_SHMSIZE)
+    assert isinstance(no_room, apsw.Error)
+
+    assert isinstance(translate(no_room, "ledger.db"), LedgerFull)

@@ -22,13 +22,16 @@ from fidelio.definitions.reading.document import Document, read_text
 from fidelio.definitions.reading.places import Path
 from fidelio.definitions.validation import kind_of, validate
 from fidelio.definitions.writing import to_toon
-from fidelio.errors import BadId, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import BadId, UnreachableDefinition, UnreadableDefinition, WorkflowNotFound
 
 _NOT_OF_THE_HEAD = frozenset({"activities", "activities_dir", "broken"})
 
 
 class Piece(NamedTuple):
-    """One activity before it is read: where it stands, or why it cannot be found."""
+    """One activity before it is read: where it stands, or why it cannot be found.
+
+    `out_of_reach`: the system does not let anybody look, so it may be there and whole.
+    """
 
     key: str
     owner: str
@@ -36,6 +39,7 @@ class Piece(NamedTuple):
     name: PartName | None = None
     inside: Path = ()
     findings: tuple[Finding, ...] = ()
+    out_of_reach: bool = False
 
 
 class Assembled(NamedTuple):
@@ -47,6 +51,11 @@ class Assembled(NamedTuple):
     pieces: tuple[Piece, ...]
     origins: dict[str, Piece]
     findings: tuple[Finding, ...]
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether it may have more activities than those that are left out for what stands in them."""
+        return any(piece.out_of_reach for piece in self.pieces)
 
     def source(self, activity: str) -> Source:
         piece = self.origins[activity]
@@ -114,7 +123,7 @@ def _local(place: Place, folder: str | None, manifest: Kept) -> Iterator[Piece]:
         where = inner_folder(folder or "activities")
         names = place.parts_in(where, STRUCTURED)
     except UnreadableDefinition as problem:
-        yield Piece("activities", place.id, findings=findings_of(problem))
+        yield _left_out("activities", place, problem)
         return
     except BadId:
         remedy = "Name a directory inside the directory of the workflow."
@@ -132,7 +141,12 @@ def _file(place: Place, path: str, name: PartName) -> Piece:
     try:
         return Piece(name.id, place.id, place.files.read(path), name)
     except UnreadableDefinition as problem:
-        return Piece(name.id, place.id, name=name, findings=findings_of(problem))
+        return _left_out(name.id, place, problem)
+
+
+def _left_out(key: str, place: Place, problem: UnreadableDefinition) -> Piece:
+    out_of_reach = isinstance(problem, UnreachableDefinition)
+    return Piece(key, place.id, findings=findings_of(problem), out_of_reach=out_of_reach)
 
 
 def _listed(index: int, entry: object, place: Place, places: Places, manifest: Kept) -> Piece:
@@ -155,6 +169,8 @@ def _neither(index: int, entry: object, manifest: Kept) -> Finding:
 def _referred(index: int, reference: str, place: Place, places: Places, manifest: Kept) -> Piece:
     try:
         return _borrowed(reference, place, places)
+    except UnreachableDefinition as problem:
+        return _left_out(reference, place, problem)
     except (BadId, WorkflowNotFound, LookupError) as problem:
         at = manifest.document().at(("activities", index))
         remedy = "Write the name of a file in `activities`, or `workflow/file` for one of another workflow."
@@ -177,6 +193,8 @@ def _borrowed(reference: str, place: Place, places: Places) -> Piece:
 def _folder_of(owner: Place) -> str:
     try:
         return inner_folder(load_manifest(owner.read_manifest()).activities_dir or "activities")
+    except UnreachableDefinition:
+        raise
     except (UnreadableDefinition, BadId):
         # A lender whose manifest is broken can still lend: its activities are files of their own.
         return "activities"

@@ -4,20 +4,30 @@ A file counts as unchanged when its times, size and inode are. That is not enoug
 edit that keeps the size can fall into the same tick of the clock. Such a file is read again, its bytes compared, and it is
 parsed only when they differ. Whatever is opened is a regular file below its root, also after all symbolic links are followed.
 
+What is not there, and what the system does not give, are two things: a process that is out of descriptors sees no file either,
+and nobody may conclude from it that there is none. So that has an error of its own and is looked at again with every call.
+
 Not locked: under the interpreter's lock the worst that two threads can do to each other is to read the same file twice.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from fidelio.definitions.findings import error
 from fidelio.definitions.library.memo import Memo, Signature, settled, signature, signature_of
 from fidelio.definitions.reading.document import Document, read_bytes
 from fidelio.definitions.reading.places import MAX_BYTES, refuse
-from fidelio.errors import UnreadableDefinition
+from fidelio.errors import UnreachableDefinition, UnreadableDefinition
+
+# What lies there says so itself: nothing, a file in the way, a link in a circle, a socket. Everything else is a fault.
+_SAYS_WHAT_IS_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +81,7 @@ class Files:
         if kept and kept.settled and kept.signature == found:
             return kept
         self._inside(path)
-        raw, read = _read_regular(path)
+        raw, read = self._given(path, _read_regular)
         self._memo.touch(path, read)
         if kept and kept.raw == raw:
             kept.signature, kept.settled = read, settled(read)
@@ -93,7 +103,7 @@ class Files:
         return (*listing.files, *listing.directories) if listing else ()
 
     def _listing(self, path: str) -> _Listing | None:
-        found = signature_of(path)
+        found = self._given(path, _present)
         self._memo.touch(path, found)
         if found is None:
             return None
@@ -101,9 +111,17 @@ class Files:
         if known and known.settled and known.signature == found:
             return known
         self._inside(path)
-        listing = _list(path, found)
-        self._listings[path] = listing
+        files, directories = self._given(path, _list)
+        self._listings[path] = listing = _Listing(found, settled(found), files, directories)
         return listing
+
+    def _given(self, path: str, look: Callable[[str], T]) -> T:
+        """What `look` finds there. Where the system does not let it, nothing that comes of that is remembered."""
+        try:
+            return look(path)
+        except UnreachableDefinition:
+            self._memo.touch(path, None)
+            raise
 
     def _inside(self, path: str) -> None:
         base, real = os.path.realpath(self.root), os.path.realpath(path)
@@ -122,25 +140,45 @@ def join(*parts: str) -> str:
     return os.path.join(*parts)  # noqa: PTH118  done for every file on every access; Path costs several times as much
 
 
-def _list(path: str, found: Signature) -> _Listing:
+def _present(path: str) -> Signature | None:
+    """None where nothing is that could be listed."""
+    try:
+        return signature(os.stat(path))  # noqa: PTH116  as in `signature_of`
+    except OSError as problem:
+        if problem.errno in _SAYS_WHAT_IS_THERE:
+            return None
+        raise _unlisted(path, problem) from None
+
+
+def _list(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of files and those of directories."""
     try:
         with os.scandir(path) as entries:
             names = sorted((entry.name, _is_directory(entry)) for entry in entries)
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError as problem:
-        remedy = "Check its permissions."
-        raise refuse(path, "unreadable", f"The directory cannot be listed: {problem.strerror}.", remedy) from None
+        raise _unlisted(path, problem) from None
     files = tuple(name for name, is_directory in names if not is_directory)
-    return _Listing(found, settled(found), files, tuple(name for name, is_directory in names if is_directory))
+    return files, tuple(name for name, is_directory in names if is_directory)
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:
-        # A link that leads to itself. One such entry must not take the others with it; whoever reads it is told.
-        return False
+    except OSError as problem:
+        # One such entry must not take the others with it. A link that leads to itself is a file that cannot be read; what the
+        # system does not give may be a directory. Whoever asks for either is told.
+        return problem.errno not in _SAYS_WHAT_IS_THERE
+
+
+def _unlisted(path: str, problem: OSError) -> UnreadableDefinition:
+    return _refused(path, problem, "The directory cannot be listed", "Check its permissions.")
+
+
+def _refused(path: str, problem: OSError, what: str, remedy: str) -> UnreadableDefinition:
+    kind = UnreadableDefinition if problem.errno in _SAYS_WHAT_IS_THERE else UnreachableDefinition
+    return kind([error(path, "unreadable", f"{what}: {problem.strerror}.", remedy)])
 
 
 def _read_regular(path: str) -> tuple[bytes, Signature]:
@@ -153,7 +191,7 @@ def _read_regular(path: str) -> tuple[bytes, Signature]:
             os.close(descriptor)
     except OSError as problem:
         remedy = "Check that it exists and that its permissions allow reading."
-        raise refuse(path, "unreadable", f"The file cannot be read: {problem.strerror}.", remedy) from None
+        raise _refused(path, problem, "The file cannot be read", remedy) from None
 
 
 def _read_open(path: str, descriptor: int) -> tuple[bytes, Signature]:

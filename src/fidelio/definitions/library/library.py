@@ -34,18 +34,26 @@ Part = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
 
 
 class Version(NamedTuple):
-    """One state of a workflow: every byte of its files is in the hash. `source` gives the text of an activity."""
+    """One state of a workflow: every byte of its files is in the hash. `source` gives the text of an activity.
+
+    `out_of_reach`: the system does not give a file of it, so what is missing may be there.
+    """
 
     workflow: Workflow
     hash: str
     source: Callable[[str], Source]
+    out_of_reach: bool = False
 
 
 class Library:
-    """Workflows from several roots, in order of increasing weight: the last root that has an id has it whole."""
+    """Workflows from several roots, in order of increasing weight: the last root that has an id has it whole.
 
-    def __init__(self, roots: Sequence[Root]) -> None:
+    `absent` are roots that belong to them and had no directory when this was opened. Nothing is looked for there.
+    """
+
+    def __init__(self, roots: Sequence[Root], *, absent: Sequence[Root] = ()) -> None:
         self.roots = tuple(roots)
+        self.absent = tuple(absent)
         self._places = Places(self.roots)
 
     @cached_property
@@ -68,6 +76,10 @@ class Library:
 
     def entry(self, workflow: str) -> Entry:
         return entry(self._places.find(workflow))
+
+    def root(self, workflow: str) -> Root:
+        """The one that has it."""
+        return self._places.find(workflow).root
 
     def workflow(self, workflow: str) -> Workflow:
         """The workflow with all activities that can be read; `broken` names the others."""
@@ -150,7 +162,7 @@ class Library:
 
     def _version(self, workflow: str) -> Version:
         assembled = self._assembled(workflow)
-        return Version(assembled.workflow, self.content_hash(workflow), assembled.source)
+        return Version(assembled.workflow, self.content_hash(workflow), assembled.source, assembled.out_of_reach)
 
     def snapshot(self, workflow: str) -> dict[str, Any]:
         """The parsed definition as JSON, complete with defaults, so that a replay does not depend on later ones."""

@@ -100,7 +100,7 @@ class Memo:
         self._may_watch = True
 
     def touch(self, path: str, found: Signature | None) -> None:
-        """Notes that whatever is being made depends on this."""
+        """Notes that whatever is being made depends on this. None is for what is not there: it holds until something is."""
         if self._touched is not None:
             self._touched[path] = found
 

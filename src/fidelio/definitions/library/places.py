@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fidelio.definitions.findings import Finding
+from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import Files, Kept, join
 from fidelio.definitions.library.ids import checked_id, near
 from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.library.names import MARKDOWN, STRUCTURED, PartName, in_order, unusable
 from fidelio.definitions.library.roots import candidates, further, misnamed, passed_over
 from fidelio.definitions.reading.document import Format
-from fidelio.errors import UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import UnreachableDefinition, UnreadableDefinition, WorkflowNotFound
 
 _RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
 
@@ -99,7 +100,9 @@ class Places:
     def all(self) -> dict[str, Place]:
         found: dict[str, Place] = {}
         for root, files in self._roots:
-            found.update(_workflows(root, files))
+            # What cannot be listed is missing here, and `findings` says so.
+            with suppress(UnreadableDefinition):
+                found.update(_workflows(root, files))
         return dict(sorted(found.items()))
 
     def find(self, workflow: str) -> Place:
@@ -111,9 +114,16 @@ class Places:
         return place
 
     def _search(self, name: str) -> Place | None:
-        """Looks only where the workflow could lie, so that its neighbours cost nothing."""
+        """Looks only where the workflow could lie, so that its neighbours cost nothing.
+
+        Which root has it cannot be said while one that outweighs the others cannot be looked at.
+        """
         for root, files in reversed(self._roots):
-            if found := dict(_workflows(root, files, only=name)):
+            try:
+                found = dict(_workflows(root, files, only=name))
+            except UnreachableDefinition as problem:
+                raise _without_root(problem) from None
+            if found:
                 return found[name]
         return None
 
@@ -123,10 +133,13 @@ class Places:
 
 
 def _workflows(root: Root, files: Files, *, only: str | None = None) -> Iterator[tuple[str, Place]]:
-    try:
-        for one in candidates(files, only=only):
-            if one.id is not None:
-                yield one.id, Place(one.id, root, files, one.manifest, one.directory)
-    except UnreadableDefinition:
-        # Only the root itself is listed here, and `findings` says that it cannot be.
-        return
+    for one in candidates(files, only=only):
+        if one.id is not None:
+            yield one.id, Place(one.id, root, files, one.manifest, one.directory)
+
+
+def _without_root(problem: UnreachableDefinition) -> UnreachableDefinition:
+    """The same by its name alone: where a root lies is what `findings` says, and whoever asks for a workflow may be anybody."""
+    found = problem.findings[0]
+    name = os.path.basename(found.file)  # noqa: PTH119  # a name, not a path
+    return UnreachableDefinition([error(name, found.rule, found.sentence, found.remedy)])

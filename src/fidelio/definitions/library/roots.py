@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fidelio.definitions.findings import Finding, error, warning
 from fidelio.definitions.library.files import Files, join
 from fidelio.definitions.library.ids import escaped, safe_id
-from fidelio.errors import UnreadableDefinition
+from fidelio.errors import UnreachableDefinition, UnreadableDefinition
 
 MANIFESTS = ("workflow.toon", "workflow.yaml", "workflow.yml", "workflow.json")
 _SUFFIXES = (".toon", ".yaml", ".yml", ".json")
@@ -36,14 +36,17 @@ class Candidate(NamedTuple):
 
 
 def candidates(files: Files, *, only: str | None = None) -> Iterator[Candidate]:
-    """Every workflow of the root, in order of increasing weight: of two with one id, the later one is used."""
+    """Every workflow of the root, in order of increasing weight: of two with one id, the later one is used.
+
+    `only` this one: then it has to be possible to look whether it is there.
+    """
     for name in (name for name in files.everything(files.root) if name.endswith(_SUFFIXES) and _meant(name)):
         identifier = safe_id(name.rpartition(".")[0])
         if only in (None, identifier):
             yield Candidate(identifier, name, join(files.root, name), "")
     for name in filter(_meant, files.directories(files.root)):
         identifier, directory = safe_id(name), join(files.root, name)
-        if only in (None, identifier) and (manifest := _manifest(files, directory)):
+        if only in (None, identifier) and (manifest := _manifest(files, directory, certain=only is not None)):
             yield Candidate(identifier, name, manifest, directory)
 
 
@@ -52,10 +55,12 @@ def _meant(name: str) -> bool:
     return not name.startswith(".")
 
 
-def _manifest(files: Files, directory: str) -> str | None:
+def _manifest(files: Files, directory: str, *, certain: bool) -> str | None:
     try:
         names = files.everything(directory)
-    except UnreadableDefinition:
+    except UnreadableDefinition as problem:
+        if certain and isinstance(problem, UnreachableDefinition):
+            raise
         # Whoever asks for it is told why; a workflow that silently is not there would be worse.
         return join(directory, MANIFESTS[0])
     return next((join(directory, name) for name in MANIFESTS if name in names), None)

@@ -32,6 +32,8 @@ _NAMES: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, str], 
     ((apsw.SchemaChangeError,), SchemaMismatch, "The schema of {path} was changed meanwhile.", "Open the ledger again."),
     ((apsw.ConnectionClosedError,), LedgerClosed, "The ledger was closed.", "Open it again."),
 )
+# The index of the write-ahead file finds no place to grow, which even a reader needs.
+_NO_ROOM = apsw.SQLITE_IOERR_SHMSIZE
 _DAMAGE = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
 
 
@@ -45,6 +47,8 @@ def named(path: str) -> Iterator[None]:
 
 
 def translate(error: apsw.Error, path: str) -> LedgerError:
+    if getattr(error, "extendedresult", 0) == _NO_ROOM:
+        error = apsw.FullError(str(error))
     for causes, name, sentence, remedy in _NAMES:
         if isinstance(error, causes):
             return name(sentence.format(path=path, error=error), remedy=remedy)

@@ -10,8 +10,8 @@ import click
 
 from fidelio.clock import iso
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.commands import as_typed
 from fidelio.surfaces.cli.context import App, json_text, print_json, printable
+from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
     from fidelio.ledger.model import Event, Request

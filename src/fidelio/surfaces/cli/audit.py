@@ -22,6 +22,7 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
 )
 from fidelio.surfaces.cli.record import find_session
+from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
     from fidelio.ledger.chain import Verdict
@@ -44,7 +45,7 @@ def trace_command(app: App, session: str, as_json: bool) -> None:
         who, what = printable(call["aid"]), printable(call["name"])
         click.echo(f"{iso(call['time'])}  {who:<14} {what}{place}: {mark}, {call['ms']} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
-            click.echo(f"    {printable(note)}")
+            click.echo(f"    {printable(as_typed(note, app.program))}")
 
 
 @click.command("report")
@@ -92,6 +93,8 @@ def _print_report(app: App, report: Report, verdict: Verdict) -> None:
     click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")
     click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
+    if report.found_in:
+        click.echo(f"  its definition came from {printable(report.found_in)}")
     if report.unverified:
         click.echo("  UNVERIFIED: it was rebuilt from a token that nobody could vouch for")
     if report.claims_to_continue:
@@ -129,7 +132,7 @@ def _print_visit(app: App, visit: Visit) -> None:
     for answer in visit.answers:
         _print_answer(app, answer)
     for difference in visit.differences:
-        click.echo(f"  ! {printable(difference)}")
+        click.echo(f"  ! {printable(as_typed(difference, app.program))}")
 
 
 def _steps(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -21,7 +20,7 @@ import click
 
 from fidelio.errors import UsageProblem
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.cli.commands import typed
+from fidelio.surfaces.commands import own_program, typed
 
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
@@ -50,13 +49,15 @@ class App:
     @property
     def program(self) -> str:
         """How the commands begin that we tell people to type."""
-        return typed(_own_program(), self.home)
+        return typed(own_program(), self.home)
 
     @asynccontextmanager
     async def ledger(self) -> AsyncIterator[Ledger]:
         from fidelio.ledger import open_ledger
 
-        self.settings.home.ensure()
+        home = self.settings.home
+        # A ledger that is kept elsewhere is found without the home.
+        home.existing() if self.settings.ledger == str(home.ledger) else home.ensure()
         async with await open_ledger(self.settings.ledger) as ledger:
             yield ledger
 
@@ -69,6 +70,7 @@ class App:
         from fidelio.orchestrator.hosting import hosting, see_to_the_rest
         from fidelio.orchestrator.opening import open_agents
 
+        self.settings.home.ensure()
         async with self.ledger() as ledger:
             service = open_agents(self.settings, ledger)
             if carry_out:
@@ -217,12 +219,3 @@ def relative(path: Path) -> str:
     """A path as a person at this prompt would write it."""
     place = here()
     return str(path.relative_to(place)) if place and path.is_relative_to(place) else str(path)
-
-
-def _own_program() -> str:
-    """How a person at this prompt starts us: by name where that works."""
-    if shutil.which("fidelio"):
-        return "fidelio"
-    script = Path(here(), sys.argv[0])
-    started_as_module = script.name == "__main__.py"
-    return f"{shlex.quote(sys.executable)} -m fidelio" if started_as_module else shlex.quote(relative(script))

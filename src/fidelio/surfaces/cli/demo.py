@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 from fidelio.clock import iso
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.surfaces.cli.context import here, printable
-from fidelio.surfaces.http.scripted import scripted_agent
+from fidelio.surfaces.http.scripted import AGENT, scripted_agent
 
 if TYPE_CHECKING:
     from fidelio.ledger import Ledger
@@ -46,7 +47,18 @@ async def show_demo(house: House, address: str, *, token: str | None, person: st
             display.cancel()
             # Whatever ended it has been told by whoever is ending us.
             await asyncio.gather(display, return_exceptions=True)
+            await _withdraw_unless_ended(ledger, session)
     click.echo(f"\nThe workflow has ended. See for yourself:\n  {program} report {session}\n  {program} verify {session}")
+
+
+async def _withdraw_unless_ended(ledger: Ledger, session: str) -> None:
+    """Nobody goes on with a demo that was stopped, so what it asked is not to wait in the inbox for ever."""
+    if (await ledger.session(session)).status == "completed":
+        return
+    await ledger.erase([session], actor=f"agent:{AGENT}", reason="The demo was stopped before its end.")
+    with suppress(OSError):
+        # Whoever read our output may be what has gone.
+        click.echo("\nThe demo was stopped before its end, so its session is deleted and its question withdrawn.")
 
 
 def _announce(request: str, program: str) -> None:

@@ -15,7 +15,6 @@ from typing import Literal
 import click
 
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.commands import as_typed
 from fidelio.surfaces.cli.context import (
     App,
     json_option,
@@ -26,6 +25,7 @@ from fidelio.surfaces.cli.context import (
     speaks_unicode,
     wants_color,
 )
+from fidelio.surfaces.commands import as_typed
 
 State = Literal["ok", "optional", "warning", "problem"]
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
@@ -83,7 +83,7 @@ async def examine(app: App) -> list[Check]:
 
 async def _look(name: str, look: Callable[[App], Check | Awaitable[Check]], app: App) -> Check:
     found = await _found(name, look, app)
-    return replace(found, remedy=as_typed(found.remedy, app.program))
+    return replace(found, sentence=as_typed(found.sentence, app.program), remedy=as_typed(found.remedy, app.program))
 
 
 async def _found(name: str, look: Callable[[App], Check | Awaitable[Check]], app: App) -> Check:

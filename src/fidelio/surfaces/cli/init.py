@@ -16,16 +16,17 @@ from typing import Literal
 import click
 
 from fidelio.errors import HomeProblem
-from fidelio.home import DIRECTORY, Home
+from fidelio.home import DIRECTORY, Home, find_home
 from fidelio.surfaces.cli.clients import CLIENTS, Client
-from fidelio.surfaces.cli.context import json_option, print_json, printable, visible
+from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, printable, visible
 from fidelio.surfaces.cli.insertion import CannotEdit
+from fidelio.surfaces.commands import own_program, typed
 
 # Skipped: we do not dare to edit the file. Failed: the system does not let us.
 State = Literal["added", "kept", "skipped", "failed"]
 NOT_DONE = ("skipped", "failed")
-# The ledger and the keys stay on this machine; workflows are meant to be shared.
-IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n"
+# The ledger and the keys stay on this machine; workflows and blueprints are meant to be shared.
+IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n!agents/\n!agents/**\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,21 @@ class Edit:
     reason: str = ""
     where: str = ""
     snippet: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """Where the sessions of a project are kept. `before` is the home that was in use here and is hidden by this one."""
+
+    home: Home
+    is_named: bool
+    is_new: bool
+    before: Home | None = None
+
+    @property
+    def command(self) -> list[str]:
+        """What agents start. A project's own home they find by themselves."""
+        return [*own_command(), *(["--home", str(self.home.path)] if self.is_named else [])]
 
 
 @click.command("init")
@@ -59,27 +75,48 @@ class Edit:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @json_option
-def init_command(names: tuple[str, ...], project: str, dry_run: bool, as_json: bool) -> int:
+@pass_app
+def init_command(app: App, names: tuple[str, ...], project: str, dry_run: bool, as_json: bool) -> int:
     """Make a project ready: a home for its sessions, and an MCP entry for each agent.
 
+    The home is .fidelio in the project; one that is named with --home or FIDELIO_HOME is written into the entries instead.
     Nothing that is there is replaced. A file that cannot be edited safely is left alone, and what to add is shown instead.
     Ends with 1 when a file was left alone or could not be written.
     """
     place = Path(project).absolute()
-    edits = [_plan(place, client) for client in CLIENTS if not names or client.name in names]
+    residence = _residence(place, app.home)
+    edits = [_plan(place, client, residence.command) for client in CLIENTS if not names or client.name in names]
     if not dry_run:
-        make_home(place)
+        residence.home.ensure() if residence.is_named else _furnish(residence.home)
         edits = [_written(place, edit) if edit.state == "added" else edit for edit in edits]
     if as_json:
-        print_json({"project": str(place), "dry_run": dry_run, "clients": [_edit_json(edit) for edit in edits]})
+        where = {"project": str(place), "home": str(residence.home.path)}
+        print_json({**where, "dry_run": dry_run, "clients": [_edit_json(edit) for edit in edits]})
     else:
-        _print(place, edits, dry_run=dry_run)
+        _print_edits(edits, dry_run=dry_run)
+        _print_home(residence, dry_run=dry_run)
     return _conclude(edits)
 
 
-def make_home(project: Path) -> Home:
-    home = Home(project / DIRECTORY).ensure()
-    ignore = home.path / ".gitignore"
+def _residence(project: Path, asked: str | None) -> Residence:
+    own, named = Home(project / DIRECTORY), asked or os.environ.get("FIDELIO_HOME")
+    home = Home(Path(os.path.abspath(find_home(named).path))) if named else own  # noqa: PTH100  # Path.absolute leaves the dots in
+    is_new = not os.path.lexists(home.path)
+    before = _in_use(project) if is_new and not named else None
+    return Residence(home, is_named=home != own, is_new=is_new, before=before)
+
+
+def _in_use(project: Path) -> Home | None:
+    """The home that is found from the project as it is, where something was recorded in it."""
+    try:
+        home = find_home(cwd=project)
+    except HomeProblem:
+        return None
+    return home if os.path.lexists(home.ledger) else None
+
+
+def _furnish(home: Home) -> None:
+    ignore = home.ensure().path / ".gitignore"
     try:
         if not ignore.exists():
             ignore.write_text(IGNORE)
@@ -88,7 +125,6 @@ def make_home(project: Path) -> Home:
         raise HomeProblem(
             f"The home directory {home.path} cannot be written: {error.strerror}.", remedy="Check its owner and mode."
         ) from error
-    return home
 
 
 def own_command() -> list[str]:
@@ -108,15 +144,15 @@ def _path_of_others() -> str:
     return os.pathsep.join(place for place in places if place and not Path(place).resolve().is_relative_to(ours))
 
 
-def _plan(project: Path, client: Client) -> Edit:
+def _plan(project: Path, client: Client, command: Sequence[str]) -> Edit:
     planned = Edit(client.name, client.file, "added")
     try:
         before = _read(project / client.file)
-        after = client.add(before, own_command())
+        after = client.add(before, command)
     except CannotEdit as error:
         return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
     except UnicodeDecodeError as error:
-        whole = client.add("", own_command())
+        whole = client.add("", command)
         return replace(planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="as the whole of it", snippet=whole)
     except OSError as error:
         return replace(planned, state="failed", reason=f"cannot be read: {error.strerror}")
@@ -151,15 +187,22 @@ def _written(project: Path, edit: Edit) -> Edit:
     return edit
 
 
-def _print(project: Path, edits: Sequence[Edit], *, dry_run: bool) -> None:
+def _print_edits(edits: Sequence[Edit], *, dry_run: bool) -> None:
     if dry_run:
         for edit in edits:
             lines = difflib.unified_diff(edit.before.splitlines(), edit.after.splitlines(), edit.file, edit.file, lineterm="")
             click.echo("\n".join(map(visible, lines))) if edit.state == "added" else None
     for edit in edits:
         click.echo(_sentence(edit, dry_run=dry_run))
+
+
+def _print_home(residence: Residence, *, dry_run: bool) -> None:
+    would = f"would be kept in {residence.home.path}{', which would be made' if residence.is_new else ''}"
+    click.echo(f"Sessions of this project {would if dry_run else f'are kept in {residence.home.path}'}.")
+    if residence.before:
+        place = str(residence.before.path)
+        click.echo(f"Until now they were kept in {place}. What is there stays there: {typed(own_program(), place)} sessions")
     if not dry_run:
-        click.echo(f"Sessions of this project are kept in {project / DIRECTORY}.")
         click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
 
 

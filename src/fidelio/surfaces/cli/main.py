@@ -14,9 +14,9 @@ import click
 
 from fidelio import __version__
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.commands import COMMANDS, as_typed
 from fidelio.surfaces.cli.context import App, printable
 from fidelio.surfaces.cli.streams import discard_output, prepare_streams
+from fidelio.surfaces.commands import COMMANDS, PROGRAM, as_typed, own_program, typed
 
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         except (FidelioError, BaseExceptionGroup) as error:
             cause, app = _cause(error), ctx.find_object(App)
             if isinstance(cause, FidelioError) and app is not None:
-                cause.remedy = as_typed(cause.remedy, app.program)
+                cause.sentence, cause.remedy = (as_typed(words, app.program) for words in (cause.sentence, cause.remedy))
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
@@ -91,7 +91,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command and gives its exit code. Errors become one sentence and the way out."""
     prepare_streams()
     try:
-        result: Any = cli.main(args=arguments, prog_name="fidelio", standalone_mode=False)
+        result: Any = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -136,6 +136,9 @@ def _explain(error: BaseException) -> int:
 def _with_help(error: click.ClickException) -> str:
     """Click's sentence, and where to read what would have been right."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return (
-        f"{error.format_message()} `{context.command_path} --help` shows what it takes." if context else error.format_message()
-    )
+    if context is None:
+        return error.format_message()
+    # What goes wrong before a command begins has no `App` yet.
+    program = typed(own_program(), context.find_root().params.get("home"))
+    command = program + context.command_path.removeprefix(PROGRAM)
+    return f"{error.format_message()} `{command} --help` shows what it takes."

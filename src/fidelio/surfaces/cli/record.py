@@ -45,6 +45,7 @@ def sessions_command(
     """List sessions, newest first.
 
     With --end: end a session whose workflow was deleted or cannot be read any more, without its definition. The record says so.
+    It is looked for in the place that it came from, or in --workflows.
     """
     if ending["ending"]:
         from fidelio.surfaces.cli.ending import end_session

@@ -20,6 +20,7 @@ from fidelio.surfaces.cli.context import (
     workflows_option,
     working_place,
 )
+from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
@@ -128,7 +129,7 @@ class Display:
 
     def _words(self, happening: Happening) -> str:
         said = {name: printable(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
-        said["detail"] = said["detail"].replace(TERMINAL, "the end")
+        said["detail"] = as_typed(said["detail"].replace(TERMINAL, "the end"), self._program)
         return WORDS[happening.kind].format(program=self._program, **said)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import App, pass_app, run_async
 from fidelio.surfaces.cli.serve import serving_options
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     Beside = Callable[[str], Awaitable[None]]
 
+PORT = 7333
 DEMO_SECONDS = 60.0
 # Beside the tables that the server offers, because the demo plays over other workflows.
 DEMO_PATH = "/mcp/demo"
@@ -39,7 +42,11 @@ class Listening:
 @serving_options
 @click.command("up")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; anything but loopback needs --token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7333, show_default=True, help="Which port; 0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"Which port; 0 takes a free one (default: {PORT}, with --demo a free one where that is in use).",
+)
 @click.option("--token", help="The bearer token that clients have to show (default: FIDELIO_TOKEN).")
 @click.option(
     "--allowed-host",
@@ -50,7 +57,9 @@ class Listening:
 )
 @click.option("--demo", is_flag=True, help="Let a scripted agent carry out `hello`, so that there is something to see.")
 @pass_app
-def up_command(app: App, /, host: str, port: int, token: str | None, names: tuple[str, ...], demo: bool, **chosen: Any) -> None:
+def up_command(
+    app: App, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **chosen: Any
+) -> None:
     """Serve workflows over HTTP, for agents that connect by address. Runs until Ctrl-C."""
     from fidelio.surfaces.mcp.entry import house_of, settings_of
     from fidelio.surfaces.mcp.options import McpOptions
@@ -58,11 +67,13 @@ def up_command(app: App, /, host: str, port: int, token: str | None, names: tupl
     options = McpOptions(home=app.home, **chosen)
     settings = settings_of(options)
     bearer = token or os.environ.get("FIDELIO_TOKEN")
-    listening = Listening(host, port, bearer, names or _names_outside())
+    listening = Listening(host, _port(host, port, demo=demo), bearer, names or _names_outside())
 
     async def work() -> None:
         # Without a bearer token nobody knows who calls, so the name of a session is not enough to open it.
         async with house_of(options, settings, handles=bool(bearer)) as house, _bundled_house(settings) as shown:
+            # What cannot work says so before anybody is greeted.
+            await house.workflows()
 
             async def beside(address: str) -> None:
                 _say_hello(address, app.program, has_token=bool(bearer))
@@ -91,6 +102,22 @@ def demo_command(app: App, headless: bool) -> None:
             await _serve(app.settings, _table_of_demo(shown), Listening(), beside, ends=True)
 
     run_async(work())
+
+
+def _port(host: str, asked: int | None, *, demo: bool) -> int:
+    """A demo is there to be seen: it does not fail because something else has the usual port."""
+    if asked is not None or not demo:
+        return PORT if asked is None else asked
+    from fidelio.surfaces.http.serving import listening_socket
+
+    try:
+        with listening_socket(host, PORT):
+            return PORT
+    except UsageProblem as problem:
+        if getattr(problem.__cause__, "errno", None) != errno.EADDRINUSE:
+            raise
+    click.echo(f"Port {PORT} is in use, so the demo takes a free one.")
+    return 0
 
 
 def _bundled_house(settings: Settings) -> House:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.clock import iso
+from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.tools import Done
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def run_json(run: Run) -> dict[str, Any]:
     return {
         "state": run.state,
         "reason": run.reason or None,
-        "detail": run.detail or None,
+        "detail": typed_here(run.detail) or None,
         "last_activity": run.last_activity or None,
         "tool_calls": run.tool_calls or None,
         "usage": {**spent, "cost_usd": round(usage.cost_usd, 6)} if any(spent.values()) or usage.cost_usd else None,
@@ -117,7 +118,8 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def asking(request: str) -> str:
-    return f"a person has to answer request {request}: with answer_agent_question, or `fidelio answer {request}`"
+    how = typed_here(f"`fidelio answer {request}`")
+    return f"a person has to answer request {request}: with answer_agent_question, or {how}"
 
 
 def going_on(session: AgentSession) -> str:
@@ -176,7 +178,7 @@ def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS)
 def unsuccessful(failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
     """The reason, and the end of what the agent had said until then."""
     said = f"\n\nUntil then it had said:\n\n{failure.partial[-limit:]}" if failure.partial else ""
-    return Done(f"{failure}{said}", is_error=True)
+    return Done(f"{typed_here(failure)}{said}", is_error=True)
 
 
 def events_json(events: Sequence[Event], after: int, *, more: bool, questions: Sequence[Request] = ()) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from fidelio.surfaces.mcp.agent_replies import (
 )
 from fidelio.surfaces.mcp.callers import claimed_session
 from fidelio.surfaces.mcp.conducting import Conducting
+from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.tools import Done, ToolTable
 
@@ -74,7 +75,7 @@ class AgentToolset:
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.agent_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(rows(self), instructions=INSTRUCTIONS)
+        return ToolTable(rows(self), instructions=INSTRUCTIONS, program=self._house.program)
 
     async def list_agent_blueprints(self, asked: ListBlueprints) -> Done:
         from fidelio.orchestrator.blueprints.judging import listing_aside  # noqa: PLC0415  # waits for the first call
@@ -110,7 +111,7 @@ class AgentToolset:
         try:
             session = await service.start(wanted)
         except BadAgentInput as error:
-            return Done(str(error), is_error=True, structured={"schema": error.schema})
+            return Done(typed_here(error), is_error=True, structured={"schema": error.schema})
         return await self._begun(service, session, "started", in_background=asked.is_async)
 
     async def resume_agent_session(self, asked: ResumeAgentSession) -> Done:
@@ -221,7 +222,8 @@ class AgentToolset:
             inputs=asked.inputs,
             caller=self._caller,
         )
-        return as_json(await self._conducting.run(plan, anew=asked.new, seconds=asked.wait_seconds))
+        standing = await self._conducting.run(plan, anew=asked.new, seconds=asked.wait_seconds)
+        return as_json({**standing, **{key: typed_here(standing[key]) for key in ("question", "reason") if key in standing}})
 
     @property
     def _caller(self) -> str | None:

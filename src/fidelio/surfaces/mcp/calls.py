@@ -17,6 +17,7 @@ import msgspec
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.mcp.asked import nobody_asked_yet, put_to_person
 from fidelio.surfaces.mcp.elicitation import METHOD, Refused, form, read_choice
+from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.progress import Reporter, report_to
 from fidelio.surfaces.mcp.revisions import INVALID_PARAMS, Client, ProtocolError
 from fidelio.surfaces.mcp.states import RequestStates
@@ -70,7 +71,7 @@ class Calls:
         except ProtocolError:
             raise
         except FidelioError as error:
-            return Done(str(error), is_error=True).as_result()
+            return Done(typed_here(error), is_error=True).as_result()
         except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
             traceback.print_exc(file=sys.stderr)
             text = f"Unexpected {type(error).__name__} in {tool}; details are in the server's log."
@@ -162,8 +163,8 @@ async def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
 
 def _plain_waiting(question: AskPerson) -> Done:
     options = ", ".join(option.id for option in question.options)
+    how = typed_here(f"`fidelio answer {question.request_id} OPTION`")
     return Done(
         f"This waits for a person: {question.message}\n"
-        f"It is answered with `fidelio answer {question.request_id} OPTION`, where OPTION is one of: {options}. "
-        "Then call this tool again."
+        f"It is answered with {how}, where OPTION is one of: {options}. Then call this tool again."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from fidelio.clock import now_ms
 from fidelio.definitions import META
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, RequestClosed
 from fidelio.surfaces.mcp.asked import put_to_person
+from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.schemas import HEALTH
 from fidelio.surfaces.mcp.session_parameters import Nothing
@@ -87,7 +88,7 @@ class Dialect:
             await service.desk.note_misuse(tool, token, needed, session=request.session)
 
         options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
-        waiting = Done(str(needed), is_error=True)
+        waiting = Done(typed_here(needed), is_error=True)
         return AskPerson(request.id, request.question, options, answered, waiting, elsewhere, unanswered)
 
 
@@ -109,13 +110,18 @@ def procedure(service: WorkflowService, instructions: str, *pages: str) -> str:
 def meta_of(outcome: Outcome[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
-    status = "warning" if outcome.warnings else "valid"
-    return {"session_token": outcome.token, "validation": {"status": status, "warnings": list(outcome.warnings)}}
+    return {"session_token": outcome.token, "validation": validation_json(outcome.warnings)}
+
+
+def validation_json(warnings: Sequence[str]) -> dict[str, Any]:
+    """What clients look at to see whether a call was all right."""
+    return {"status": "warning" if warnings else "valid", "warnings": [typed_here(one) for one in warnings]}
 
 
 def with_warnings(body: Mapping[str, Any], outcome: Outcome[Any] | None) -> dict[str, Any]:
     """A model sees no `_meta`, so warnings stand in the body too."""
-    return {**body, "warnings": list(outcome.warnings)} if outcome is not None and outcome.warnings else dict(body)
+    warnings = [typed_here(one) for one in outcome.warnings] if outcome is not None else []
+    return {**body, "warnings": warnings} if warnings else dict(body)
 
 
 def transitions(workflow: Workflow, record: Record) -> list[dict[str, Any]]:

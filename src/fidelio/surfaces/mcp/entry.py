@@ -6,11 +6,13 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.commands import PROGRAM, as_typed, own_program, typed
 from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.surfaces.mcp.garbage import collect_rarely
 from fidelio.surfaces.mcp.house import House
@@ -26,16 +28,22 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Sequence[str]) -> int:
+    options = McpOptions()
     try:
-        return serve(parse(arguments))
+        options = parse(arguments)
+        return serve(options)
     except FidelioError as error:
-        print(f"fidelio: {error}", file=sys.stderr)
+        _complain(str(error), options)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  # the outermost boundary: an agent shows its user the last line, not a traceback
-        print(f"fidelio: Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", file=sys.stderr)
+        _complain(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
         return 70
+
+
+def _complain(sentence: str, options: McpOptions) -> None:
+    print(f"fidelio: {as_typed(sentence, typed(own_program(), options.home))}", file=sys.stderr)
 
 
 def serve(options: McpOptions) -> int:
@@ -60,8 +68,18 @@ def _look_for_no_plugins() -> None:
 
 async def _serve(options: McpOptions) -> None:
     settings = settings_of(options)
+    _look_for_directories(options.workflows, settings)
     async with house_of(options, settings) as house:
+        house.complain = partial(_complain, options=options)
         await serve_stdio(Protocol(identity_of(settings), tools_of(options.tools, house), states_of(settings)))
+
+
+def _look_for_directories(directories: Sequence[str], settings: Settings) -> None:
+    """What every call would say is said at once, because a look takes no imports. Who words it is imported only then."""
+    if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # never raise
+        from fidelio.workflows.search_path import open_library  # noqa: PLC0415  # nothing is served any more
+
+        open_library(settings.home, directories)
 
 
 def settings_of(options: McpOptions) -> Settings:
@@ -85,6 +103,8 @@ def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -
         person=options.person,
         worker=options.worker,
         handles=handles,
+        # Whoever reads it may be anywhere, so the path is whole.
+        program=typed(PROGRAM, str(settings.home.path) if options.home else None),
     )
 
 

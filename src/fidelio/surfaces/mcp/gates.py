@@ -50,7 +50,13 @@ class GatesDialect(Dialect):
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.gate_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(rows(self), instructions=INSTRUCTIONS, misused=self.note_misuse, worded=self.worded)
+        return ToolTable(
+            rows(self),
+            instructions=INSTRUCTIONS,
+            misused=self.note_misuse,
+            worded=self.worded,
+            program=self.house.program,
+        )
 
     async def discover(self, _: Nothing) -> Done:
         service = await self.house.workflows()

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from fidelio.errors import FidelioError
 from fidelio.settings import Settings
+from fidelio.surfaces.commands import PROGRAM
 
 if TYPE_CHECKING:
     from fidelio.conductor.conducting import Conductor
@@ -40,12 +42,17 @@ class House:
         person: bool = False,
         worker: bool = False,
         handles: bool = True,
+        program: str = PROGRAM,
     ) -> None:
         """`handles`: whether the short name of a session opens it, because whoever calls is known already.
 
-        `worker`: whoever calls does one activity for somebody else, who moves the session.
+        `worker`: whoever calls does one activity for somebody else, who moves the session. `program`: how a person begins a
+        command that is meant for this house.
         """
         self.settings = settings
+        self.program = program
+        # Told once why the house cannot be opened. Every call is told too, but whoever reads those may be a model.
+        self.complain: Callable[[str], None] | None = None
         self._directories = workflows
         self._with_bundled = with_bundled
         self._fidelity: Literal["advise", "enforce"] = fidelity
@@ -64,7 +71,8 @@ class House:
             return self._workflows
         async with self._opening:
             if self._workflows is None:
-                self._workflows = await self._open_workflows()
+                with self._complaining():
+                    self._workflows = await self._open_workflows()
             return self._workflows
 
     def shortened(self, text: str) -> str:
@@ -77,7 +85,8 @@ class House:
         """The orchestrator. From now on this process carries out agents, unless another one of this home does."""
         async with self._opening:
             if self._agents is None:
-                self._agents = await self._open_agents()
+                with self._complaining():
+                    self._agents = await self._open_agents()
             return self._agents
 
     def blueprints(self) -> Blueprints:
@@ -94,6 +103,16 @@ class House:
 
         workers = Workers(await self.agents(), self._workflow_server())
         return Conductor(await self.workflows(), workers, self.settings.home, watch=watch)
+
+    @contextmanager
+    def _complaining(self) -> Iterator[None]:
+        try:
+            yield
+        except FidelioError as problem:
+            complain, self.complain = self.complain, None
+            if complain is not None:
+                complain(str(problem))
+            raise
 
     async def _open_ledger(self) -> Ledger:
         from fidelio.ledger import open_ledger  # noqa: PLC0415  # everything heavy waits for the first call
@@ -121,8 +140,10 @@ class House:
             handles=self._handles,
             moves=not self._worker,
         )
-        tokens = SessionTokens(open_keys(home.keys), now_ms)
-        return WorkflowService(await self._open_ledger(), library, tokens, rules=rules)
+        keys = open_keys(home.keys)
+        # Read now: without a key nothing that is begun here could be gone on with.
+        keys.active()
+        return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), rules=rules)
 
     async def _open_agents(self) -> AgentService:
         from fidelio.orchestrator.hosting import hosting  # noqa: PLC0415  # waits for the first call

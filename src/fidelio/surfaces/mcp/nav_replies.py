@@ -9,6 +9,8 @@ from fidelio.engine.checkpoints import current_checkpoint, only_person
 from fidelio.engine.filling import expected_artifacts, filled, told_here
 from fidelio.engine.knowledge import known
 from fidelio.engine.transitions import ends_workflow
+from fidelio.surfaces.mcp.common import validation_json
+from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.session_replies import as_json
 from fidelio.surfaces.mcp.tools import Done
 
@@ -28,17 +30,18 @@ def shown(found: Shown) -> Done:
     if found.resource is not None:
         about = {"index": found.resource.index, "name": found.resource.name, "title": found.resource.title}
         body["resource"] = {**about, "content": found.resource.content}
+    validation = validation_json(found.warnings)
     if found.warnings:
-        body["warnings"] = list(found.warnings)
-    validation = {"status": "warning" if found.warnings else "valid", "warnings": list(found.warnings)}
+        body["warnings"] = validation["warnings"]
     # As text alone: with offers and resources it grows long, and a client that gets structured content drops the text.
     return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
 def failed(refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
     """A move that was refused: nothing has moved, and the reply says what is possible instead."""
-    body = _landscape(standing, f"Action failed: {refusal}", state, success=False)
-    return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": str(refusal)}}), is_error=True)
+    message = typed_here(refusal)
+    body = _landscape(standing, f"Action failed: {message}", state, success=False)
+    return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
 
 
 def checkpoint_only(found: Shown) -> Done:
@@ -98,7 +101,7 @@ def _actions(standing: Standing) -> Json:
     return {
         "required": [_offer(standing, move) for move in found.required],
         "optional": optional,
-        "blocked": [{**_named(move), "reason": move.reason} for move in found.blocked],
+        "blocked": [{**_named(move), "reason": typed_here(move.reason)} for move in found.blocked],
     }
 
 
@@ -185,7 +188,7 @@ def _without_definition(standing: Standing) -> Json | None:
     if waiting is None or not standing.situation.checkpoint:
         return None
     (gone,) = standing.situation.blocked
-    about = {"id": waiting.checkpoint, "name": waiting.checkpoint, "message": gone.reason, "options": list[Json]()}
+    about = {"id": waiting.checkpoint, "name": waiting.checkpoint, "message": typed_here(gone.reason), "options": list[Json]()}
     return {**about, "answered_by": "person", "request_id": waiting.request}
 
 

@@ -38,7 +38,13 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.nav_tools import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(rows(self), instructions=INSTRUCTIONS, misused=self.note_misuse, worded=self.worded)
+        return ToolTable(
+            rows(self),
+            instructions=INSTRUCTIONS,
+            misused=self.note_misuse,
+            worded=self.worded,
+            program=self.house.program,
+        )
 
     async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         await super().note_misuse(tool, {"session_token": arguments.get("state")}, error)

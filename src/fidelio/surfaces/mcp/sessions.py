@@ -19,6 +19,7 @@ from fidelio.surfaces.mcp.common import (
     transitions,
     with_warnings,
 )
+from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.resources import schema_resources
 from fidelio.surfaces.mcp.session_parameters import (
     GetResource,
@@ -74,6 +75,7 @@ class SessionsDialect(Dialect):
             resources=schema_resources(),
             misused=self.note_misuse,
             worded=self.worded,
+            program=self.house.program,
         )
 
     async def discover(self, _: Nothing) -> Done:
@@ -258,11 +260,16 @@ def _yielded_json(outcome: Performed[Yielded]) -> dict[str, Any]:
     if yielded.answer is not None:
         known = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **known, "message": "This checkpoint was answered before in this visit. Go on."}
+    from fidelio.workflows.gate import only_a_person  # noqa: PLC0415  # the first reply does not wait for it
+
+    waiting = outcome.record.waiting
+    demands = waiting is not None and waiting.request == yielded.request and waiting.person
+    also = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
     message = (
         "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
-        f"resolved, call resume_checkpoint. A person can also answer with: fidelio answer {yielded.request} OPTION"
+        f"resolved, call resume_checkpoint. {only_a_person(yielded.request) if demands else also}"
     )
-    return {**body, "request_id": yielded.request, "message": message}
+    return {**body, "request_id": yielded.request, "message": typed_here(message)}
 
 
 def _workflow_json(service: WorkflowService, workflow_id: str) -> dict[str, Any]:

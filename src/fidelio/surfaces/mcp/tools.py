@@ -12,7 +12,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
+from fidelio.surfaces.commands import PROGRAM
 from fidelio.surfaces.mcp.arguments import input_schema, read_arguments
+from fidelio.surfaces.mcp.hints import speak_of, typed_here
 from fidelio.surfaces.mcp.resources import Resource
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -111,17 +113,19 @@ class ToolTable:
         resources: tuple[Resource, ...] = (),
         misused: Misused | None = None,
         worded: Callable[[FidelioError], str] = str,
+        program: str = PROGRAM,
     ) -> None:
         """`instructions` tell a client what the tools are for.
 
         `misused` is told of calls whose arguments were refused before any handler saw them. `worded` is how a client reads
-        an error.
+        an error. `program` is how a person begins a command that replies name.
         """
         self._tools = {tool.name: tool for tool in tools}
         self.instructions = instructions
         self.resources = resources
         self._misused = misused
         self._worded = worded
+        self._program = program
         self._described: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
@@ -131,11 +135,12 @@ class ToolTable:
         return self._described
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        speak_of(self._program)
         try:
             tool = self._find(name)
             return await tool.handler(await self._read(tool, arguments))
         except FidelioError as error:
-            return Done(self._worded(error), is_error=True)
+            return Done(typed_here(self._worded(error)), is_error=True)
 
     async def _read(self, tool: Tool[P], arguments: Mapping[str, Any]) -> P:
         try:
