@@ -24,6 +24,7 @@ from fidelio.engine.record import (
     CHILD_STARTED,
     COMPLETED,
     ENTERED,
+    LOOP_ADVANCED,
     RESTORED,
     STARTED,
     STEP_COMPLETED,
@@ -269,6 +270,13 @@ def _child_finished(building: _Building, event: Event) -> None:
             _differ(visit, [said])
 
 
+def _loop_advanced(building: _Building, event: Event) -> None:
+    if event.body["iteration"] == 1 and (left := event.body.get("left_out")):
+        said = f"Loop '{event.body['loop']}' has taken no more than its maximum: {left} of its items were left out."
+        for visit in building.report.visits[-1:]:
+            _differ(visit, [said])
+
+
 def _called(building: _Building, event: Event) -> None:
     body, report = event.body, building.report
     if body["aid"] not in report.agents and body["name"] != ENDED_BY_PERSON:
@@ -289,5 +297,6 @@ _STEPS: Mapping[str, Callable[[_Building, Event], None]] = {
     VARIABLES_SET: _set,
     CHILD_STARTED: _child_started,
     CHILD_FINISHED: _child_finished,
+    LOOP_ADVANCED: _loop_advanced,
     CALLED: _called,
 }

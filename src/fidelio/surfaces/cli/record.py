@@ -59,9 +59,11 @@ def sessions_command(
         if as_json:
             print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
         elif not page.items:
-            click.echo(f"No sessions yet. `{app.program} tour` makes one.")
+            click.echo("No such sessions." if kind or status else f"No sessions yet. `{app.program} tour` makes one.")
         else:
-            print_table([_session_row(session) for session in page.items], ["id", "kind", "status", "events", "changed"])
+            print_table(
+                [_session_row(session) for session in page.items], ["id", "kind", "about", "status", "events", "changed"]
+            )
             if page.next:
                 click.echo(f"More with: {app.program} sessions --after {page.next}")
 
@@ -220,6 +222,7 @@ def _session_json(session: Session) -> dict[str, Any]:
         "kind": session.kind,
         "namespace": session.namespace,
         "name": session.name,
+        "about": _about(session),
         "parent": session.parent,
         "status": session.status,
         "reason": session.reason,
@@ -230,10 +233,18 @@ def _session_json(session: Session) -> dict[str, Any]:
     }
 
 
+def _about(session: Session) -> str:
+    """What tells it from the others: the workflow and where that stands, or its name."""
+    record = session.record
+    place = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
+    return ", ".join(place) or session.name or ""
+
+
 def _session_row(session: Session) -> dict[str, str]:
     return {
         "id": session.id,
         "kind": session.kind,
+        "about": printable(_about(session)),
         "status": session.status,
         "events": str(session.last_seq),
         "changed": iso(session.updated_at),
