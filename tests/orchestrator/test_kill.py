@@ -73,7 +73,7 @@ class Loop:
         async with asyncio.TaskGroup() as group:
             group.create_task(work_until_idle(self.service, idle_seconds=0.5))
             while running := [one.id for one in await self.all() if one.status == "running"]:
-                for found in await self.service.wait(running, mode="all", seconds=None):
+                for found in await self.service.wait(running, mode="all", seconds=5.0):
                     await self.answer(found)
 
     async def all(self) -> list[AgentSession]:
@@ -134,7 +134,7 @@ async def killed_again_and_again(place: Path, times: int) -> Loop:
         loop = Loop(real_service(ledger, place / "home", place / "project"), random.Random(seed))
         for number in range(times):
             await loop.once(number)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await loop.bring_to_an_end()
         await check(loop, ledger)
     return loop
