@@ -21,10 +21,8 @@ from fidelio.engine.record import (
     fold,
 )
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Event
+from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.model import AgentSession
-
-_PAGE = 1_000
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -37,7 +35,7 @@ class Past(msgspec.Struct, frozen=True):
 
 async def past_of(ledger: Ledger, session: str, worker: AgentSession) -> Past:
     runs, answered = {TAKEN: set[int](), TOLD: set[int]()}, set[str]()
-    for event in await _events(ledger, session, ENTERED, ANSWERED, TAKEN, TOLD):
+    for event in await all_events(ledger, session, types=(ENTERED, ANSWERED, TAKEN, TOLD)):
         if event.type == ANSWERED:
             answered.add(event.body["request"])
             continue
@@ -58,7 +56,7 @@ async def was_taken(ledger: Ledger, session: str, worker: AgentSession) -> bool:
 async def came_back(ledger: Ledger, session: str) -> list[dict[str, Any]]:
     """What the workflows have brought back that ended since the last report: the next worker has to know it."""
     since: list[dict[str, Any]] = []
-    for event in await _events(ledger, session, ENTERED, TAKEN, CHILD_FINISHED):
+    for event in await all_events(ledger, session, types=(ENTERED, TAKEN, CHILD_FINISHED)):
         since = [*since, dict(event.body)] if event.type == CHILD_FINISHED else []
     return since
 
@@ -66,7 +64,7 @@ async def came_back(ledger: Ledger, session: str) -> list[dict[str, Any]]:
 async def started_by_activity(ledger: Ledger, session: str, here: Record) -> set[str]:
     """What the activity itself has started in this visit; loops may have led through others in between."""
     record, found = Record(), set[str]()
-    for event in await _events(ledger, session, STARTED, RESTORED, ENTERED, CHILD_STARTED):
+    for event in await all_events(ledger, session, types=(STARTED, RESTORED, ENTERED, CHILD_STARTED)):
         if event.type == CHILD_STARTED and record.visit == here.visit and not event.body.get("step"):
             found.add(str(event.body["workflow"]))
         record = fold(record, [event])
@@ -76,23 +74,17 @@ async def started_by_activity(ledger: Ledger, session: str, here: Record) -> set
 async def started_in_pass(ledger: Ledger, session: str) -> Counter[str]:
     """How often each workflow was started since the steps of the pass, or of the activity, began, by whomever."""
     found = Counter[str]()
-    for event in await _events(ledger, session, ENTERED, LOOP_ADVANCED, CHILD_STARTED):
+    for event in await all_events(ledger, session, types=(ENTERED, LOOP_ADVANCED, CHILD_STARTED)):
         found = found + Counter([str(event.body["workflow"])]) if event.type == CHILD_STARTED else Counter()
     return found
 
 
 async def ended_unchecked_by(ledger: Ledger, session: str) -> str:
     """Who has ended a session whose definition was gone; empty for an end that was checked."""
-    return next((one.body.get("without_definition", {}).get("by", "") for one in await _events(ledger, session, COMPLETED)), "")
+    ends = await all_events(ledger, session, types=(COMPLETED,))
+    return next((one.body.get("without_definition", {}).get("by", "") for one in ends), "")
 
 
 async def visits_outside_loops(ledger: Ledger, session: str) -> int:
     """How often the session has entered an activity, other than those that a loop leads through and back from."""
-    return sum(event.body.get("how", "next") == "next" for event in await _events(ledger, session, ENTERED))
-
-
-async def _events(ledger: Ledger, session: str, *types: str) -> list[Event]:
-    found: list[Event] = []
-    while page := await ledger.events(session, after=found[-1].seq if found else 0, types=types, limit=_PAGE):
-        found += page
-    return found
+    return sum(event.body.get("how", "next") == "next" for event in await all_events(ledger, session, types=(ENTERED,)))

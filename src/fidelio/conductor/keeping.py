@@ -11,6 +11,7 @@ from fidelio.errors import SessionNotFound
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, NewEvent, PutDocument
+from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.lock import Lock
 
 SPACE = "conductor"
@@ -28,7 +29,7 @@ async def keep(ledger: Ledger, session: str, plan: Plan) -> None:
 
 async def plan_of(ledger: Ledger, session: str) -> Plan | None:
     """The newest: whoever goes on with a run may change who does the work."""
-    begun = await ledger.events(session, types=(BEGUN,))
+    begun = await all_events(ledger, session, types=(BEGUN,))
     return msgspec.convert(begun[-1].body["plan"], Plan) if begun and not begun[-1].redacted else None
 
 
@@ -46,7 +47,7 @@ async def unfinished(ledger: Ledger, project: str, workflow: str) -> str | None:
 
 async def runs_before_failure(ledger: Ledger, session: str, worker: str) -> int:
     """How many runs of a worker were forgiven: those before the last time that somebody started the failed run again."""
-    failed = await ledger.events(session, types=(FAILED,))
+    failed = await all_events(ledger, session, types=(FAILED,))
     return max((int(event.body.get("runs", 0)) for event in failed if event.body.get("worker") == worker), default=0)
 
 

@@ -9,6 +9,7 @@ from fidelio.ledger.chain import Verdict, Walker
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.erasing import DELETED
 from fidelio.ledger.model import Session
+from fidelio.ledger.paging import event_pages
 
 PAGE = 1000
 
@@ -17,8 +18,8 @@ async def verify_session(ledger: Ledger, session: str, *, heads: Iterable[bytes]
     """Raises `ChainBroken` at the first event that does not hold, or when the session's row promises more than there is."""
     row = await ledger.session(session)
     walker = Walker(session)
-    while events := await ledger.events(session, after=walker.seq, limit=PAGE):
-        for event in events:
+    async for page in event_pages(ledger, session):
+        for event in page:
             walker.step(event)
     # Somebody may append while we read, so the row from before must be on the way, not at the end.
     return walker.finish([row.head, *heads] if row.last_seq else heads)

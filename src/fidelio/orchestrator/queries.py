@@ -8,6 +8,7 @@ import msgspec
 
 from fidelio.errors import SessionNotFound
 from fidelio.ledger.model import Event, Page, Session
+from fidelio.ledger.paging import all_events
 from fidelio.orchestrator import phrases
 from fidelio.orchestrator.desk import Opened, opened, view, view_run
 from fidelio.orchestrator.model import AgentSession, Result, Run
@@ -76,7 +77,7 @@ class Queries(msgspec.Struct, frozen=True):
         """Every turn of the session, the oldest first."""
         found: dict[str, Run] = {}
         record = Record()
-        async for event in self._events(at.id, (CREATED, *ABOUT_RUNS)):
+        for event in await all_events(self.parts.ledger, at.id, types=(CREATED, *ABOUT_RUNS)):
             record = fold(record, (event,))
             if record.run.id:
                 found[record.run.id] = view_run(record)
@@ -150,22 +151,15 @@ class Queries(msgspec.Struct, frozen=True):
         if run.id == at.record.run.id:
             found = await self.parts.ledger.events(at.id, after=at.record.run.ended - 1, limit=1)
             return found[0] if found else None
-        async for event in self._events(at.id, tuple(_ENDS)):
+        for event in await all_events(self.parts.ledger, at.id, types=tuple(_ENDS)):
             if event.body.get("run") == run.id:
                 return event
         return None
 
     async def _said(self, at: Opened, run: str) -> str:
         """What the agent had said before its run ended without a result."""
-        bodies = [event.body async for event in self._events(at.id, (SAID,))]
+        bodies = [event.body for event in await all_events(self.parts.ledger, at.id, types=(SAID,))]
         return "\n\n".join([await whole(self.parts.ledger, body["said"]) for body in bodies if body.get("run") == run])
-
-    async def _events(self, session: str, types: tuple[str, ...]) -> AsyncIterator[Event]:
-        after = 0
-        while found := await self.parts.ledger.events(session, after=after, types=types, limit=_PAGE):
-            for event in found:
-                yield event
-            after = found[-1].seq
 
 
 def _is_ours(session: Session) -> bool:

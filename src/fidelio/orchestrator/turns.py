@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.ledger import Ledger
+from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.desk import Draft, Opened
 from fidelio.orchestrator.record import DELIVERED, QUEUED, RunRecord
@@ -72,7 +73,7 @@ async def _words(ledger: Ledger, session: str, body: dict[str, Any]) -> str:
 
 
 async def _asked_for(ledger: Ledger, session: str, run: str) -> dict[str, Any]:
-    found = await ledger.events(session, types=(QUEUED,), limit=10_000)
+    found = await all_events(ledger, session, types=(QUEUED,))
     return next((body for event in found if (body := event.body).get("run") == run), {})
 
 

@@ -22,6 +22,7 @@ from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
 from fidelio.ledger.erasing import DELETED, was_deleted
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
+from fidelio.ledger.paging import event_pages
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
 from fidelio.workflows.turns import Turns
 
@@ -30,6 +31,8 @@ T = TypeVar("T")
 # moment, a longer one each time, and gives up when that has gone on for a second or two.
 ATTEMPTS = 64
 PATIENT_FROM = 4
+# A refusal changes nothing but the record of calls, so after this many conflicts it is appended without the folded record.
+REFUSAL_ATTEMPTS = 4
 # As many sessions as agents of one server work on at once; more would only cost memory.
 MOST_RECENT = 64
 
@@ -186,7 +189,10 @@ class Desk(msgspec.Struct, frozen=True):
         record = read(session.raw)
         if session.last_seq == record.seq:
             return record
-        return fold(record, await self.ledger.events(session.id, after=record.seq))
+        # A record that ends at the first page is behind for good: each commit would expect a sequence number of the past.
+        async for page in event_pages(self.ledger, session.id, after=record.seq):
+            record = fold(record, page)
+        return record
 
     async def perform(
         self, tool: str, token: str | Claims, decide: Callable[[Opened], Awaitable[Decision[T]]], *, agent: str | None = None
@@ -286,5 +292,20 @@ class Desk(msgspec.Struct, frozen=True):
         await self._note_refusal(tool, opened, error, self.clock())
 
     async def _note_refusal(self, tool: str, opened: Opened, error: FidelioError, began: int) -> None:
-        """A refused call is one event, whoever else writes at the same time."""
-        await self.ledger.append(opened.session.id, self.called(tool, opened, began, error=error.reason or error.code))
+        """A refused call is one event, whoever else writes at the same time.
+
+        It is committed with the folded record. If refusals were only appended, every call would have to read again all of them
+        since the last call that was not refused.
+        """
+        session, record = opened.session, opened.record
+        called = self.called(tool, opened, began, error=error.reason or error.code)
+        self.recent.pop(session.id, None)
+        for _ in range(REFUSAL_ATTEMPTS):
+            try:
+                await self.ledger.commit(_completed(Beside(session.id, (called,), record), self.clock()))
+            except SequenceConflict:
+                session = await self.ledger.session(session.id)
+                record = await self.caught_up(session)
+            else:
+                return
+        await self.ledger.append(session.id, called)

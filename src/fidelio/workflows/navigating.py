@@ -29,6 +29,7 @@ from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, Session
 from fidelio.ids import new_session_id
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import CloseRequest, OpenRequest
+from fidelio.ledger.paging import all_events
 from fidelio.workflows import navigation_words as words
 from fidelio.workflows.asking import Asking, refused_answer
 from fidelio.workflows.desk import Beside, Decision, Desk, Opened, Outcome, written
@@ -326,7 +327,7 @@ class Navigating:
             raise _Elsewhere(record.suspended_by)
         if record.status != "completed" or record.parent is None:
             return
-        ended = await self._desk.ledger.events(record.parent.session, types=[CHILD_FINISHED])
+        ended = await all_events(self._desk.ledger, record.parent.session, types=[CHILD_FINISHED])
         if any(event.body.get("session") == opened.session.id for event in ended):
             raise _Elsewhere(record.parent.session)
 

@@ -22,6 +22,7 @@ from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
 from fidelio.errors import DefinitionError
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import OpenRequest
+from fidelio.ledger.paging import all_events
 from fidelio.workflows.desk import Beside, Desk, Opened, written
 from fidelio.workflows.questions import put
 from fidelio.workflows.starting import Birth, Starting, unborn
@@ -95,7 +96,7 @@ class Consequences:
         """Whether this visit has started the workflow already, as an agent can by itself in another dialect."""
         if after.visit > opened.record.visits:
             return False
-        events = await self._desk.ledger.events(opened.session.id, types=[ENTERED, CHILD_STARTED])
+        events = await all_events(self._desk.ledger, opened.session.id, types=[ENTERED, CHILD_STARTED])
         entered = max((one.seq for one in events if one.type == ENTERED), default=0)
         return any(one.seq > entered and one.body.get("workflow") == trigger.workflow for one in events)
 

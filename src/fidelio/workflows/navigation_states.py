@@ -22,13 +22,12 @@ from fidelio.engine.record import (
     Record,
 )
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Event
+from fidelio.ledger.paging import all_events
 from fidelio.workflows.desk import Opened
 from fidelio.workflows.tokens import Claims, StateClaims, bounded
 
 # What can make a question the one that has to be answered. Looking at it, or trying in vain, does not.
 _MOVES = (STARTED, RESTORED, ENTERED, STEP_COMPLETED, LOOP_ADVANCED, ANSWERED, VARIABLES_SET, CHILD_FINISHED)
-_PAGE = 1000
 # Nearly always it has come to something among the last few calls, and the whole record need not be read.
 _RECENT = 64
 
@@ -69,26 +68,17 @@ async def answered_before(ledger: Ledger, opened: Opened, workflow: Workflow, ch
 async def last_moved(ledger: Ledger, session: str, record: Record) -> int:
     """When a session last came to something new."""
     recent = await ledger.events(session, after=max(0, record.seq - _RECENT), types=_MOVES)
-    return max((event.time for event in recent or await _events(ledger, session, _MOVES)), default=0)
+    return max((event.time for event in recent or await all_events(ledger, session, types=_MOVES)), default=0)
 
 
 async def _answer(ledger: Ledger, session: str, checkpoint: str, *, request: str = "", key: str = "") -> Answer | None:
-    for event in await _events(ledger, session, (ANSWERED,)):
+    for event in await all_events(ledger, session, types=(ANSWERED,)):
         body = event.body
         if request == body.get("request") or key == body.get("key"):
             option, mode, effect = body.get("option", ""), body.get("mode", "option"), body.get("effect") or {}
             who = (body["by"], body["channel"], body["assurance"])
             return Answer(checkpoint, "", 0, option, effect, *who, event.time, mode=mode)
     return None
-
-
-async def _events(ledger: Ledger, session: str, types: tuple[str, ...]) -> list[Event]:
-    found = list[Event]()
-    while page := await ledger.events(session, after=found[-1].seq if found else 0, types=types, limit=_PAGE):
-        found += page
-        if len(page) < _PAGE:
-            break
-    return found
 
 
 def _place(record: Record) -> tuple[str, int, str, int, int]:

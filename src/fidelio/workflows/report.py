@@ -12,7 +12,8 @@ from msgspec import json
 
 from fidelio.definitions.models import Workflow
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Event, Request
+from fidelio.ledger.model import Request
+from fidelio.ledger.paging import all_events
 from fidelio.workflows.report_building import build_report
 from fidelio.workflows.report_parts import AnswerGiven, Refused, Report, Visit
 
@@ -22,7 +23,7 @@ PAGE = 1000
 
 
 async def report_session(ledger: Ledger, session: str) -> Report:
-    events = [event async for event in _all(ledger, session)]
+    events = await all_events(ledger, session)
     snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
     blob = await ledger.blob(snapshot) if snapshot else None
     definition = Workflow.model_validate(json.decode(blob)) if blob else None
@@ -42,11 +43,3 @@ async def _requests(ledger: Ledger, session: str) -> AsyncIterator[Request]:
             yield request
         if (cursor := page.next) is None:
             return
-
-
-async def _all(ledger: Ledger, session: str) -> AsyncIterator[Event]:
-    after = 0
-    while events := await ledger.events(session, after=after, limit=PAGE):
-        for event in events:
-            yield event
-        after = events[-1].seq

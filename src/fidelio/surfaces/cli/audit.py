@@ -67,15 +67,15 @@ def report_command(app: App, session: str, as_json: bool) -> None:
 
 async def _calls(app: App, session: str) -> list[dict[str, Any]]:
     from fidelio.engine.record import CALLED, Record, read
+    from fidelio.ledger.paging import event_pages
     from fidelio.workflows.tracing import call_json
 
     calls: list[dict[str, Any]] = []
     async with app.ledger() as ledger:
         found = await find_session(ledger, session)
-        record, after = read(found.raw) if found.kind == "workflow" else Record(), 0
-        while events := await ledger.events(found.id, after=after, types=[CALLED]):
+        record = read(found.raw) if found.kind == "workflow" else Record()
+        async for events in event_pages(ledger, found.id, types=[CALLED]):
             calls += [{"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)} for event in events]
-            after = events[-1].seq
     return calls
 
 

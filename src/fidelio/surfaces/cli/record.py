@@ -166,14 +166,13 @@ async def _verify_one(ledger: Ledger, session: str, heads: list[bytes]) -> Verdi
 async def _verify_all(ledger: Ledger, heads: list[bytes]) -> tuple[list[Verdict | ChainBroken], list[str]]:
     """Every session, and those of the heads that none of them has on its way: such a session was cut, or is gone."""
     from fidelio.ledger.audit import every_session, verify_all
+    from fidelio.ledger.paging import event_pages
 
     verdicts = [verdict async for verdict in verify_all(ledger)]
     missing = set(heads)
     async for session in every_session(ledger):
-        after = 0
-        while missing and (events := await ledger.events(session.id, after=after)):
-            missing -= {event.hash for event in events}
-            after = events[-1].seq
+        if missing:
+            missing -= {event.hash async for page in event_pages(ledger, session.id) for event in page}
     return verdicts, [head.hex() for head in heads if head in missing]
 
 

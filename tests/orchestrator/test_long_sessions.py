@@ -1,0 +1,27 @@
+"""An agent session with more turns than the largest page of events holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fidelio.ledger import open_ledger
+from fidelio.ledger.cursors import LARGEST_PAGE
+from fidelio.ledger.model import NewEvent
+from fidelio.orchestrator.record import QUEUED, RunRecord
+from fidelio.orchestrator.texts import keep
+from fidelio.orchestrator.turns import original_prompt
+from tests.support import proves
+from tests.support.ledgers import start
+
+
+@proves("orchestrator.resume-lost")
+async def test_the_prompt_of_a_lost_run_is_found_after_the_largest_page_of_turns(tmp_path: Path) -> None:
+    earlier = [NewEvent(type=QUEUED, body={"run": f"r_{number}"}) for number in range(LARGEST_PAGE)]
+    lost = NewEvent(type=QUEUED, body={"run": "r_lost", "prompt": keep("Sing.").body})
+    resumed = NewEvent(type=QUEUED, body={"run": "r_resumed", "resumes": "r_lost"})
+    async with await open_ledger(tmp_path / "ledger.db") as ledger:
+        await start(ledger, "s_a", kind="agent")
+        done = [await ledger.append("s_a", *events) for events in (earlier[:5000], earlier[5000:], [lost, resumed])]
+        asked = done[-1].events[-1].seq
+
+        assert await original_prompt(ledger, "s_a", RunRecord(id="r_resumed", asked=asked)) == "Sing."
