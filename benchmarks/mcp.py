@@ -168,11 +168,11 @@ async def serve(kind: str) -> None:
 def our_app() -> Any:
     import msgspec  # noqa: PLC0415  # the same
 
-    from fidelio.surfaces.http.app import create_app  # noqa: PLC0415  # the same
+    from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # the same
     from fidelio.surfaces.mcp.revisions import Identity  # noqa: PLC0415  # the same
     from fidelio.surfaces.mcp.states import RequestStates  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.tools import Done, Tool, ToolTable  # noqa: PLC0415  # the same
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # the same
+    from fidelio.toolkit.tools import Done, Tool, ToolTable  # noqa: PLC0415  # the same
 
     asked = msgspec.defstruct("Asked", [("size", int)])
 

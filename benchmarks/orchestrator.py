@@ -25,10 +25,10 @@ from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.registry import executors
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.model import StartAgent
-from fidelio.orchestrator.record import SAID
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.record.record import SAID
+from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits
 
 STARTS = 300

@@ -14,7 +14,7 @@ from typing import Any
 from fidelio.definitions.models import Activity, Definition
 from fidelio.definitions.models.resource import Rules, StructuredResource
 from fidelio.definitions.models.skill import Skill
-from fidelio.definitions.models.workflow_file import WorkflowFile
+from fidelio.definitions.models.workflow import WorkflowFile
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = ROOT / "src" / "fidelio" / "definitions" / "schemas"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fidelio.app.application import House
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, path_of, tools_of
-from fidelio.surfaces.mcp.house import House
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "tools.md"

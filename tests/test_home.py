@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.definitions.library.search_path import open_library
 from fidelio.errors import HomeProblem, UsageProblem
 from fidelio.home import Home, find_home
 from fidelio.settings import load_settings
-from fidelio.workflows.search_path import open_library
 from tests.support import proves
 
 

@@ -7,10 +7,10 @@ import sys
 
 def main() -> int:
     if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
-        from fidelio.surfaces.mcp.garbage import collect_rarely  # noqa: PLC0415  # the short cut is the point
+        from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely  # noqa: PLC0415  # the short cut is the point
 
         collect_rarely()
-        from fidelio.surfaces.mcp.entry import run  # noqa: PLC0415  # the same
+        from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # the same
 
         return run(sys.argv[2:])
     from fidelio.surfaces.cli.main import run as run_cli  # noqa: PLC0415  # only who uses it pays for it

@@ -20,7 +20,7 @@ import msgspec
 
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer, PermissionMode, Permissions
 from fidelio.orchestrator.executors.contract import Executor, Finished, ProcessIdentity, Turn
-from fidelio.orchestrator.processes import find_marked
+from fidelio.processes.spooled import find_marked
 from tests.agents.model import SECONDS, Call, ScriptedModel, scripted_model
 from tests.agents.model.script import Script
 from tests.orchestrator.executors.recording import Recording, make_turn

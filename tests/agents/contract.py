@@ -14,8 +14,8 @@ import pytest
 
 from fidelio.errors import ConversationLost, ExecutorFailure, LimitReached
 from fidelio.orchestrator.executors.contract import Reply
-from fidelio.orchestrator.processes import find_marked, stop_run
-from fidelio.orchestrator.processes_table import send
+from fidelio.processes.spooled import find_marked, stop_run
+from fidelio.processes.table import send
 from tests.agents.bench import SYSTEM_PROMPT, Bench, Doorbell, Harness, bench
 from tests.agents.model import Call, Held, Say, Spent
 from tests.agents.watcher import left_behind

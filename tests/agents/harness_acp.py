@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.acp import AcpExecutor
+from fidelio.orchestrator.executors.acp.executor import AcpExecutor
 from fidelio.orchestrator.executors.contract import Executor
 from tests.agents.model import Call
 from tests.agents.programs import require_npm_program, search_path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.claude import ClaudeExecutor
+from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.orchestrator.executors.contract import Executor
 from tests.agents.agent import QUIET
 from tests.agents.model import Call

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.codex import CodexExecutor
+from fidelio.orchestrator.executors.codex.executor import CodexExecutor
 from fidelio.orchestrator.executors.contract import Executor
 from tests.agents.model import Call
 from tests.agents.programs import require_npm_program, search_path

@@ -9,11 +9,10 @@ import pytest
 from acp.schema import AgentMessageChunk, PermissionOption, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
 
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.acp_account import Account
-from fidelio.orchestrator.executors.acp_leave import Leave
-from fidelio.orchestrator.executors.acp_tools import change_of, name_of
+from fidelio.orchestrator.executors.acp.account import Account
+from fidelio.orchestrator.executors.acp.conversation import data_in, with_schema
+from fidelio.orchestrator.executors.acp.tools import Leave, change_of, name_of
 from fidelio.orchestrator.executors.contract import Reply, Usage
-from fidelio.orchestrator.executors.structured import data_in, with_schema
 from tests.orchestrator.executors.recording import Recording, make_turn
 from tests.support import proves
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.acp import AcpExecutor
-from fidelio.orchestrator.executors.acp_agents import AGENTS, home_of, prepare
+from fidelio.orchestrator.executors.acp.agents import AGENTS, home_of, prepare
+from fidelio.orchestrator.executors.acp.executor import AcpExecutor
 from tests.orchestrator.executors.recording import make_turn
 from tests.support import proves
 

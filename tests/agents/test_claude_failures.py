@@ -10,9 +10,9 @@ import pytest
 
 from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer
-from fidelio.orchestrator.executors import claude_command
-from fidelio.orchestrator.executors.claude import ClaudeExecutor
-from fidelio.orchestrator.processes_ending import gone
+from fidelio.orchestrator.executors.claude import command as claude_command
+from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
+from fidelio.processes.ending import gone
 from tests.agents.bench import bench
 from tests.agents.harness_claude import ClaudeHarness
 from tests.agents.model import SECONDS, Call, Held, Refuse, Say, Spent

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.claude_messages import read_message
-from fidelio.orchestrator.executors.claude_stream import opening, watch
+from fidelio.orchestrator.executors.claude.messages import read_message
+from fidelio.orchestrator.executors.claude.stream import opening, watch
 from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn, Usage
-from fidelio.orchestrator.processes import AgentProcess, Exit
+from fidelio.processes.spooled import AgentProcess, Exit
 from tests.orchestrator.executors.recording import Recording, make_turn
 from tests.support import proves
 

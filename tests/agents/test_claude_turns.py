@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fidelio.orchestrator.blueprints.model import Limits, Permissions
-from fidelio.orchestrator.executors import claude_stream
+from fidelio.orchestrator.executors.claude import stream as claude_stream
 from fidelio.orchestrator.executors.contract import Reply
-from fidelio.orchestrator.processes import find_marked
+from fidelio.processes.spooled import find_marked
 from tests.agents.bench import SYSTEM_PROMPT, bench
 from tests.agents.harness_claude import ClaudeHarness
 from tests.agents.model import Call, Held, Say, Spent

@@ -9,12 +9,12 @@ import pytest
 
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.orchestrator.executors.codex import CodexExecutor
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.model import AgentSession
-from fidelio.orchestrator.processes import find_marked
-from fidelio.orchestrator.record import CALLED, RETURNED, SAID
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.executors.codex.executor import CodexExecutor
+from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.record.record import CALLED, RETURNED, SAID
+from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Bench, bench
 from tests.agents.harness_codex import CodexHarness
 from tests.agents.model import Call, Say

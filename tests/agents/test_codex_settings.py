@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer, Permissions
-from fidelio.orchestrator.executors.codex import CodexExecutor
-from fidelio.orchestrator.executors.codex_home import LOGIN, api_key, home_of, prepare, settings
-from fidelio.orchestrator.executors.codex_toml import is_settings, to_toml
+from fidelio.orchestrator.executors.codex.executor import CodexExecutor
+from fidelio.orchestrator.executors.codex.home import LOGIN, api_key, home_of, is_settings, prepare, settings, to_toml
 from tests.orchestrator.executors.recording import make_turn
 from tests.support import proves
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors import codex_exec, codex_server
+from fidelio.orchestrator.executors.codex import exec as codex_exec
+from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.contract import Finished, Question, Reply
-from fidelio.orchestrator.processes import AgentProcess, Exit
+from fidelio.processes.spooled import AgentProcess, Exit
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 

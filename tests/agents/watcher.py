@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Turn
-from fidelio.orchestrator.processes import find_marked
+from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Harness
 from tests.agents.model import SECONDS
 from tests.orchestrator.executors.recording import Recording

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Checkpoint, Loop, Step
-from fidelio.engine.conditions import holds
-from fidelio.engine.knowledge import with_defaults
+from fidelio.engine.scope import with_defaults
 from fidelio.engine.transitions import TERMINAL, outgoing
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Effect
-from fidelio.engine.conditions import holds
 from tests.bundled.reading import workflow
 from tests.support import proves
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.robot import Robot, Untaken, Walk, never_taken
 from tests.bundled.reading import ALL, workflow
 from tests.support import proves
+from tests.support.walker import Robot, Untaken, Walk, never_taken
 
 Situation = Mapping[str, Any]
 

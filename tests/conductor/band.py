@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor.conducting import Conductor
+from fidelio.app.application import House
+from fidelio.conductor.conductor import Conductor
+from fidelio.conductor.context import Happening
 from fidelio.conductor.plan import Plan
-from fidelio.conductor.progress import Happening
 from fidelio.conductor.workers import Workers
 from fidelio.engine.record import CHILD_STARTED, Record
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, Committed
-from fidelio.orchestrator.model import AgentSession, Result, Run
-from fidelio.surfaces.mcp.house import House
+from fidelio.orchestrator.record.model import AgentSession, Result, Run
 from tests.conductor.orchestra import Orchestra, report
 
 # What a worker answers to the prompt of its activity.

@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from fidelio.conductor.conducting import Conductor
+from fidelio.app.application import House
+from fidelio.conductor.conductor import Conductor
+from fidelio.conductor.context import Happening
 from fidelio.conductor.plan import Plan
-from fidelio.conductor.progress import Happening
 from fidelio.engine.record import Record
 from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.house import House
 
 SECONDS = 60.0
 CHOICE = {"type": "simple", "variable": "windy", "operator": "==", "value": True}

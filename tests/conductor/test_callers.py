@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor.keeping import plan_of
+from fidelio.app.application import House
+from fidelio.conductor.plan import plan_of
 from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.model import AgentSession, StartAgent
-from fidelio.surfaces.mcp.agents import AgentToolset
-from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import Done
+from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.toolkit.tools import Done
 from tests.conductor.orchestra import Orchestra, activity, report, workers_of, write_workflow
 from tests.support import proves
 

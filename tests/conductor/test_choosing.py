@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fidelio.conductor.choosing import Onward, Undecided, choose
+from fidelio.conductor.choices import Onward, Undecided, choose
 from fidelio.definitions.models import Workflow
 from fidelio.engine.record import Place, Record
 from tests.support import proves

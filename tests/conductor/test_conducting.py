@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fidelio.conductor.progress import Happening
+from fidelio.conductor.context import Happening
 from fidelio.errors import BlueprintNotFound, ConductorFailure
 from fidelio.inbox import Inbox
 from tests.conductor.orchestra import CHOICE, Orchestra, activity, report, workers_of, write_workflow

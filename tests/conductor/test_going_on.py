@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.conductor.going_on import find_or_begin
-from fidelio.conductor.keeping import plan_of
+from fidelio.conductor.conductor import find_or_begin
+from fidelio.conductor.plan import plan_of
 from fidelio.errors import UsageProblem
 from tests.conductor.orchestra import Orchestra, activity, write_workflow
 from tests.support import proves

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.conductor.keeping import BEGUN, FAILED, plan_of, runs_before_failure
+from fidelio.conductor.plan import BEGUN, FAILED, plan_of, runs_before_failure
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.model import NewEvent
 from tests.support import proves

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor import patience
+from fidelio.conductor import limits as patience
 from fidelio.errors import ConductorFailure
-from fidelio.workflows.starting import Asked
+from fidelio.workflows.start import Asked
 from tests.conductor.band import concert, obedient, steps_in, token_in
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
 from tests.support import proves

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from fidelio.conductor.progress import Happening
+from fidelio.conductor.context import Happening
 from fidelio.errors import ConductorFailure
 from tests.conductor.band import concert, obedient
 from tests.conductor.orchestra import Orchestra, activity, workers_of, write_workflow

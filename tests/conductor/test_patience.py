@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fidelio.conductor import patience
+from fidelio.conductor import limits as patience
 from fidelio.errors import ConductorFailure, UsageProblem, WorkflowNotFound
 from tests.conductor.band import concert, obedient, steps_in
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow

@@ -12,8 +12,8 @@ from contextlib import suppress
 import pytest
 
 from fidelio.ledger.audit import verify_session
-from fidelio.orchestrator.processes_table import entries
-from fidelio.orchestrator.rules import session_of
+from fidelio.orchestrator.record.rules import session_of
+from fidelio.processes.table import entries
 from tests.conductor.orchestra import SECONDS, Orchestra, answering, workers_of
 from tests.conductor.test_loops import tour
 from tests.conductor.test_run_command import run_hello, run_workflow, until

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.conductor.workers import Workers
 from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
-from fidelio.surfaces.mcp.agents import AgentToolset
-from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import Done, ToolTable
+from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.toolkit.tools import Done, ToolTable
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
 from tests.support import proves
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.conductor.prompts import LONGEST_VALUE, part_of
-from fidelio.conductor.stretches import Stretch, is_led, stretches
+from fidelio.conductor.segments import Stretch, is_led, stretches
 from fidelio.definitions.models import Workflow
 from fidelio.engine.record import LOOP_ADVANCED, STEP_COMPLETED, Draft, Place, Record, foreseen
 from tests.conductor.orchestra import activity

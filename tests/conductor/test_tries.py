@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ConductorFailure
-from fidelio.orchestrator.model import AgentSession
+from fidelio.orchestrator.record.model import AgentSession
 from tests.conductor.band import Concert, Killed, concert, obedient, steps_in, token_in
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
 from tests.conductor.test_loop_people import answer, voyage, yield_

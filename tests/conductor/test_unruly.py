@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor import patience
-from fidelio.conductor.progress import Happening
+from fidelio.conductor import limits as patience
+from fidelio.conductor.context import Happening
 from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.inbox import Inbox
 from tests.conductor.orchestra import Orchestra, activity, report, workers_of, write_workflow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.conductor.progress import Happening
+from fidelio.conductor.context import Happening
 from fidelio.engine.record import CHILD_FINISHED, CHILD_STARTED
 from tests.conductor.orchestra import Orchestra, report, workers_of
 from tests.support import proves

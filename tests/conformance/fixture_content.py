@@ -20,7 +20,7 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from fidelio.surfaces.http.front import COMPLETE
+from fidelio.surfaces.http.sdk import COMPLETE
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="

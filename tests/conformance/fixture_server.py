@@ -8,7 +8,7 @@ from typing import Any
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel.server import Server
 
-from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.revisions import Identity
 from tests.conformance.fixture_asking import STATES

@@ -6,7 +6,7 @@ import msgspec
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp import progress
-from fidelio.surfaces.mcp.tools import Done, Tool, ToolTable
+from fidelio.toolkit.tools import Done, Tool, ToolTable
 
 
 class Nothing(msgspec.Struct):

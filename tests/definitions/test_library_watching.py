@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fidelio.definitions.library import memo, watching
+from fidelio.definitions.library import inotify as watching
+from fidelio.definitions.library import memo
 from fidelio.definitions.library.memo import Memo, signature_of
 from tests.support import proves
 
@@ -161,7 +162,7 @@ def test_without_a_watch_every_change_is_seen_by_looking(tmp_path: Path, monkeyp
 
     real = ctypes.CDLL(None, use_errno=True)
     if reason == "no ctypes":
-        monkeypatch.setitem(sys.modules, "fidelio.definitions.library.watching", None)
+        monkeypatch.setitem(sys.modules, "fidelio.definitions.library.inotify", None)
     elif reason == "too many directories":
         monkeypatch.setattr(watching, "MOST_WATCHED", 0)
     else:

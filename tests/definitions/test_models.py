@@ -18,9 +18,9 @@ from fidelio.definitions.models import (
 )
 from fidelio.definitions.models.resource import Rules
 from fidelio.definitions.models.skill import Skill
-from fidelio.definitions.models.workflow_file import WorkflowFile
+from fidelio.definitions.models.workflow import WorkflowFile
+from fidelio.definitions.parsing import validate
 from fidelio.definitions.reading import read_text
-from fidelio.definitions.validation import validate
 from fidelio.errors import UnreadableDefinition
 from tests.definitions.writing import FORMATS, written
 from tests.support import proves

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fidelio.definitions.describe import show
 from fidelio.definitions.findings import error
 from fidelio.definitions.models import Workflow
-from fidelio.definitions.show import show
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY, otherwise, way, workflow
 from tests.support import proves
 

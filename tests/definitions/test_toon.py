@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.reading import read_text, toon, toon_decoder
+from fidelio.definitions.reading import read_text, toon
+from fidelio.definitions.reading.toon import decoding as toon_decoder
 from fidelio.errors import UnreadableDefinition
 from tests.support import proves
 

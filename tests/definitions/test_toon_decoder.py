@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toon_format import _decoder
 
-from fidelio.definitions.reading.toon_decoder import QUOTED, find_unquoted, split
+from fidelio.definitions.reading.toon.decoding import QUOTED, find_unquoted, split
 from tests.support import proves
 
 lines = st.text(alphabet='a,:|"\\ \té', max_size=30)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toon_format import decode
 
-from fidelio.definitions.writing import to_toon
+from fidelio.definitions.toon_writer import to_toon
 from tests.support import proves
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12) | st.sampled_from(

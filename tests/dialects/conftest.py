@@ -17,13 +17,13 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
+from fidelio.app.application import House
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, path_of, tools_of
-from fidelio.surfaces.mcp.entry import identity_of, states_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import AskPerson, Done
+from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.toolkit.tools import AskPerson, Done
 from tests.dialects.score import write_score
 from tests.surfaces.mcp.checking import Strict, check_plain
 

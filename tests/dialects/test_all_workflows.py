@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Activity, Checkpoint
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
-from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Player, Reply, playing
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots

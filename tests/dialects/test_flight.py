@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fidelio.workflows import desk
+from fidelio.workflows import unit_of_work as desk
 from tests.dialects.conftest import Opens
 from tests.support import proves
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Event, Request
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.house import House
-from fidelio.workflows.desk import Outcome
-from fidelio.workflows.moving import Moved
+from fidelio.workflows.moves import Moved
+from fidelio.workflows.unit_of_work import Outcome
 from tests.dialects.conftest import Opens, Player, Reply, playing
 from tests.dialects.gates.conftest import payload
 from tests.support import proves

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.engine.record import CALLED, Record, read
 from fidelio.errors import UsageProblem
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Change, Committed, NewEvent, Session
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.house import House
-from fidelio.workflows.desk import REFUSAL_ATTEMPTS
-from fidelio.workflows.moving import Move
-from fidelio.workflows.starting import Asked
+from fidelio.workflows.moves import Move
+from fidelio.workflows.start import Asked
+from fidelio.workflows.unit_of_work import REFUSAL_ATTEMPTS
 from tests.dialects.conftest import Player, Reply, playing
 from tests.support import proves
 

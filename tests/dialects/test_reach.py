@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.workflows import starting
+from fidelio.workflows import start as starting
 from fidelio.workflows.report import report_session
 from tests.definitions.test_library_faults import withheld
 from tests.dialects.conftest import Opens, playing

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.engine.record import ANSWERED, COMPLETED, ENTERED, STARTED, STEP_COMPLETED, VARIABLES_SET, Record, read
 from fidelio.ledger import Ledger, open_ledger
@@ -21,7 +22,6 @@ from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
 from fidelio.workflows.report import Report, report_session
-from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Player, Reply, playing
 from tests.dialects.gates.conftest import person_answers
 from tests.dialects.navigator.test_all_workflows import Pair

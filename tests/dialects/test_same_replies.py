@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
-from fidelio.surfaces.mcp.house import House
 from tests.dialects.conftest import Opens, Player, Reply
 from tests.support import proves
 

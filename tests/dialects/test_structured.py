@@ -7,12 +7,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from fidelio.app.application import House
 from fidelio.definitions.library import Library
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.dialects import DIALECTS, tools_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Player, Reply, playing
 from tests.dialects.gates.test_walks import WithGates
 from tests.dialects.navigator.test_all_workflows import Pair

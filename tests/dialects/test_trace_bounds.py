@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.workflows import tracing
+from fidelio.workflows import trace as tracing
 from tests.dialects.conftest import Opens, Player
 from tests.support import proves
 

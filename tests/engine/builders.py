@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.acting import Act, Actor, accept
+from fidelio.engine.answers import Circumstances
+from fidelio.engine.apply_move import Act, Actor, accept
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import ANSWERED, ENTERED, STARTED, VARIABLES_SET, YIELDED, Draft, Record, foreseen
-from fidelio.engine.resolving import Circumstances
-from fidelio.engine.verdicts import Refusal
 
 Json = dict[str, Any]
 PERSON = Actor("person:a", "cli", "local")

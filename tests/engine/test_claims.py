@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fidelio.engine.claims import check_claim, check_drift, check_transition
+from fidelio.engine.problems import Problem, Refusal, refusal, warnings
 from fidelio.engine.record import Record
-from fidelio.engine.verdicts import Problem, Refusal, refusal, warnings
 from tests.engine.builders import (
     activity,
     answered,

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Condition
 from fidelio.engine.condition_text import plain_text_of, says, text_of
-from fidelio.engine.conditions import holds
-from fidelio.engine.wishes import values_for
 from tests.engine.builders import when
 from tests.engine.test_conditions import conditions, values
 from tests.support import proves
+from tests.support.walker import values_for
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Condition)
 

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from fidelio.definitions.conditions import Truth, holds, look_up
 from fidelio.definitions.models import Condition
-from fidelio.engine.conditions import Truth, holds, look_up
 from tests.support import proves
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Condition)

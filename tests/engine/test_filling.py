@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.engine.filling import ExpectedArtifact, expected_artifacts, filled
+from fidelio.engine.scope import ExpectedArtifact, expected_artifacts, filled
 from tests.engine.builders import activity, at, started, told, workflow
 from tests.support import proves
 

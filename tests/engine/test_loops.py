@@ -8,10 +8,10 @@ import pytest
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.claims import check_transition
-from fidelio.engine.knowledge import known
 from fidelio.engine.moves import situation
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
-from fidelio.engine.verdicts import Refusal
+from fidelio.engine.scope import known
 from tests.engine.builders import activity, advance, at, done, go, loop, made, make, step, steps, to, told, when, workflow
 from tests.support import proves
 

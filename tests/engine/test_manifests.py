@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.engine.manifests import ActivityDone, StepDone, check_activities, check_steps, for_event
+from fidelio.engine.problems import refusal, warnings
 from fidelio.engine.record import Record
-from fidelio.engine.verdicts import refusal, warnings
 from tests.engine.builders import (
     activity,
     answered,

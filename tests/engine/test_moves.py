@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.acting import Act
+from fidelio.engine.apply_move import Act
 from fidelio.engine.moves import Position, situation
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import CHILD_STARTED, Draft, Record
 from fidelio.engine.transitions import TERMINAL
-from fidelio.engine.verdicts import Refusal
 from tests.engine.builders import (
     activity,
     advance,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.engine.acting import Act, Actor, accept
+from fidelio.engine.answers import Circumstances
+from fidelio.engine.apply_move import Act, Actor, accept
 from fidelio.engine.moves import Move, Situation, situation
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import LOOP_ADVANCED
-from fidelio.engine.resolving import Circumstances
-from fidelio.engine.verdicts import Refusal
 from tests.engine.builders import (
     NOW,
     activity,

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.acting import Act, accept
+from fidelio.engine.answers import Circumstances
+from fidelio.engine.apply_move import Act, accept
 from fidelio.engine.claims import check_transition
 from fidelio.engine.moves import situation
+from fidelio.engine.problems import Refusal, warnings
 from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, Record, as_events, fold, read
-from fidelio.engine.resolving import Circumstances
-from fidelio.engine.robot import Robot, possible_acts
 from fidelio.engine.transitions import TERMINAL, open_ways, ways
-from fidelio.engine.verdicts import Refusal, warnings
 from fidelio.ledger.codec import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow
 from tests.support import proves
+from tests.support.walker import Robot, possible_acts
 
 NAMES = ("one", "two", "three")
 TARGETS = (*NAMES, TERMINAL, "workflow-end", "nowhere")

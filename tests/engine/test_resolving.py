@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.models import Workflow
+from fidelio.engine.answers import Choice, Circumstances, Resolution, resolve
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import ANSWERED, ARMED, RESUMED, Answer, Asked, Draft, Record, foreseen
-from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
 from fidelio.engine.state import Mode
-from fidelio.engine.verdicts import Refusal
 from tests.engine.builders import (
     NOW,
     activity,

@@ -11,10 +11,10 @@ import fidelio
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.models import Workflow
 from fidelio.engine.record import Record, as_json, fold
-from fidelio.engine.robot import Policy, Robot, never_taken
 from tests.engine.builders import activity, checkpoint, loop, option, steps, to, when, workflow
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
+from tests.support.walker import Policy, Robot, never_taken
 
 ROOTS = [Path(fidelio.__file__).parent / "bundled", *shared_workflow_roots()]
 LIBRARIES = {root.name: Library([Root(path=root, label=root.name)]) for root in ROOTS}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fidelio.engine.answers import Choice, Circumstances, Resolution, resolve
 from fidelio.engine.claims import check_transition
 from fidelio.engine.manifests import StepDone, check_questions, check_steps, done_by_steps
+from fidelio.engine.problems import Refusal, refusal, warnings
 from fidelio.engine.record import Draft, foreseen
-from fidelio.engine.resolving import Choice, Circumstances, Resolution, resolve
 from fidelio.engine.transitions import ways
 from fidelio.engine.variables import check_report, telling
-from fidelio.engine.verdicts import Refusal, refusal, warnings
 from tests.engine.builders import (
     NOW,
     activity,

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.knowledge import known, with_defaults
 from fidelio.engine.record import STEP_COMPLETED, Draft, Record, foreseen, read
+from fidelio.engine.scope import known, with_defaults
 from fidelio.engine.state import Answer, Pass, Place
 from fidelio.engine.transitions import MOST_KEPT, TERMINAL, Way, ends_workflow, open_ways, ways
 from fidelio.ledger.codec import encode_record

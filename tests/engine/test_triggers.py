@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fidelio.engine.acting import Act
+from fidelio.engine.apply_move import Act
 from fidelio.engine.moves import situation
 from fidelio.engine.record import Record
 from fidelio.engine.transitions import why_no_way

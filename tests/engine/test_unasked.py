@@ -9,10 +9,10 @@ import pytest
 from fidelio.engine.checkpoints import asking
 from fidelio.engine.claims import check_transition
 from fidelio.engine.manifests import StepDone, check_steps
+from fidelio.engine.problems import refusal, warnings
 from fidelio.engine.record import CALLED, VARIABLES_SET, Draft, Record, foreseen
 from fidelio.engine.triggers import Triggered, brought_back, inheritance
 from fidelio.engine.variables import check_report
-from fidelio.engine.verdicts import refusal, warnings
 from tests.engine.builders import (
     NOW,
     activity,

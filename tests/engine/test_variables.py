@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fidelio.engine.leaving import departure
+from fidelio.engine.departures import departure
+from fidelio.engine.problems import refusal, warnings
 from fidelio.engine.record import Child, Record, foreseen
 from fidelio.engine.triggers import child_finished, child_started, handed_down, trigger_for
 from fidelio.engine.variables import check_variables, too_much
-from fidelio.engine.verdicts import refusal, warnings
 from tests.engine.builders import (
     NOW,
     activity,

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from fidelio.errors import ChainBroken
 from fidelio.ledger.chain import Verdict, event_hash, genesis, verify
+from fidelio.ledger.encoding import draft, seal
 from fidelio.ledger.model import Event, NewEvent
-from fidelio.ledger.sealing import draft, seal
 from tests.support import proves
 
 SESSION = "s_abc"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.model import FieldMatch
-from fidelio.ledger.terms import Term, explain, leaves, parse, score, texts, words
+from fidelio.ledger.search import Term, explain, leaves, parse, score, texts, words
 from tests.support import proves
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House
 
 

@@ -13,9 +13,9 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, ProcessIdentity, Teller, Turn
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.model import AgentSession, StartAgent
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits
 
 PATIENCE = 20.0

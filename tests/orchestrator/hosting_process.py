@@ -12,8 +12,8 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.registry import executors
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import MANY, Shelf
 
 LOG = "host.log"

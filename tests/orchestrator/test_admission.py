@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.orchestrator.admission import Admission, Candidate
+from fidelio.orchestrator.runs.admission import Admission, Candidate
 from tests.support import proves
 
 PROJECTS = ("a", "b", "c")

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from fidelio.orchestrator.blueprints.model import Limits, McpServer
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.preparing import recall
-from fidelio.orchestrator.record import STARTING
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.record import STARTING
+from fidelio.orchestrator.runs.preparation import recall
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import Adoptable, Working
 from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves

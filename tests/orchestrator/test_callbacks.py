@@ -8,9 +8,9 @@ import pytest
 
 from fidelio.errors import ExecutorFailure
 from fidelio.ledger.jobs import Assignment
-from fidelio.orchestrator.callbacks import Callbacks
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.runs.callbacks import Callbacks
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
 from tests.support import proves
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fidelio.ledger.jobs import Assignment
-from fidelio.orchestrator.callbacks import Callbacks
-from fidelio.orchestrator.desk import Desk, Opened
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.model import AgentSession
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.record.unit_of_work import Desk, Opened
+from fidelio.orchestrator.runs.callbacks import Callbacks
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
 from tests.support import proves
 

@@ -16,7 +16,7 @@ from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Availability
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import Actor, House, finished, start
 from tests.orchestrator.test_worktrees import git, repository
 from tests.support import proves

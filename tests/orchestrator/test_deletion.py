@@ -9,12 +9,12 @@ import pytest
 
 from fidelio.errors import SequenceConflict, SessionNotFound, UsageProblem
 from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator import worktrees
-from fidelio.orchestrator.deletion import Deletion
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.processes_table import find_marked
-from fidelio.orchestrator.runs import Hand
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.runs import worktrees
+from fidelio.orchestrator.runs.run import Hand
+from fidelio.orchestrator.service.delete import Deletion
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.table import find_marked
 from tests.orchestrator.adoption import Adoptable, Working
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.orchestrator.test_worktrees import repository
@@ -90,7 +90,7 @@ async def test_whoever_never_lets_a_session_rest_keeps_it(hosted: AgentService, 
         await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(Deletion, "_erase_unchanged", resumed_first)
-    monkeypatch.setattr("fidelio.orchestrator.deletion._TRIES", 3)
+    monkeypatch.setattr("fidelio.orchestrator.service.delete._TRIES", 3)
 
     with pytest.raises(SequenceConflict):
         await hosted.delete("aria")

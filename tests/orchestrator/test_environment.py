@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.home import Home
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.orchestrator.environment import environment_for, house, housed
+from fidelio.orchestrator.runs.environment import environment_for, house, housed
 from tests.support import proves
 
 HOME = Home(Path("/h"))

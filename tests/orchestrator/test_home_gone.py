@@ -15,11 +15,10 @@ import pytest
 from fidelio.errors import HomeProblem
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.model import StartAgent
 from fidelio.orchestrator.opening import open_agents
-from fidelio.orchestrator.presence import presence
-from fidelio.orchestrator.processes import is_alive
-from fidelio.orchestrator.worker import work_until_idle
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.runs.host_process import presence, work_until_idle
+from fidelio.processes.spooled import is_alive
 from fidelio.settings import load_settings
 from tests.orchestrator.fakes import PATIENCE, House, Stage, start, until
 from tests.support import proves

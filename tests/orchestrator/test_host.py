@@ -12,15 +12,15 @@ import pytest
 from fidelio.errors import ConversationLost
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry
+from fidelio.locks import worker_lock
 from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn
-from fidelio.orchestrator.host import RUN
-from fidelio.orchestrator.lock import worker_lock
-from fidelio.orchestrator.model import StartAgent
 from fidelio.orchestrator.opening import open_agents
-from fidelio.orchestrator.record import SAID
-from fidelio.orchestrator.rules import RESUMES_IN_A_ROW
-from fidelio.orchestrator.service import AgentService
-from fidelio.orchestrator.worker import spawn_worker, work_until_idle
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.record.record import SAID
+from fidelio.orchestrator.record.rules import RESUMES_IN_A_ROW
+from fidelio.orchestrator.runs.host import RUN
+from fidelio.orchestrator.runs.host_process import spawn_worker, work_until_idle
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits, load_settings
 from tests.orchestrator.fakes import House, Stage, echo, finished, start
 from tests.support import proves
@@ -30,7 +30,7 @@ from tests.support import proves
 async def test_of_two_hosts_one_carries_out_and_the_other_takes_over(
     house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.host._TAKE_SECONDS", 0.01)
+    monkeypatch.setattr("fidelio.orchestrator.runs.host._TAKE_SECONDS", 0.01)
     async with house.host(service) as first:
         await start(service, "first")
         await finished(service, "first")

@@ -16,12 +16,12 @@ import pytest
 from fidelio.errors import RequestClosed
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
-from fidelio.orchestrator.model import AgentSession, StartAgent
-from fidelio.orchestrator.processes_table import entries
-from fidelio.orchestrator.record import SAID, Record, fold, read
-from fidelio.orchestrator.rules import session_of
-from fidelio.orchestrator.service import AgentService
-from fidelio.orchestrator.worker import work_until_idle
+from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.orchestrator.record.record import SAID, Record, fold, read
+from fidelio.orchestrator.record.rules import session_of
+from fidelio.orchestrator.runs.host_process import work_until_idle
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.table import entries
 from tests.orchestrator.hosting_process import LOG, kill, real_service, spawn_host
 from tests.support import proves
 

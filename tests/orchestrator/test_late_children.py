@@ -8,8 +8,8 @@ import pytest
 
 from fidelio.errors import UsageProblem
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.service import AgentService
-from fidelio.orchestrator.starting import Starting
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.orchestrator.service.start import Starting
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.support import proves
 
@@ -25,8 +25,8 @@ async def test_a_child_that_is_started_while_its_parent_ends_is_stopped_as_well(
 ) -> None:
     conducting, singing = Stage(), Stage()
     # The start of a child that was under way when the wish to stop its parent was written.
-    monkeypatch.setattr("fidelio.orchestrator.starting.require_may_start", lambda *_, **__: 1)
-    monkeypatch.setattr("fidelio.orchestrator.runs.is_left_over", _no)
+    monkeypatch.setattr("fidelio.orchestrator.service.start.require_may_start", lambda *_, **__: 1)
+    monkeypatch.setattr("fidelio.orchestrator.runs.run.is_left_over", _no)
 
     async def part(turn: Turn, tell: Teller) -> Finished:
         if turn.prompt != "Conduct.":

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fidelio.ledger import open_ledger
 from fidelio.ledger.cursors import LARGEST_PAGE
+from fidelio.ledger.long_text import keep
 from fidelio.ledger.model import NewEvent
-from fidelio.orchestrator.record import QUEUED, RunRecord
-from fidelio.orchestrator.texts import keep
-from fidelio.orchestrator.turns import original_prompt
+from fidelio.orchestrator.record.record import QUEUED, RunRecord
+from fidelio.orchestrator.runs.queueing import original_prompt
 from tests.support import proves
 from tests.support.ledgers import start
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from fidelio.orchestrator.executors.contract import Finished, Question, Teller, Turn
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import House, Part, finished, start, until
 from tests.orchestrator.test_worktrees import repository, writing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Part, finished, start
 from tests.support import proves
 

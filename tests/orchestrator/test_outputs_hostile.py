@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start
 from tests.orchestrator.test_outputs import answers
 from tests.support import proves

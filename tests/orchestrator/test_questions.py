@@ -11,8 +11,8 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Finished, Question, Teller, Turn
-from fidelio.orchestrator.record import WAITING
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.record import WAITING
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start, until
 from tests.support import proves
 

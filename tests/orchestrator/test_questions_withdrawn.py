@@ -10,7 +10,7 @@ import pytest
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, Committed, OpenRequest, Request
 from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller, Turn
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import PATIENCE, House, Part, finished, start, until
 from tests.support import proves

@@ -11,7 +11,7 @@ from fidelio.errors import LedgerBusy
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, Committed
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.support import proves
 
@@ -83,7 +83,7 @@ class Faulty:
 async def test_an_agent_does_not_lose_its_work_to_a_database_that_is_busy_for_a_moment(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.patience._PAUSES", (0.0,) * 5)
+    monkeypatch.setattr("fidelio.retry._PAUSES", (0.0,) * 5)
     house.ledger = Faulty(house.ledger, 3)  # type: ignore[assignment]  # it stands for the ledger in everything it does not spoil
     service = house.service()
     async with house.host(service):

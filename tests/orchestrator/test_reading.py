@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fidelio.errors import AgentSessionNotFound, UsageProblem
-from fidelio.orchestrator.model import AgentSession
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, echo, finished, start
 from tests.support import proves
 
@@ -119,7 +119,7 @@ async def test_waiting_for_what_has_finished_returns_at_once(hosted: AgentServic
 
 @proves("orchestrator.wait")
 async def test_whoever_waits_is_kept_informed(house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.waiting.NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr("fidelio.orchestrator.service.wait.NOTICE_SECONDS", 0.01)
     stage = Stage()
     house.actor.part = stage.part
     told: list[str] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fidelio.ledger.codec import encode_record
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Usage
-from fidelio.orchestrator.record import (
+from fidelio.orchestrator.record.record import (
     AGAIN,
     CALLED,
     CONVERSATION,
@@ -33,7 +33,7 @@ from fidelio.orchestrator.record import (
     fold,
     read,
 )
-from fidelio.orchestrator.rules import (
+from fidelio.orchestrator.record.rules import (
     ENDED,
     TRANSITIONS,
     is_active,

@@ -12,10 +12,10 @@ import pytest
 
 from fidelio.clock import now_ms
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.processes import find_marked
-from fidelio.orchestrator.record import SAID
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.record import SAID
+from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.spooled import find_marked
 from tests.orchestrator.fakes import finished, start, until
 from tests.orchestrator.hosting_process import kill, real_service, spawn_host
 from tests.support import proves

@@ -9,8 +9,8 @@ import pytest
 from fidelio.errors import AgentBusy, ExecutorFailure, UsageProblem
 from fidelio.orchestrator.blueprints.model import Limits, McpServer
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.record import Record, fold, read
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.record import Record, fold, read
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.support import proves
 

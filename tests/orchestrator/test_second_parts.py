@@ -9,7 +9,7 @@ import pytest
 from fidelio.clock import now_ms
 from fidelio.orchestrator.blueprints.model import Limits, McpServer
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.model import AgentSession
+from fidelio.orchestrator.record.model import AgentSession
 from tests.orchestrator.adoption import NOBODY, Adoptable, Working
 from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves

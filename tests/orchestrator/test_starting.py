@@ -19,8 +19,8 @@ from fidelio.errors import (
     UsageProblem,
 )
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.model import StartAgent
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits, load_settings
 from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves

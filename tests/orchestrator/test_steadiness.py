@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from fidelio import retry as steadiness
 from fidelio.errors import LedgerDamaged
-from fidelio.orchestrator import steadiness
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.lock import is_hosted
-from fidelio.orchestrator.record import STOP_REQUESTED
-from fidelio.orchestrator.service import AgentService
-from fidelio.orchestrator.steadiness import steadily
+from fidelio.locks import is_hosted
+from fidelio.orchestrator.record.record import STOP_REQUESTED
+from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.retry import steadily
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.support import proves
 
@@ -24,7 +24,7 @@ SECONDS = 20
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steadiness, "_PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(steadiness, "_RESTART_PAUSES", (0.01, 0.02))
 
 
 def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls: int) -> asyncio.Event:
@@ -95,7 +95,7 @@ async def test_while_it_pauses_another_process_may_be_the_host(
     house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused = asyncio.Event()
-    monkeypatch.setattr(steadiness, "_PAUSES", (600.0,))
+    monkeypatch.setattr(steadiness, "_RESTART_PAUSES", (600.0,))
     monkeypatch.setattr(steadiness, "_report", lambda *_: paused.set())
     fails_at(house, monkeypatch, "jobs", 1)
     async with asyncio.timeout(SECONDS), Host(service):

@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.errors import AgentSessionNotFound, ExecutorFailure
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.support import proves

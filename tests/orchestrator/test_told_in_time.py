@@ -12,8 +12,8 @@ from fidelio.errors import AgentError, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.service import AgentService
-from fidelio.orchestrator.teller import RunTeller
+from fidelio.orchestrator.runs.reporter import RunTeller
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.orchestrator.test_questions_withdrawn import MAY_I
 from tests.support import proves

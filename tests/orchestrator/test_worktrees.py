@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.orchestrator import worktrees
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
-from fidelio.orchestrator.preparing import sweep_worktrees
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.runs import worktrees
+from fidelio.orchestrator.runs.preparation import sweep_worktrees
+from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import PATIENCE, House, Stage, finished, start
 from tests.orchestrator.test_worktrees import git, repository
 from tests.support import proves

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.house import House
 from tests.dialects.gates.conftest import payload
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio

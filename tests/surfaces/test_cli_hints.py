@@ -15,9 +15,9 @@ import pytest
 import fidelio as package
 from fidelio.errors import UsageProblem
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.model import StartAgent
 from fidelio.orchestrator.opening import open_agents
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.runs.host import Host
 from fidelio.settings import load_settings
 from fidelio.surfaces.cli.context import App
 from fidelio.surfaces.cli.main import run

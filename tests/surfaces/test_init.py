@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.surfaces.cli.clients import CLIENTS, Client
-from fidelio.surfaces.cli.init import own_command
-from fidelio.surfaces.cli.insertion import CannotEdit
+from fidelio.surfaces.cli.config_files import CannotEdit
+from fidelio.surfaces.cli.init import CLIENTS, Client, own_command
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 

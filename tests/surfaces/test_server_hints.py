@@ -16,9 +16,9 @@ from mcp.client.stdio import stdio_client
 
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.entry import house_of, settings_of
 from fidelio.surfaces.mcp.options import McpOptions
-from fidelio.surfaces.mcp.tools import Done
+from fidelio.surfaces.mcp.server import house_of, settings_of
+from fidelio.toolkit.tools import Done
 from tests.dialects.conftest import Player, playing
 from tests.support import proves
 from tests.surfaces.conftest import UNNAMED_HOME as HOME

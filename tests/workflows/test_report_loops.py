@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.engine.record import ENTERED, LOOP_ADVANCED, STARTED
 from fidelio.ledger.model import Event
-from fidelio.workflows.report_building import build_report
+from fidelio.workflows.report.builder import build_report
 from tests.support import proves
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fidelio.workflows.turns import Turns
+from fidelio.locks import Turns
 from tests.support import proves
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.conductor.keeping import TAKEN, TOLD
+from fidelio.conductor.plan import TAKEN, TOLD
 from fidelio.engine.record import (
     ANSWERED,
     CHILD_FINISHED,
@@ -22,7 +22,7 @@ from fidelio.engine.record import (
 )
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events
-from fidelio.orchestrator.model import AgentSession
+from fidelio.orchestrator.record.model import AgentSession
 
 
 class Past(msgspec.Struct, frozen=True):

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.knowledge import running_loop
-from fidelio.engine.loops import passes
 from fidelio.engine.phrases import names
+from fidelio.engine.progress import passes
 from fidelio.engine.record import Answer, Record
+from fidelio.engine.scope import running_loop
 from fidelio.engine.variables import report_these
 
 if TYPE_CHECKING:
-    from fidelio.conductor.stretches import Stretch
+    from fidelio.conductor.segments import Stretch
 
 MANIFEST = (
     'End with one JSON object and nothing after it: {"steps": [{"step_id": "...", "output": "what came of it"}, ...], '

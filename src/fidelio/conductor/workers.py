@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
-from fidelio.orchestrator.lineage import require_may_start
-from fidelio.orchestrator.model import StartAgent
-from fidelio.orchestrator.parts import require_directory, with_wishes
-from fidelio.orchestrator.rules import NAME_LENGTH
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.record.rules import NAME_LENGTH
+from fidelio.orchestrator.runs.context import require_directory, with_wishes
+from fidelio.orchestrator.runs.lineage import require_may_start
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
     from fidelio.orchestrator.blueprints.model import McpServer
-    from fidelio.orchestrator.model import AgentSession, Result, Run
-    from fidelio.orchestrator.service import AgentService
+    from fidelio.orchestrator.record.model import AgentSession, Result, Run
+    from fidelio.orchestrator.service.service import AgentService
 
 SERVER = "fidelio"
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from fidelio.definitions.models import Activity, Branch, Condition, Or, Step, Transition, Trigger, Workflow
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.truth import Known, verdict
+from fidelio.definitions.static_conditions import Known, verdict
 from fidelio.definitions.wording import condition_in_words
 
 # Names that definitions in use write for "the workflow is over". They mean that only where no activity is called so.

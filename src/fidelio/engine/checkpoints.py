@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from fidelio.engine.conditions import Truth, holds
-from fidelio.engine.knowledge import known, running_loop
+from fidelio.definitions.conditions import Truth, holds
+from fidelio.engine.scope import known, running_loop
 from fidelio.engine.state import Asked, OpenCheckpoint, Record
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from fidelio.engine import phrases
 from fidelio.engine.condition_text import same_words, says
-from fidelio.engine.knowledge import left_out
+from fidelio.engine.problems import Problem
+from fidelio.engine.scope import left_out
 from fidelio.engine.state import Record
 from fidelio.engine.transitions import TERMINAL, Way, edges, ends_workflow, exists, is_lost, ways
 from fidelio.engine.variables import report_these, without_value
-from fidelio.engine.verdicts import Problem
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Workflow

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_checkpoint, unattached
 from fidelio.engine.claims import fits_any
-from fidelio.engine.conditions import holds
-from fidelio.engine.knowledge import told
+from fidelio.engine.problems import Problem
 from fidelio.engine.record import BY_ANSWER, Draft, foreseen
+from fidelio.engine.scope import told
 from fidelio.engine.state import Record
 from fidelio.engine.variables import report_these, set_by_step, variables_in, without_value
-from fidelio.engine.verdicts import Problem
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Step, Workflow

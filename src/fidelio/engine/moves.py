@@ -10,16 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from fidelio.engine.answers import Choice, Circumstances, resolve
 from fidelio.engine.checkpoints import asking, current_checkpoint, only_person
 from fidelio.engine.claims import check_transition
-from fidelio.engine.knowledge import known, running_loop
-from fidelio.engine.loops import collection, passes
-from fidelio.engine.progress import Task, question_before, questions, tasks
+from fidelio.engine.problems import Refusal, refusal
+from fidelio.engine.progress import Task, collection, passes, question_before, questions, tasks
 from fidelio.engine.record import YIELDED, Draft, foreseen
-from fidelio.engine.resolving import Choice, Circumstances, resolve
+from fidelio.engine.scope import known, running_loop
 from fidelio.engine.state import Record
 from fidelio.engine.transitions import Way, exists, open_ways, ways
-from fidelio.engine.verdicts import Refusal, refusal
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow

@@ -1,8 +1,7 @@
-"""What is to be done next inside an activity.
+"""Whether a loop goes into another pass: yes, no, or as the agent finds.
 
-The order is: the steps of the activity, then its loops, each in the order of the definition; in a pass of a loop first its
-steps, then its activities. (Definitions do not say where a loop stands among the steps; after them, everything that a step
-prepares is there.) What must be done stops the list; what may be left out is passed over by doing something later.
+A pass that has begun is finished; the conditions are looked at between passes, the break condition after each. What is not
+known yet leaves the choice to the agent, who sees what the loop is about. No loop runs longer than its maximum.
 """
 
 from __future__ import annotations
@@ -12,15 +11,50 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fidelio.definitions.conditions import Truth, holds, look_up
 from fidelio.engine.checkpoints import asking, condition_holds, find_checkpoint, unattached
-from fidelio.engine.conditions import holds
-from fidelio.engine.knowledge import known
-from fidelio.engine.loops import begins, goes_on
-from fidelio.engine.state import Place, Record
+from fidelio.engine.scope import known
+from fidelio.engine.state import Pass, Place, Record
 from fidelio.engine.transitions import next_in_pass
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
+
+
+def begins(loop: Loop, values: Mapping[str, Any]) -> Truth:
+    """Whether there is a first pass."""
+    if loop.type == "doWhile":
+        return True
+    if loop.type == "while":
+        return _while(loop, values)
+    items = collection(loop, values)
+    return None if items is None else bool(items)
+
+
+def goes_on(loop: Loop, running: Pass, values: Mapping[str, Any]) -> Truth:
+    """Whether another pass follows the one that is running."""
+    if running.iteration >= loop.max_iterations:
+        return False
+    if loop.break_condition is not None and holds(loop.break_condition, values):
+        return False
+    if loop.type == "forEach":
+        return running.iteration < len(running.items or ())
+    return _while(loop, values)
+
+
+def collection(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """What a `forEach` goes over, when it is known."""
+    found = look_up(loop.over, values) if loop.over else None
+    return tuple(found) if isinstance(found, list | tuple) else None
+
+
+def passes(loop: Loop, running: Pass) -> int | None:
+    """How many passes there will be, when that is known."""
+    return min(len(running.items), loop.max_iterations) if running.items is not None else None
+
+
+def _while(loop: Loop, values: Mapping[str, Any]) -> Truth:
+    return None if loop.condition is None else holds(loop.condition, values)
 
 
 class Task(msgspec.Struct, frozen=True):

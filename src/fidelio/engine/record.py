@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.engine.conditions import same
+from fidelio.definitions.conditions import same
 from fidelio.engine.state import Answer, Asked, Child, Fidelity, OpenCheckpoint, Parent, Pass, Place, Record, Reported, Status
 
 __all__ = [

@@ -16,11 +16,11 @@ from weakref import ref
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.definitions.conditions import Truth, every, holds, negated
 from fidelio.engine import phrases
 from fidelio.engine.condition_text import text_of
-from fidelio.engine.conditions import Truth, every, holds, negated
-from fidelio.engine.knowledge import known, left_out, running_loop, with_defaults
-from fidelio.engine.knowledge import told as told_values
+from fidelio.engine.scope import known, left_out, running_loop, with_defaults
+from fidelio.engine.scope import told as told_values
 from fidelio.engine.state import Place, Record
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.engine.conditions import MISSING, look_up
-from fidelio.engine.knowledge import known, running_loop
+from fidelio.definitions.conditions import MISSING, look_up
 from fidelio.engine.progress import finishes_steps
 from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, Draft
+from fidelio.engine.scope import known, running_loop
 from fidelio.engine.state import Child, Place, Record
 from fidelio.engine.variables import settled_by
 

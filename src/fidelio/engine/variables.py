@@ -9,13 +9,13 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fidelio.definitions.conditions import MISSING, holds, look_up, same
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
-from fidelio.engine.conditions import MISSING, holds, look_up, same
-from fidelio.engine.knowledge import known, told
+from fidelio.engine.problems import Problem, Refusal
 from fidelio.engine.record import BY_ANSWER, VARIABLES_SET, Draft
+from fidelio.engine.scope import known, told
 from fidelio.engine.state import Record
-from fidelio.engine.verdicts import Problem, Refusal
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Action, Condition, Step, Workflow

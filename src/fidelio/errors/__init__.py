@@ -75,9 +75,13 @@ from fidelio.errors.agents import (
     UncheckedAgentInput,
 )
 from fidelio.errors.base import (
+    BadToken,
+    ExpiredToken,
     FidelioError,
     HomeNotFound,
     HomeProblem,
+    KeyRingProblem,
+    TokenError,
     UsageProblem,
 )
 from fidelio.errors.ledger import (
@@ -99,12 +103,6 @@ from fidelio.errors.ledger import (
     SessionExists,
     SessionNotFound,
     StaleLease,
-)
-from fidelio.errors.tokens import (
-    BadToken,
-    ExpiredToken,
-    KeyRingProblem,
-    TokenError,
 )
 from fidelio.errors.workflows import (
     BadId,

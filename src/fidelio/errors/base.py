@@ -42,3 +42,27 @@ class HomeNotFound(HomeProblem):
 
     code = "home.not-found"
     exit_code = 4
+
+
+class TokenError(FidelioError):
+    """Base of what can be wrong with a sealed token or its keys."""
+
+    code = "token"
+
+
+class BadToken(TokenError):
+    """Not a token of this key ring. Deliberately does not say which check failed."""
+
+    code = "token.bad"
+
+
+class ExpiredToken(TokenError):
+    """A genuine token that is past its expiry."""
+
+    code = "token.expired"
+
+
+class KeyRingProblem(TokenError):
+    """The keys cannot be read, written or trusted."""
+
+    code = "token.keys"

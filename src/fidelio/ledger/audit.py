@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterable
 from fidelio.errors import ChainBroken
 from fidelio.ledger.chain import Verdict, Walker
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.erasing import DELETED
 from fidelio.ledger.model import Session
 from fidelio.ledger.paging import event_pages
+from fidelio.ledger.projection import DELETED
 
 PAGE = 1000
 

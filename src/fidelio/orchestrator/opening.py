@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fidelio.ledger import Ledger
-from fidelio.orchestrator.blueprints.search_path import open_blueprints
+from fidelio.orchestrator.blueprints.catalogue import open_blueprints
 from fidelio.orchestrator.executors.registry import executors
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import Settings
 
 

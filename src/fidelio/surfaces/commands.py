@@ -17,13 +17,13 @@ PROGRAM = "fidelio"
 # Command, and the module of the command line that holds it: a command costs only its own imports.
 COMMANDS = {
     "agents": "agents",
-    "answer": "people",
+    "answer": "inbox",
     "completion": "shell",
     "demo": "up",
     "doctor": "doctor",
     "draw": "workflows",
     "events": "record",
-    "inbox": "people",
+    "inbox": "inbox",
     "init": "init",
     "keys": "keys",
     "lint": "workflows",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fidelio.engine import phrases
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import OpenCheckpoint, Record
-from fidelio.engine.verdicts import Refusal
 from fidelio.errors import WorkflowRefusal
 
 # Takes the record and what the caller wants to do, and raises when that has to wait.

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from fidelio.clock import Clock, now_ms
 from fidelio.definitions.library import Library
+from fidelio.engine.record import Record
+from fidelio.errors import FidelioError
 from fidelio.ledger import Ledger
-from fidelio.workflows.asking import Asking
-from fidelio.workflows.desk import Decision, Desk, HouseRules, Opened, Outcome
-from fidelio.workflows.moving import Moving
-from fidelio.workflows.reading import Reading
-from fidelio.workflows.starting import Starting
+from fidelio.workflows.checkpoints import Asking
+from fidelio.workflows.content import Reading
+from fidelio.workflows.moves import Moving
+from fidelio.workflows.start import Starting
 from fidelio.workflows.tokens import SessionTokens
-from fidelio.workflows.tracing import Tracing
+from fidelio.workflows.trace import Tracing
+from fidelio.workflows.unit_of_work import Decision, Desk, HouseRules, Opened, Outcome
 
 if TYPE_CHECKING:
-    from fidelio.workflows.navigating import Navigating
+    from fidelio.workflows.navigator.service import Navigating
 
 NO_RULES = HouseRules()
 
@@ -48,7 +50,7 @@ class WorkflowService:
 
     @cached_property
     def navigation(self) -> Navigating:
-        from fidelio.workflows.navigating import Navigating  # noqa: PLC0415  # only one dialect leads, the others start without it
+        from fidelio.workflows.navigator.service import Navigating  # noqa: PLC0415  # only one dialect leads, the others start without it
 
         return Navigating(self.desk)
 
@@ -59,3 +61,11 @@ class WorkflowService:
             return Decision(None)
 
         return await self.desk.perform("get_workflow_status", token, decide)
+
+    async def current_record(self, session: str) -> Record:
+        """The record of a session with everything that was appended to it."""
+        return await self.desk.caught_up(await self.desk.ledger.session(session))
+
+    async def note_misuse(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
+        """Record a call that was refused before any rule saw it; see `UnitOfWork.note_misuse`."""
+        await self.desk.note_misuse(tool, token, error, session=session)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fidelio.definitions.describe import show
 from fidelio.definitions.drawing import (
     ASCII,
     UNICODE,
@@ -28,7 +29,6 @@ from fidelio.definitions.drawing import (
 )
 from fidelio.definitions.drawing.mermaid import escaped
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.show import show
 from tests.definitions.drawing.graphs import graphs
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots

@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fidelio.definitions.describe import show
 from fidelio.definitions.drawing import draw_mermaid, draw_svg, draw_text, graph_of
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.lint import has_errors, lint_directory
-from fidelio.definitions.show import show
 from fidelio.errors import UnreadableDefinition
 from tests.definitions.drawing.workflows import otherwise, way
 from tests.definitions.writing import FORMATS, save, skill, written

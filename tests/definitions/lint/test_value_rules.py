@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from fidelio.definitions.evaluation import holds
+from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import And, Condition, Not, Or, Simple
-from fidelio.definitions.truth import Known, verdict
+from fidelio.definitions.static_conditions import Known, verdict
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY
 from tests.definitions.lint.test_flow_rules import found, rules
 from tests.support import proves

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app.application import House
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Opens, Player, playing
 from tests.dialects.gates.conftest import answer_all, moved_to, one_block
 from tests.support import proves

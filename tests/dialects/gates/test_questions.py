@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Request
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import AskPerson
+from fidelio.toolkit.tools import AskPerson
 from fidelio.workflows.report import report_session
 from tests.dialects.conftest import Player, playing
 from tests.support import proves

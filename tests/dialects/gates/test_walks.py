@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Activity, Checkpoint
 from fidelio.engine.record import Record, read
 from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
 from fidelio.workflows.report import Report, report_session
-from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Player, Reply, playing
 from tests.dialects.gates.conftest import person_answers
 from tests.dialects.gates.test_across import comparable

@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Workflow
-from fidelio.engine.acting import Act, Actor, accept
+from fidelio.engine.answers import Circumstances
+from fidelio.engine.apply_move import Act, Actor, accept
 from fidelio.engine.moves import situation
+from fidelio.engine.problems import Refusal
 from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Record, foreseen, read
-from fidelio.engine.resolving import Circumstances
-from fidelio.engine.robot import Report, Robot, possible_acts
-from fidelio.engine.verdicts import Refusal
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
-from fidelio.workflows.navigation import first_entry
-from fidelio.workflows.search_path import bundled_root
+from fidelio.workflows.navigator.moves import first_entry
 from tests.dialects.conftest import Player, playing
 from tests.dialects.navigator.conftest import Guide
 from tests.dialects.navigator.test_offers import calls, moves
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
+from tests.support.walker import Report, Robot, possible_acts
 
 MOST_MOVES = 2000
 ROBOT = Actor("agent:robot", "relayed", "relayed")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.workflows.search_path import bundled_root
 from tests.dialects.conftest import Opens, Player, playing
 from tests.support import proves
 

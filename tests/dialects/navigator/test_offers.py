@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fidelio.app.application import House
 from fidelio.definitions.models import Workflow
 from fidelio.inbox import Inbox
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.house import House
-from fidelio.surfaces.mcp.tools import Done, ToolTable
+from fidelio.toolkit.tools import Done, ToolTable
 from tests.dialects.navigator.conftest import KEYS
 from tests.engine.test_properties import TARGETS, workflows
 from tests.support import proves

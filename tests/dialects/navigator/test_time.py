@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.library import Library, Root
-from fidelio.engine.acting import Act
+from fidelio.engine.apply_move import Act
 from fidelio.errors import MoveRefused
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.workflows.desk import HouseRules
-from fidelio.workflows.navigating import Navigating
+from fidelio.workflows.navigator.service import Navigating
 from fidelio.workflows.service import WorkflowService
 from fidelio.workflows.tokens import SessionTokens
+from fidelio.workflows.unit_of_work import HouseRules
 from tests.support import proves
 
 BIG = Act("respond_to_checkpoint", "size", "big")

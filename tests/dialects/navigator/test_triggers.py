@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
-from fidelio.workflows.navigation import DEEPEST
+from fidelio.workflows.navigator.moves import DEEPEST
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
 from tests.support import proves

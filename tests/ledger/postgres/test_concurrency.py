@@ -10,8 +10,8 @@ import pytest
 
 from fidelio.errors import BadRecord
 from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.encoding import digest_of
 from fidelio.ledger.model import Change, Committed, NewEvent, NewSession, PutDocument
-from fidelio.ledger.prepared import digest_of
 from tests.support import proves
 from tests.support.ledgers import PATIENCE, start
 

@@ -18,7 +18,7 @@ from fidelio.errors import (
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.ledger.postgres import database
-from fidelio.ledger.postgres.faults import shown, translate
+from fidelio.ledger.postgres.errors import shown, translate
 from tests.ledger.postgres.server import PrivateServer
 from tests.support import proves
 

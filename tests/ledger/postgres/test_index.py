@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, PutDocument, Query
-from fidelio.ledger.postgres.index import vector
+from fidelio.ledger.postgres.search_index import vector
 from tests.support import proves
 from tests.support.ledgers import start
 

@@ -10,8 +10,9 @@ import pytest
 
 from fidelio.errors import SequenceConflict
 from fidelio.ledger.model import NewEvent
-from fidelio.ledger.sqlite import SqliteLedger, committing, open_sqlite
-from fidelio.ledger.sqlite.committing import Committer, Ticket
+from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
+from fidelio.ledger.sqlite import group_commit as committing
+from fidelio.ledger.sqlite.group_commit import Committer, Ticket
 from fidelio.ledger.sqlite.transaction import Transaction
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves

@@ -11,8 +11,9 @@ import pytest
 
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, NewEvent, OpenRequest, PutDocument, Query
-from fidelio.ledger.sqlite import index, open_sqlite
-from fidelio.ledger.sqlite.reading import NOT_DELETED
+from fidelio.ledger.sqlite import open_sqlite
+from fidelio.ledger.sqlite import search_index as index
+from fidelio.ledger.sqlite.reads import NOT_DELETED
 from tests.support import proves
 from tests.support.ledgers import start
 

@@ -12,7 +12,7 @@ from fidelio.errors import LedgerFull
 from fidelio.ledger.chain import verify
 from fidelio.ledger.model import Change, NewEvent, NewSession, PutDocument
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite.faults import translate
+from fidelio.ledger.sqlite.errors import translate
 from tests.ledger.sqlite.disks import FullDisk, registered
 from tests.support import proves
 from tests.support.ledgers import say, start

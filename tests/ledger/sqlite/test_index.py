@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fidelio.ledger.codec import encode
 from fidelio.ledger.model import Query
+from fidelio.ledger.search import words
 from fidelio.ledger.sqlite import open_sqlite, search
-from fidelio.ledger.sqlite.index import BORDER, advance, forget_event
 from fidelio.ledger.sqlite.schema import MIGRATIONS, run
-from fidelio.ledger.terms import words
+from fidelio.ledger.sqlite.search_index import BORDER, advance, forget_event
 from tests.support import proves
 from tests.support.ledgers import say, start
 

@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.errors import LedgerClosed
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite.committing import Committer, Ticket
+from fidelio.ledger.sqlite.group_commit import Committer, Ticket
 from fidelio.ledger.sqlite.transaction import Transaction
 from fidelio.ledger.sqlite.writer import Writer
 from tests.support import proves

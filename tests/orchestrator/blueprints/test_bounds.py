@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.library.files import Files
-from fidelio.definitions.reading.places import MAX_BYTES
+from fidelio.definitions.reading.positions import MAX_BYTES
 from fidelio.errors import BrokenBlueprint
 from fidelio.orchestrator.blueprints import reading
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened, page

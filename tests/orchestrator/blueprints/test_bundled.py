@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fidelio.definitions.library import Library
-from fidelio.orchestrator.blueprints.catalogue import Blueprints
+from fidelio.definitions.library.search_path import bundled_root as bundled_workflows
+from fidelio.orchestrator.blueprints.catalogue import Blueprints, bundled_root
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.search_path import bundled_root
 from fidelio.orchestrator.executors.permissions import mcp_name, verdict
-from fidelio.workflows.search_path import bundled_root as bundled_workflows
 from tests.support import proves
 
 

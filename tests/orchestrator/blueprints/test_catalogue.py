@@ -11,8 +11,7 @@ import pytest
 
 from fidelio.errors import BlueprintNotFound, BrokenBlueprint
 from fidelio.home import Home
-from fidelio.orchestrator.blueprints.catalogue import BlueprintRoot, Blueprints
-from fidelio.orchestrator.blueprints.search_path import open_blueprints
+from fidelio.orchestrator.blueprints.catalogue import BlueprintRoot, Blueprints, open_blueprints
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened, page
 from tests.support import proves
 

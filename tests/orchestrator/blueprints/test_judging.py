@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fidelio.errors import BadAgentInput, UncheckedAgentInput
-from fidelio.orchestrator.blueprints import check_input, check_output, judging
+from fidelio.orchestrator.blueprints import check_input, check_output
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import LONGEST_SCHEMA
+from fidelio.validation import pool as judging
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
 

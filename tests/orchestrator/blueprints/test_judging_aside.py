@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from fidelio.errors import UncheckedAgentInput
-from fidelio.orchestrator.blueprints import check_input, judging
-from fidelio.orchestrator.blueprints.judging import getting_aside, listing_aside, schema_fault
+from fidelio.orchestrator.blueprints import check_input
 from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.validation import pool as judging
+from fidelio.validation.pool import getting_aside, listing_aside, schema_fault
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.orchestrator.executors.contract import Turn
-from fidelio.orchestrator.processes_table import find_marked
+from fidelio.processes.table import find_marked
 from tests.orchestrator.executors.recording import Recording, make_turn
 
 

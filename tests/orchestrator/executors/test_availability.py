@@ -8,10 +8,11 @@ import pytest
 
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors import claude, registry
-from fidelio.orchestrator.executors.acp import AcpExecutor
-from fidelio.orchestrator.executors.claude import ClaudeExecutor
-from fidelio.orchestrator.executors.codex import CodexExecutor
+from fidelio.orchestrator.executors import registry
+from fidelio.orchestrator.executors.acp.executor import AcpExecutor
+from fidelio.orchestrator.executors.claude import executor as claude
+from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
+from fidelio.orchestrator.executors.codex.executor import CodexExecutor
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import first_working
 from tests.support import proves

@@ -14,7 +14,7 @@ from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Finished, Turn
-from fidelio.orchestrator.processes import find_marked
+from fidelio.processes.spooled import find_marked
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 

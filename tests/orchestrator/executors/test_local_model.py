@@ -14,11 +14,11 @@ import pytest
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.orchestrator.executors import local_model
 from fidelio.orchestrator.executors.contract import Finished, Turn, Usage
-from fidelio.orchestrator.executors.local_model import INSTALL, LocalModelExecutor, bundled_model
-from fidelio.orchestrator.executors.local_model_task import NOTE
-from fidelio.orchestrator.processes import find_marked
+from fidelio.orchestrator.executors.local_model import executor as local_model
+from fidelio.orchestrator.executors.local_model.executor import INSTALL, LocalModelExecutor, bundled_model
+from fidelio.orchestrator.executors.local_model.task import NOTE
+from fidelio.processes.spooled import find_marked
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 from tests.support.parts import require_part

@@ -10,10 +10,10 @@ import pytest
 
 from fidelio.errors import LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
-from fidelio.orchestrator.executors.acp_pipe import PipeTransport
+from fidelio.orchestrator.executors.acp.conversation import PipeTransport
 from fidelio.orchestrator.executors.contract import Finished, Reply
-from fidelio.orchestrator.executors.scripted import ScriptedExecutor
-from fidelio.orchestrator.processes_piped import open_pipes
+from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
+from fidelio.processes.piped import open_pipes
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
-from fidelio.orchestrator.processes import Exit, spawn
-from fidelio.orchestrator.processes_tail import Lines, chunks
+from fidelio.processes.spool import Lines, chunks
+from fidelio.processes.spooled import Exit, spawn
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 

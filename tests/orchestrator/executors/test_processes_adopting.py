@@ -16,10 +16,10 @@ import pytest
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
-from fidelio.orchestrator.processes import Exit, adopt, find_marked, recorded_exit, spawn
-from fidelio.orchestrator.processes_ending import gone
-from fidelio.orchestrator.processes_piped import open_pipes
-from fidelio.orchestrator.processes_table import identity_of
+from fidelio.processes.ending import gone
+from fidelio.processes.piped import open_pipes
+from fidelio.processes.spooled import Exit, adopt, find_marked, recorded_exit, spawn
+from fidelio.processes.table import identity_of
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -27,7 +27,7 @@ from tests.support import proves
 WATCHER = """
 import asyncio, sys
 from pathlib import Path
-from fidelio.orchestrator.processes import spawn
+from fidelio.processes.spooled import spawn
 from tests.orchestrator.executors.recording import Recording, make_turn
 
 async def main(directory, run, queue, *argv):
@@ -287,7 +287,7 @@ async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(tur
 async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
     program = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from fidelio.orchestrator.processes_piped import open_pipes\n"
+        "from fidelio.processes.piped import open_pipes\n"
         "from tests.orchestrator.executors.recording import Recording, make_turn\n"
         "async def main(directory, run):\n"
         "    process = await open_pipes(['cat'], turn=make_turn(Path(directory), run=run), tell=Recording())\n"

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
-from fidelio.orchestrator.processes import belongs_to, find_marked, is_alive, spawn, stop_run
-from fidelio.orchestrator.processes_mark import mark_of, put_mark, read_mark
-from fidelio.orchestrator.processes_piped import open_pipes
-from fidelio.orchestrator.processes_table import identity_of, members, send
+from fidelio.processes.piped import open_pipes
+from fidelio.processes.spooled import belongs_to, find_marked, is_alive, spawn, stop_run
+from fidelio.processes.table import identity_of, mark_of, members, put_mark, read_mark, send
 from tests.orchestrator.executors.recording import SECONDS, Recording
 from tests.support import proves
 
@@ -117,7 +116,8 @@ def test_a_limit_that_somebody_else_has_set_stays_and_is_no_mark(
 @proves("processes.mark", "processes.spare")
 async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, tell: Recording) -> None:
     program = (
-        "from pathlib import Path; from fidelio.home import Home; from fidelio.orchestrator.worker import spawn_worker\n"
+        "from pathlib import Path; from fidelio.home import Home\n"
+        "from fidelio.orchestrator.runs.host_process import spawn_worker\n"
         f"print(spawn_worker(Home(Path({str(turn.directory)!r}))))"
     )
     async with asyncio.timeout(SECONDS), await spawn([sys.executable, "-c", program], turn=turn, tell=tell) as process:

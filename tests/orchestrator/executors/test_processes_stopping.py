@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator import processes_table
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
-from fidelio.orchestrator.processes import AgentProcess, belongs_to, find_marked, is_alive, spawn, stop_run
-from fidelio.orchestrator.processes_ending import gone
-from fidelio.orchestrator.processes_table import MARKER, identity_of, members, send
+from fidelio.processes import table as processes_table
+from fidelio.processes.ending import gone
+from fidelio.processes.spooled import AgentProcess, belongs_to, find_marked, is_alive, spawn, stop_run
+from fidelio.processes.table import MARKER, identity_of, members, send
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -185,7 +185,7 @@ async def test_a_bystander_is_never_a_member(turn: Turn, tell: Recording, bystan
 @proves("processes.spare")
 async def test_whoever_stops_a_run_that_it_belongs_to_goes_last(turn: Turn) -> None:
     program = (
-        "import asyncio, os, sys; from fidelio.orchestrator.processes import stop_run\n"
+        "import asyncio, os, sys; from fidelio.processes.spooled import stop_run\n"
         f"print(asyncio.run(stop_run('{turn.run}', grace=0.1)))"
     )
     environment = {"PATH": os.defpath, MARKER: turn.run}

@@ -15,7 +15,7 @@ from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
 from fidelio.orchestrator.executors import registry
 from fidelio.orchestrator.executors.contract import Availability, Executor, ProcessIdentity, Turn
 from fidelio.orchestrator.executors.registry import Missing, executors, first_working
-from fidelio.orchestrator.executors.scripted import ScriptedExecutor
+from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from tests.orchestrator.executors.recording import Recording
 from tests.support import proves
 

@@ -10,7 +10,7 @@ import pytest
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.scripted import ScriptedExecutor
+from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 

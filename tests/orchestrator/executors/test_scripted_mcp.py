@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator import processes_table
+from fidelio.mcp_client import http as mcp_http
+from fidelio.mcp_client.client import McpClient, connected, text_of
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.orchestrator.executors import mcp_http
 from fidelio.orchestrator.executors.contract import Finished
-from fidelio.orchestrator.executors.mcp_client import McpClient, connected, text_of
-from fidelio.orchestrator.executors.scripted import ScriptedExecutor
-from fidelio.orchestrator.executors.scripted_model import WORKER
-from fidelio.orchestrator.executors.scripted_worker import work_activity
-from fidelio.orchestrator.processes import find_marked
+from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
+from fidelio.orchestrator.executors.scripted.script import WORKER
+from fidelio.orchestrator.executors.scripted.worker import work_activity
+from fidelio.processes import table as processes_table
+from fidelio.processes.spooled import find_marked
 from fidelio.settings import load_settings
 from tests.dialects.gates.conftest import person_answers
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
@@ -174,7 +174,7 @@ async def test_a_server_that_asks_is_answered(tmp_path: Path, tell: Recording) -
 async def test_a_server_that_does_not_leave_is_made_to(
     tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.executors.mcp_client._LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr("fidelio.mcp_client.client._LEAVE_SECONDS", 0.05)
     stays = CURIOUS.replace("for line", "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None)\nfor line")
 
     await play(tmp_path, [{"call": {"tool": "x"}}], python_server(f"{stays}\ntime.sleep(600)"), tell)

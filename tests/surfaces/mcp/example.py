@@ -12,13 +12,14 @@ from typing import Annotated, Any
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp import progress, stdio
+from fidelio.surfaces.mcp import progress
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.resources import schema_resources
 from fidelio.surfaces.mcp.revisions import Identity
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.surfaces.mcp.tools import AskPerson, Done, Option, Outcome, Tool, ToolTable
+from fidelio.surfaces.mcp.stdio import loop as stdio
 from fidelio.tokens.keyring import FixedKeys
+from fidelio.toolkit.tools import AskPerson, Done, Option, Outcome, Tool, ToolTable
 
 IDENTITY = Identity("example", "1.2.3")
 REQUEST = "r_000000000001"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from tests.surfaces.mcp.example import IDENTITY, Example, example_states
 

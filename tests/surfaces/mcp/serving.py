@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from tests.surfaces.mcp.example import IDENTITY, Example, example_states
 from tests.surfaces.mcp.wire import SECONDS

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.arguments import read_arguments
-from fidelio.surfaces.mcp.tools import Done, Tool, ToolTable
+from fidelio.toolkit.tools import Done, Tool, ToolTable, read_arguments
 from tests.support import proves
 from tests.surfaces.mcp.checking import check_result
 from tests.surfaces.mcp.example import Example

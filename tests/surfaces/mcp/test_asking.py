@@ -13,12 +13,11 @@ import pytest
 
 from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.calls import Calls, Exchange
-from fidelio.surfaces.mcp.elicitation import Refused
+from fidelio.surfaces.mcp.calls import Calls, Exchange, Refused
 from fidelio.surfaces.mcp.revisions import Client, ProtocolError
 from fidelio.surfaces.mcp.states import LIFETIME_MS, RequestStates
-from fidelio.surfaces.mcp.tools import AskPerson, Done, Outcome, Tool, ToolTable
 from fidelio.tokens.keyring import FixedKeys
+from fidelio.toolkit.tools import AskPerson, Done, Outcome, Tool, ToolTable
 from tests.support import proves
 from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, example_states
 

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.endpoint import MAX_BODY
 from fidelio.surfaces.http.guard import is_loopback
 from fidelio.surfaces.http.serving import listening_socket, serve_http

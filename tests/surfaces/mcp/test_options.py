@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.entry import run, settings_of
 from fidelio.surfaces.mcp.options import OPTIONS, SERVING, McpOptions, parse
+from fidelio.surfaces.mcp.server import run, settings_of
 from tests.support import proves
 from tests.surfaces.mcp.wire import SECONDS, initialize
 

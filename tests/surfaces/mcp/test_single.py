@@ -10,9 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from fidelio.surfaces.http import guard, single
+from fidelio.surfaces.http import guard
+from fidelio.surfaces.http import plain as single
 from fidelio.surfaces.http.endpoint import MAX_BODY
-from fidelio.surfaces.http.single import Headers, Single, Singles
+from fidelio.surfaces.http.plain import Headers, Single, Singles
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
 from tests.surfaces.mcp.wire import ASKABLE, META, SECONDS, call, notification, request
@@ -270,7 +271,7 @@ async def test_what_cannot_be_read_is_left_to_the_transport(body: bytes, monkeyp
 @proves("mcp.http-single")
 async def test_a_tool_whose_arguments_go_into_headers_is_left_to_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     named = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}}}
-    monkeypatch.setattr("fidelio.surfaces.mcp.tools.input_schema", lambda _: named)
+    monkeypatch.setattr("fidelio.toolkit.tools.input_schema", lambda _: named)
     async with served() as server:
         ways = Ways(server, monkeypatch)
         short, long = await ways.both(json.dumps(stateless(ECHO)).encode(), new(ECHO))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.surfaces.mcp.inlet import Lines
-from fidelio.surfaces.mcp.stdio import MAX_MESSAGE
+from fidelio.surfaces.mcp.stdio.loop import MAX_MESSAGE
+from fidelio.surfaces.mcp.stdio.reader import Lines
 from tests.support import proves
 from tests.surfaces.mcp.wire import Wire, call, request, text_of, wired
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
+from fidelio.app.application import House
 from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.agents import AgentToolset
-from fidelio.surfaces.mcp.house import House
 from fidelio.surfaces.mcp.progress import report_to
+from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
 
@@ -191,7 +191,7 @@ async def test_a_session_that_an_agent_starts_is_its_child_and_calls_it_back(set
 async def test_a_client_that_waits_hears_of_progress(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.waiting.NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr("fidelio.orchestrator.service.wait.NOTICE_SECONDS", 0.05)
     heard: list[str] = []
     gate = project / "gate"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fidelio.orchestrator.service import AgentService
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.main import run
 from tests.support import proves
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.host import Host
-from fidelio.orchestrator.lock import host_lock
-from fidelio.orchestrator.model import StartAgent
+from fidelio.locks import host_lock
 from fidelio.orchestrator.opening import open_agents
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.runs.host import Host
 from fidelio.settings import Settings
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio

@@ -14,14 +14,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from fidelio.app.application import House
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, introduced
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.http.app import create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.agents import AgentToolset
-from fidelio.surfaces.mcp.entry import identity_of, states_of
-from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
 from tests.surfaces.mcp.wire import call, initialize
 from tests.surfaces.orchestrator.conftest import SECONDS, Desk, Reply

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app.application import House
 from fidelio.inbox import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.cli.run import _plan
-from fidelio.surfaces.mcp.house import House
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
 from tests.surfaces.orchestrator.test_command_line import Shell

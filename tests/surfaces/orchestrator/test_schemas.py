@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
+from fidelio.app.application import House
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.agents import AgentToolset
-from fidelio.surfaces.mcp.house import House
+from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import Desk, Reply
 

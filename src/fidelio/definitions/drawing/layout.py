@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fidelio.definitions.drawing.back_edges import Lanes
+from fidelio.definitions.drawing.coordinates import Band, across, down
 from fidelio.definitions.drawing.graph import Edge, Graph
-from fidelio.definitions.drawing.lanes import Lanes
 from fidelio.definitions.drawing.layering import layering_of
 from fidelio.definitions.drawing.ordering import ordered_layers
-from fidelio.definitions.drawing.placing import Band, across, down
 from fidelio.definitions.drawing.shapes import Box, Label, Line, Picture, Point, Rect, curve, rounded
 from fidelio.definitions.drawing.slots import LOOP_REACH, Net, Slot, label_lines, label_size, net_of
 

@@ -4,10 +4,10 @@
 correct but may read a file twice.
 """
 
+from fidelio.definitions.library.files import Source
+from fidelio.definitions.library.identifiers import PartName
 from fidelio.definitions.library.library import Library, Part, Version
 from fidelio.definitions.library.listing import Entry
-from fidelio.definitions.library.names import PartName
-from fidelio.definitions.library.places import Folder, Root
-from fidelio.definitions.library.source import Source
+from fidelio.definitions.library.locations import Folder, Root
 
 __all__ = ["Entry", "Folder", "Library", "Part", "PartName", "Root", "Source", "Version"]

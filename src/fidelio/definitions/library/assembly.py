@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.files import Kept
-from fidelio.definitions.library.ids import inner_folder, split_reference
+from fidelio.definitions.library.files import Kept, Source
+from fidelio.definitions.library.identifiers import STRUCTURED, PartName, inner_folder, split_reference
 from fidelio.definitions.library.loading import findings_of, load, load_manifest
-from fidelio.definitions.library.names import STRUCTURED, PartName
-from fidelio.definitions.library.places import Place, Places
-from fidelio.definitions.library.source import Source
+from fidelio.definitions.library.locations import Folder, Place, Places
+from fidelio.definitions.library.lookup import read_part
 from fidelio.definitions.models import Activity, Manifest, Workflow
+from fidelio.definitions.parsing import kind_of, validate
 from fidelio.definitions.reading.document import Document, read_text
-from fidelio.definitions.reading.places import Path
-from fidelio.definitions.validation import kind_of, validate
-from fidelio.definitions.writing import to_toon
+from fidelio.definitions.reading.positions import Path
+from fidelio.definitions.toon_writer import to_toon
 from fidelio.errors import BadId, UnreachableDefinition, UnreadableDefinition, WorkflowNotFound
 
 _NOT_OF_THE_HEAD = frozenset({"activities", "activities_dir", "broken"})
@@ -226,3 +225,41 @@ def _extract(document: Document, path: Path) -> Document:
     for step in path:
         data = data[step]
     return read_text(to_toon(data), f"{document.name}.toon")
+
+
+OWN_PARTS: tuple[Folder, ...] = ("skills", "resources", "templates")
+
+
+class Loader:
+    """Puts workflows together. They are kept as long as all their pieces are the same."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._assembled: dict[str, Assembled] = {}
+
+    def assembled(self, place: Place) -> Assembled:
+        manifest, pieces = pieces_of(place, self._places)
+        known = self._assembled.get(place.id)
+        if known is None or known.manifest is not manifest or known.pieces != pieces:
+            known = self._assembled[place.id] = assemble(place, manifest, pieces)
+        return known
+
+    def contents(self, place: Place) -> Iterator[tuple[str, str]]:
+        """The name and the digest of every file that the workflow is made of. A file that cannot be read counts by its name."""
+        manifest, pieces = pieces_of(place, self._places)
+        yield place.relative(manifest.name), manifest.digest
+        for piece in pieces:
+            if piece.kept is None:
+                yield f"{piece.owner}/{piece.key}", "unreadable"
+            elif not piece.inside:
+                yield self._places.find(piece.owner).relative(piece.kept.name), piece.kept.digest
+        for folder in OWN_PARTS:
+            for part in place.parts(folder):
+                yield f"{place.id}/{folder}/{part.file}", _digest(place, folder, part)
+
+
+def _digest(place: Place, folder: Folder, part: PartName) -> str:
+    try:
+        return read_part(place, folder, part).digest
+    except UnreadableDefinition:
+        return "unreadable"

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import error
 from fidelio.definitions.library.memo import Memo, Signature, settled, signature, signature_of
-from fidelio.definitions.reading.document import Document, read_bytes
-from fidelio.definitions.reading.places import MAX_BYTES, refuse
+from fidelio.definitions.reading.document import Document, Format, read_bytes
+from fidelio.definitions.reading.positions import MAX_BYTES, refuse
 from fidelio.errors import UnreachableDefinition, UnreadableDefinition
 
 # What lies there says so itself: nothing, a file in the way, a link in a circle, a socket. Everything else is a fault.
@@ -201,3 +201,29 @@ def _read_open(path: str, descriptor: int) -> tuple[bytes, Signature]:
     with open(descriptor, "rb", closefd=False) as file:
         # One byte more than is allowed, so that the reader sees that it is too much.
         return file.read(MAX_BYTES + 1), signature(status)
+
+
+class Source(NamedTuple):
+    """Where a definition comes from. `owner` is the workflow whose directory holds the file."""
+
+    owner: str
+    file: str
+    document: Document
+
+    @classmethod
+    def of(cls, owner: str, kept: Kept) -> Source:
+        return cls(owner, kept.name, kept.document())
+
+    @property
+    def format(self) -> Format:
+        return self.document.format
+
+    @property
+    def content(self) -> bytes:
+        """Byte for byte what stands in the file."""
+        return self.document.raw
+
+    @property
+    def toon(self) -> str:
+        """TOON files and Markdown as they are, YAML and JSON encoded as TOON."""
+        return self.document.toon

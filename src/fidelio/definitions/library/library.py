@@ -11,21 +11,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fidelio.definitions import META
-from fidelio.definitions.library.files import digest_of
-from fidelio.definitions.library.ids import checked_id, near
+from fidelio.definitions.library.files import Source, digest_of
+from fidelio.definitions.library.identifiers import PartName, checked_id, near
 from fidelio.definitions.library.listing import Entry, entry
+from fidelio.definitions.library.locations import Folder, Places, Root
 from fidelio.definitions.library.lookup import find_part
-from fidelio.definitions.library.names import PartName
-from fidelio.definitions.library.places import Folder, Places, Root
-from fidelio.definitions.library.source import Source
 from fidelio.errors import PartNotFound, UnreadableDefinition, WorkflowNotFound
 
 if TYPE_CHECKING:
     from fidelio.definitions.findings import Finding
-    from fidelio.definitions.library.assembly import Assembled
-    from fidelio.definitions.library.loader import Loader
+    from fidelio.definitions.library.assembly import Assembled, Loader
+    from fidelio.definitions.library.components import Parts
     from fidelio.definitions.library.loading import Loaded
-    from fidelio.definitions.library.parts import Parts
     from fidelio.definitions.models import Activity, Workflow
     from fidelio.definitions.models.resource import Resource, Rules, Template
     from fidelio.definitions.models.skill import Skill
@@ -59,14 +56,14 @@ class Library:
     @cached_property
     def _loader(self) -> Loader:
         # The models cost a tenth of a second to import, and a list does not need them.
-        from fidelio.definitions.library.loader import Loader  # noqa: PLC0415  see above
+        from fidelio.definitions.library.assembly import Loader  # noqa: PLC0415  see above
 
         return Loader(self._places)
 
     @cached_property
     def _parts(self) -> Parts:
         # A session starts without the models of skills and texts.
-        from fidelio.definitions.library.parts import Parts  # noqa: PLC0415  see above
+        from fidelio.definitions.library.components import Parts  # noqa: PLC0415  see above
 
         return Parts(self._loader)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.places import Place
+from fidelio.definitions.library.locations import Place
 from fidelio.definitions.reading.document import Document
 from fidelio.errors import UnreadableDefinition
 

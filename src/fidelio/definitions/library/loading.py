@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.library.files import Kept
-from fidelio.definitions.library.source import Source
+from fidelio.definitions.library.files import Kept, Source
 from fidelio.definitions.models import Definition, Manifest
+from fidelio.definitions.parsing import validate
 from fidelio.definitions.reading.document import Document
-from fidelio.definitions.validation import validate
 from fidelio.errors import UnreadableDefinition
 
 Model = TypeVar("Model", bound=Definition)

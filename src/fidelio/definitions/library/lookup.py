@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from fidelio.definitions import META
 from fidelio.definitions.library.files import Kept
-from fidelio.definitions.library.ids import near, split_reference
-from fidelio.definitions.library.names import PartName
-from fidelio.definitions.library.places import Folder, Place, Places
+from fidelio.definitions.library.identifiers import PartName, near, split_reference
+from fidelio.definitions.library.locations import Folder, Place, Places
 from fidelio.errors import BadId, PartNotFound, WorkflowNotFound
 
 Found = tuple[Place, PartName]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fidelio.clock import now_ms
 
 if TYPE_CHECKING:
-    from fidelio.definitions.library.watching import Watch
+    from fidelio.definitions.library.inotify import Watch
 
 # Coarser than the clock of any file system in use.
 TICK_MS = 2_000
@@ -139,7 +139,7 @@ class Memo:
 
     def _begin_to_watch(self) -> Watch | None:
         try:
-            from fidelio.definitions.library.watching import Watch  # noqa: PLC0415  # not before something is asked for often
+            from fidelio.definitions.library.inotify import Watch  # noqa: PLC0415  # not before something is asked for often
 
             self._watch = Watch()
         except (ImportError, OSError):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fidelio.definitions.findings import Finding, error, warning
 from fidelio.definitions.library.files import Files, join
-from fidelio.definitions.library.ids import escaped, safe_id
+from fidelio.definitions.library.identifiers import escaped, safe_id
 from fidelio.errors import UnreachableDefinition, UnreadableDefinition
 
 MANIFESTS = ("workflow.toon", "workflow.yaml", "workflow.yml", "workflow.json")

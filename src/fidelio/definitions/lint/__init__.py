@@ -11,9 +11,10 @@ from pathlib import Path
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.library.ids import escaped
+from fidelio.definitions.library.identifiers import escaped
 from fidelio.definitions.library.roots import MANIFESTS
-from fidelio.definitions.lint import checkpoints, conditions, identity, keys, targets, variables, ways
+from fidelio.definitions.lint import checkpoints, conditions, identity, targets, variables, ways
+from fidelio.definitions.lint import identity as keys
 from fidelio.definitions.lint.report import as_json, format_findings, summary
 from fidelio.definitions.lint.rules import RULES, Rule
 from fidelio.definitions.lint.subject import subjects

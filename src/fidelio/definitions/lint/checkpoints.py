@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fidelio.definitions.flow import steps_of
-from fidelio.definitions.lint.hints import near
-from fidelio.definitions.lint.rules import Problem, rule
+from fidelio.definitions.lint.rules import Problem, near, rule
 from fidelio.definitions.lint.subject import Subject
 from fidelio.definitions.models import Loop
 

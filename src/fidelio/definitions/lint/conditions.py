@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fidelio.definitions.lint.expressions import Placed, conditions_of, declared_type, fits, parts_of, scope_of
-from fidelio.definitions.lint.hints import near
-from fidelio.definitions.lint.rules import Problem, rule
+from fidelio.definitions.lint.rules import Problem, near, rule
 from fidelio.definitions.lint.subject import ActivityPart, Subject
 from fidelio.definitions.models import Simple
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.truth import Verdict, comparisons, verdict
+from fidelio.definitions.static_conditions import Verdict, comparisons, verdict
 from fidelio.definitions.wording import condition_in_words, counted, value_in_words
 
 _ORDERINGS = frozenset({">", "<", ">=", "<="})

@@ -7,8 +7,9 @@ run them, so neither can drift away from what the rule does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from fidelio.definitions.findings import Finding, Severity
 from fidelio.definitions.lint.subject import Source, Subject
@@ -65,3 +66,13 @@ def rule(name: str, severity: Severity, *, bad: str, good: str, by_workflow: boo
         return check
 
     return register
+
+
+_ALIKE = 0.78
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A question with the one name that was probably meant, or an empty text."""
+    spelt = {candidate.casefold(): candidate for candidate in known}
+    found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_ALIKE)
+    return f"Did you mean {spelt[found[0]]}?" if found else ""

@@ -13,14 +13,14 @@ from functools import cached_property
 from fidelio.definitions import META
 from fidelio.definitions.flow import activity_ids, known_variables
 from fidelio.definitions.library import Library, PartName
-from fidelio.definitions.library.names import part_name
-from fidelio.definitions.library.places import Folder
+from fidelio.definitions.library.identifiers import part_name
+from fidelio.definitions.library.locations import Folder
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
 from fidelio.definitions.models.skill import Skill
 from fidelio.definitions.reading import Document, Position
-from fidelio.definitions.truth import Known
+from fidelio.definitions.static_conditions import Known
 from fidelio.errors import BadId, PartNotFound, UnreadableDefinition, WorkflowNotFound
 
 _FOLDERS: tuple[Folder, ...] = ("activities", "skills", "resources", "templates")

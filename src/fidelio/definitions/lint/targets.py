@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fidelio.definitions.flow import is_end, steps_of, triggers_of, ways_out
-from fidelio.definitions.lint.hints import near
-from fidelio.definitions.lint.rules import Problem, rule
+from fidelio.definitions.lint.rules import Problem, near, rule
 from fidelio.definitions.lint.subject import ActivityPart, Subject
 from fidelio.definitions.models.base import Path
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from fidelio.definitions.flow import triggers_of
 from fidelio.definitions.lint.expressions import Scope, actions_of, declared_in, declared_type, fits, scope_of
-from fidelio.definitions.lint.hints import near
-from fidelio.definitions.lint.rules import Problem, rule
+from fidelio.definitions.lint.rules import Problem, near, rule
 from fidelio.definitions.lint.subject import ActivityPart, Subject
 from fidelio.definitions.models.base import Path
 from fidelio.definitions.wording import value_in_words

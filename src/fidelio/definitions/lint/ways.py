@@ -10,7 +10,7 @@ from fidelio.definitions.lint.graphs import circles, reached, turned
 from fidelio.definitions.lint.rules import Problem, rule
 from fidelio.definitions.lint.subject import ActivityPart, Subject
 from fidelio.definitions.models import And, Branch, Condition, Not, Transition
-from fidelio.definitions.truth import Known, verdict
+from fidelio.definitions.static_conditions import Known, verdict
 from fidelio.definitions.wording import listed
 
 

@@ -1,9 +1,11 @@
 """A workflow: its manifest as the library reads it, and the whole with its activities as the library assembles it."""
 
+from __future__ import annotations
+
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.models.activity import Activity
@@ -138,3 +140,23 @@ class Workflow(Head):
     def defaults(self) -> dict[str, Any]:
         """The values that variables have until somebody sets them."""
         return {one.name: one.default_value for one in self.variables if one.default_value is not None}
+
+
+def _file_or_activity(value: object) -> str:
+    return "file" if isinstance(value, str) else "activity"
+
+
+_FileOrActivity = Annotated[
+    Annotated[Text, Tag("file")] | Annotated[Activity, Tag("activity")], Discriminator(_file_or_activity)
+]
+
+
+class WorkflowFile(Head):
+    """The manifest: `workflow.toon`, `workflow.yaml` or `workflow.json`."""
+
+    activities: tuple[_FileOrActivity, ...] = Field(
+        default=(), description="Activities written out, or the names of files that hold them, also of other workflows."
+    )
+    activities_dir: str | None = Field(
+        default=None, alias="activitiesDir", description="The directory of the activities, when it is not `activities`."
+    )

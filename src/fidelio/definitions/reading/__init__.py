@@ -8,6 +8,6 @@ about. The decoders are imported with the first file of their format.
 """
 
 from fidelio.definitions.reading.document import Document, Format, format_of, read_bytes, read_text
-from fidelio.definitions.reading.places import Path, Position, Positions
+from fidelio.definitions.reading.positions import Path, Position, Positions
 
 __all__ = ["Document", "Format", "Path", "Position", "Positions", "format_of", "read_bytes", "read_text"]

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.reading.places import MAX_BYTES, Lines, Path, Position, Positions, refuse
-from fidelio.definitions.writing import to_toon
+from fidelio.definitions.reading.positions import MAX_BYTES, Lines, Path, Position, Positions, refuse
+from fidelio.definitions.toon_writer import to_toon
 
 Format = Literal["toon", "yaml", "json", "markdown"]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fidelio.definitions.reading.places import Lines, Path, Position, Positions, depth_exceeds, refuse, too_deep
+from fidelio.definitions.reading.positions import Lines, Path, Position, Positions, depth_exceeds, refuse, too_deep
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")

@@ -10,7 +10,7 @@ import re
 from typing import Any, TypedDict
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.reading.places import Position, Positions
+from fidelio.definitions.reading.positions import Position, Positions
 from fidelio.definitions.reading.yaml import locate as locate_yaml
 from fidelio.definitions.reading.yaml import parse as parse_yaml
 from fidelio.errors import UnreadableDefinition

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from fidelio.definitions.reading.places import MAX_DEPTH, MAX_NODES, Path, Position, Positions, refuse, too_deep
+from fidelio.definitions.reading.positions import MAX_DEPTH, MAX_NODES, Path, Position, Positions, refuse, too_deep
 from fidelio.errors import UnreadableDefinition
 
 _Loader: Callable[[str], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

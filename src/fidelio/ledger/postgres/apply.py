@@ -15,15 +15,16 @@ from typing import Self
 from msgspec import structs
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
-from fidelio.ledger.erasing import DELETED, was_deleted
+from fidelio.ledger.encoding import Draft, Prepared, seal
 from fidelio.ledger.model import Change, Committed, Event, NewSession, Session
-from fidelio.ledger.postgres import blobs, documents, index, lanes, requests
+from fidelio.ledger.postgres import documents, requests
+from fidelio.ledger.postgres import documents as blobs
+from fidelio.ledger.postgres import jobs as lanes
+from fidelio.ledger.postgres import search_index as index
 from fidelio.ledger.postgres.database import Link
-from fidelio.ledger.postgres.index import Words
 from fidelio.ledger.postgres.rows import EVENT, SESSION, event_values, marks, to_session
-from fidelio.ledger.prepared import Prepared
-from fidelio.ledger.projection import advanced, born, touches
-from fidelio.ledger.sealing import Draft, seal
+from fidelio.ledger.postgres.search_index import Words
+from fidelio.ledger.projection import DELETED, advanced, born, touches, was_deleted
 
 _LOCK = f"SELECT {SESSION} FROM sessions WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
 _CREATE = f"""

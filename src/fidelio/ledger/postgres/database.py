@@ -16,7 +16,7 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from fidelio.errors import LedgerClosed, LedgerUnavailable
-from fidelio.ledger.postgres.faults import DRIVER_ERRORS, is_goodbye, named, shown, unknown_outcome
+from fidelio.ledger.postgres.errors import DRIVER_ERRORS, is_goodbye, named, shown, unknown_outcome
 
 T = TypeVar("T")
 Link: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"

@@ -1,17 +1,65 @@
-"""Documents in SQL: every version stays, and every text is kept once, under its digest."""
+"""Content by its digest, kept as long as something refers to it.
+
+Whoever refers to a blob locks its row until it has committed, and whoever would erase it locks it first: so a blob cannot
+vanish between being found and being referred to.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
 from fidelio.ledger.cursors import from_text, page_size, to_cursor
+from fidelio.ledger.encoding import PreparedDocument
 from fidelio.ledger.model import Document, Page
-from fidelio.ledger.postgres import blobs
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import VERSION, marks, to_document
-from fidelio.ledger.prepared import PreparedDocument
+
+_HOLD = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR KEY SHARE"
+_SEIZE = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR UPDATE"
+_PUT = "INSERT INTO blobs (digest, content) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_DROP = """
+DELETE FROM blobs AS b WHERE b.digest = ANY($1::text[])
+AND NOT EXISTS (SELECT 1 FROM event_blobs AS e WHERE e.digest = b.digest)
+AND NOT EXISTS (SELECT 1 FROM document_versions AS v WHERE v.digest = b.digest)
+"""
+
+
+async def keep(link: Link, contents: Mapping[str, bytes], referred: Iterable[str]) -> frozenset[str]:
+    """Stores what is not there yet and holds all of it; returns those that are referred to but neither stored nor given."""
+    wanted = {*contents, *referred}
+    missing = wanted - await _hold(link, wanted)
+    while given := sorted(missing & contents.keys()):
+        await link.executemany(_PUT, [(digest, contents[digest]) for digest in given])
+        missing -= await _hold(link, given)
+    return frozenset(missing)
+
+
+async def drop_unused(link: Link, digests: Iterable[str]) -> None:
+    """Erases those blobs that no event and no document refers to any more."""
+    wanted = sorted(set(digests))
+    if wanted:
+        # The lock first, the question after it: what was referred to while we waited for the lock is seen.
+        await seize(link, wanted)
+        await link.execute(_DROP, wanted)
+
+
+async def seize(link: Link, digests: Iterable[str]) -> None:
+    """Until the transaction ends nobody can begin to refer to these."""
+    await link.fetch(_SEIZE, list(digests))
+
+
+async def read_blob(link: Link, digest: str) -> bytes | None:
+    content: bytes | None = await link.fetchval("SELECT content FROM blobs WHERE digest = $1", digest)
+    return content
+
+
+async def _hold(link: Link, digests: Iterable[str]) -> set[str]:
+    wanted = list(digests)
+    return {row["digest"] for row in await link.fetch(_HOLD, wanted)} if wanted else set()
+
 
 # A path that is new has no row to lock yet; putting one there makes a second writer wait for the first.
 _PLACE = "INSERT INTO documents (space, path, version, deleted) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING"
@@ -51,12 +99,12 @@ async def put(link: Link, session: str, prepared: PreparedDocument, now: int) ->
     await link.execute(_NEWEST, new.space, new.path, current + 1, prepared.digest is None)
 
 
-async def one(link: Link, space: str, path: str, version: int | None) -> Document | None:
+async def read_document(link: Link, space: str, path: str, version: int | None) -> Document | None:
     check_path(path)
     row = await link.fetchrow(_ONE, space, path, version)
     if row is None:
         return None
-    content = None if row["digest"] is None else await blobs.one(link, row["digest"])
+    content = None if row["digest"] is None else await read_blob(link, row["digest"])
     return to_document(row, None if content is None else content.decode())
 
 

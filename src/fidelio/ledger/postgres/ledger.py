@@ -13,7 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.erasing import batches, last_change
+from fidelio.ledger.encoding import Prepared, prepare
 from fidelio.ledger.model import (
     Change,
     Committed,
@@ -31,14 +31,19 @@ from fidelio.ledger.model import (
     SessionKind,
     Settlement,
 )
-from fidelio.ledger.postgres import blobs, documents, erasing, lanes, reading, redaction, requests
+from fidelio.ledger.postgres import documents, requests
+from fidelio.ledger.postgres import documents as blobs
+from fidelio.ledger.postgres import erasure as erasing
+from fidelio.ledger.postgres import erasure as redaction
+from fidelio.ledger.postgres import jobs as lanes
+from fidelio.ledger.postgres import reads as reading
 from fidelio.ledger.postgres import search as finding
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Database, Link, open_database
-from fidelio.ledger.postgres.index import Words
-from fidelio.ledger.postgres.news import GLANCE_SECONDS, News, heard
+from fidelio.ledger.postgres.notifications import GLANCE_SECONDS, News, heard
 from fidelio.ledger.postgres.schema import migrate
-from fidelio.ledger.prepared import Prepared, prepare
+from fidelio.ledger.postgres.search_index import Words
+from fidelio.ledger.projection import batches, last_change
 
 FOLLOW_PAGE = 256
 # A follower sits out a restart of the server; one that takes longer is told to its reader.
@@ -76,7 +81,7 @@ class PostgresLedger(Ledger):
         prepared = self._prepared(Change(session=session, events=(notice,)))
 
         async def work(link: Link) -> Committed:
-            await redaction.erase(link, session, numbers)
+            await redaction.erase_events(link, session, numbers)
             (done,) = await commit(link, prepared)
             return done
 
@@ -87,7 +92,7 @@ class PostgresLedger(Ledger):
         for batch in batches(sessions, actor=actor, reason=reason):
             last = [last_change(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
             work = self._prepared(*last)
-            await self._database.write(partial(erasing.erase, last_changes=work, actor=actor, now=self._clock()))
+            await self._database.write(partial(erasing.erase_sessions, last_changes=work, actor=actor, now=self._clock()))
 
     def _prepared(self, *changes: Change) -> list[tuple[Prepared, Words]]:
         now = self._clock()
@@ -188,7 +193,7 @@ class PostgresLedger(Ledger):
 
     async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
         async with self._database.link() as link:
-            return await documents.one(link, space, path, version)
+            return await documents.read_document(link, space, path, version)
 
     async def documents(self, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50) -> Page[Document]:
         async with self._database.link() as link:
@@ -200,7 +205,7 @@ class PostgresLedger(Ledger):
 
     async def blob(self, digest: str) -> bytes | None:
         async with self._database.link() as link:
-            return await blobs.one(link, digest)
+            return await blobs.read_blob(link, digest)
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
         async with self._database.link() as link:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
 from fidelio.ledger.cursors import from_number, page_size, to_cursor
+from fidelio.ledger.encoding import PreparedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import REQUEST, to_request
-from fidelio.ledger.prepared import PreparedRequest
 
 _OPEN = f"""
 INSERT INTO requests ({REQUEST}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', '{{}}', '', '', '', $9, NULL, $10)

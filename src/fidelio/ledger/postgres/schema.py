@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fidelio.errors import SchemaMismatch
 from fidelio.ledger.postgres.database import Database, Link
-from fidelio.ledger.postgres.news import CHANNEL
+from fidelio.ledger.postgres.notifications import CHANNEL
 
 MIGRATION_LOCK = 0x46644C67_01
 POSITION_LOCK = 0x46644C67_02

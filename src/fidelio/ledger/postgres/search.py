@@ -10,7 +10,7 @@ from fidelio.ledger.cursors import page_size
 from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.postgres.apply import session_not_found
 from fidelio.ledger.postgres.database import Link
-from fidelio.ledger.terms import Term, explain, leaves, parse, score
+from fidelio.ledger.search import Term, explain, leaves, parse, score
 
 LARGEST_ANSWER = 100
 CANDIDATES = 40

@@ -8,12 +8,11 @@ import apsw
 from msgspec.structs import astuple
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
-from fidelio.ledger.erasing import DELETED, was_deleted
+from fidelio.ledger.encoding import Draft, Prepared
 from fidelio.ledger.model import Change, Committed, Event, NewSession, Session
-from fidelio.ledger.prepared import Prepared
-from fidelio.ledger.projection import advanced, born, touches
-from fidelio.ledger.sealing import Draft
-from fidelio.ledger.sqlite import documents, lanes, requests
+from fidelio.ledger.projection import DELETED, advanced, born, touches, was_deleted
+from fidelio.ledger.sqlite import documents, requests
+from fidelio.ledger.sqlite import jobs as lanes
 from fidelio.ledger.sqlite.rows import SESSION, statement
 from fidelio.ledger.sqlite.transaction import Moved, Transaction
 

@@ -18,7 +18,7 @@ import msgspec
 from fidelio.errors import LedgerDamaged, LedgerUnavailable
 from fidelio.home import sync_directory
 from fidelio.ids import new_id
-from fidelio.ledger.sqlite.faults import named
+from fidelio.ledger.sqlite.errors import named
 from fidelio.ledger.sqlite.schema import migrate, run, version
 
 PAUSES_S = (0.0005, 0.004)
@@ -142,3 +142,15 @@ def _use_wal(connection: apsw.Connection) -> None:
                 raise
         else:
             return
+
+
+# Before this, two writers on one file could damage it, rarely.
+SAFE_VERSION = (3, 51, 3)
+
+
+def sqlite_version() -> tuple[int, ...]:
+    return tuple(map(int, apsw.sqlite_lib_version().split(".")))
+
+
+def driver_version() -> str:
+    return apsw.apsw_version()

@@ -13,7 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.erasing import batches, last_change
+from fidelio.ledger.encoding import prepare
 from fidelio.ledger.model import (
     Change,
     Committed,
@@ -31,12 +31,17 @@ from fidelio.ledger.model import (
     SessionKind,
     Settlement,
 )
-from fidelio.ledger.prepared import prepare
-from fidelio.ledger.sqlite import documents, erasing, index, lanes, reading, redaction, requests, search
+from fidelio.ledger.projection import batches, last_change
+from fidelio.ledger.sqlite import documents, requests, search
+from fidelio.ledger.sqlite import erasure as erasing
+from fidelio.ledger.sqlite import erasure as redaction
+from fidelio.ledger.sqlite import jobs as lanes
+from fidelio.ledger.sqlite import reads as reading
+from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.connection import Place
-from fidelio.ledger.sqlite.readers import Readers
-from fidelio.ledger.sqlite.signals import Watch
+from fidelio.ledger.sqlite.notifications import Watch
+from fidelio.ledger.sqlite.reads import Readers
 from fidelio.ledger.sqlite.transaction import Transaction
 from fidelio.ledger.sqlite.writer import Writer
 
@@ -74,7 +79,7 @@ class SqliteLedger(Ledger):
 
         def work(transaction: Transaction) -> Committed:
             done = apply(transaction, prepared)
-            redaction.erase(transaction.connection, session, numbers)
+            redaction.erase_events(transaction.connection, session, numbers)
             return done
 
         return await self._writer.carry_out(work, (session,), afterwards=redaction.shrink)
@@ -85,7 +90,9 @@ class SqliteLedger(Ledger):
             last = [last_change(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
             prepared = [prepare(change, now=now) for change in last]
             await self._writer.carry_out(
-                partial(erasing.erase, last_changes=prepared, actor=actor, now=now), tuple(batch), afterwards=redaction.shrink
+                partial(erasing.erase_sessions, last_changes=prepared, actor=actor, now=now),
+                tuple(batch),
+                afterwards=redaction.shrink,
             )
 
     # Reading

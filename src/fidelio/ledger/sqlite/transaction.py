@@ -13,8 +13,8 @@ from itertools import chain
 import apsw
 from msgspec.structs import astuple
 
+from fidelio.ledger.encoding import Draft, seal
 from fidelio.ledger.model import Event, Session
-from fidelio.ledger.sealing import Draft, seal
 from fidelio.ledger.sqlite.rows import EVENT, SESSION, statement
 
 _CHUNKS = (32, 8, 2, 1)

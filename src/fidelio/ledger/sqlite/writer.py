@@ -30,9 +30,9 @@ import apsw
 import msgspec
 
 from fidelio.errors import LedgerClosed
-from fidelio.ledger.sqlite.committing import Committer, Ticket, Work
 from fidelio.ledger.sqlite.connection import Place
-from fidelio.ledger.sqlite.signals import Signals
+from fidelio.ledger.sqlite.group_commit import Committer, Ticket, Work
+from fidelio.ledger.sqlite.notifications import Signals
 
 T = TypeVar("T")
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 
 from fidelio.definitions.library.files import Files, join
-from fidelio.definitions.library.ids import escaped, near
+from fidelio.definitions.library.identifiers import escaped, near
 from fidelio.definitions.library.memo import Memo
-from fidelio.definitions.reading.places import refuse
-from fidelio.errors import BlueprintNotFound, BrokenBlueprint, UnreadableDefinition
+from fidelio.definitions.reading.positions import refuse
+from fidelio.errors import BlueprintNotFound, BrokenBlueprint, HomeProblem, UnreadableDefinition
+from fidelio.home import DIRECTORY, Home, user_home
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.reading import read_folder, read_page
 
@@ -165,3 +166,25 @@ def _broken(name: str, problem: UnreadableDefinition) -> Broken:
     return Broken(
         name=name, file=escaped(first.file), line=first.line, sentence=escaped(first.sentence), remedy=escaped(first.remedy)
     )
+
+
+# Relative: each lies in the project that is asked about. The second is where an older orchestrator kept them.
+_PROJECT = (Path(DIRECTORY) / "agents", Path(".agent-orchestrator") / "agents")
+
+
+def open_blueprints(home: Home) -> Blueprints:
+    own = [BlueprintRoot(path, "project") for path in _PROJECT]
+    return Blueprints([*own, BlueprintRoot(home.agents, "home"), *_user_roots(), bundled_root()])
+
+
+def bundled_root() -> BlueprintRoot:
+    """The blueprints that come with Fidelio."""
+    return BlueprintRoot(Path(__file__).resolve().parents[2] / "bundled" / "blueprints", "bundled")
+
+
+def _user_roots() -> list[BlueprintRoot]:
+    try:
+        return [BlueprintRoot(user_home().agents, "user")]
+    except HomeProblem:
+        # A container may run as a user whom the system does not know: such a user has no blueprints of their own.
+        return []

@@ -17,7 +17,7 @@ import msgspec
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import Files, join
 from fidelio.definitions.reading.document import Document, decode
-from fidelio.definitions.reading.places import MAX_BYTES, Path, refuse
+from fidelio.definitions.reading.positions import MAX_BYTES, Path, refuse
 from fidelio.errors import UnreadableDefinition
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.servers import Server, servers_of

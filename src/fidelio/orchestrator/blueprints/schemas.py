@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint, UncheckedAgentInput
-from fidelio.orchestrator.blueprints.judge import Schema
-from fidelio.orchestrator.blueprints.judging import TooMuch, Unjudged, misfit
 from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.validation.child import Schema
+from fidelio.validation.pool import TooMuch, Unjudged, misfit
 
 LONGEST_SCHEMA = 4_000
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.library.ids import near
+from fidelio.definitions.library.identifiers import near
 from fidelio.definitions.reading import Path
-from fidelio.orchestrator.blueprints.judging import schema_fault
 from fidelio.orchestrator.blueprints.model import Limits, Permissions
 from fidelio.orchestrator.blueprints.servers import Server, Text, server_faults
+from fidelio.validation.pool import schema_fault
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

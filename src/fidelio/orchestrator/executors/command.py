@@ -20,7 +20,7 @@ import msgspec
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
-from fidelio.orchestrator.processes import AgentProcess, adopt, locate, missing_support, spawn
+from fidelio.processes.spooled import AgentProcess, adopt, locate, missing_support, spawn
 
 _PLACEHOLDER = "{conversation}"
 _REMEDY = "Write a list such as [my-agent, --quiet]."

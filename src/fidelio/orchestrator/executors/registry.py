@@ -17,14 +17,14 @@ from fidelio.orchestrator.executors.contract import Availability, Executor, Fini
 _PACKAGE = "fidelio.orchestrator.executors"
 # Name: module, class, what its constructor takes.
 _KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "scripted": ("scripted", "ScriptedExecutor", ()),
+    "scripted": ("scripted.executor", "ScriptedExecutor", ()),
     "command": ("command", "CommandExecutor", ()),
-    "claude": ("claude", "ClaudeExecutor", ()),
-    "codex": ("codex", "CodexExecutor", ()),
-    "gemini": ("acp", "AcpExecutor", ("gemini",)),
-    "opencode": ("acp", "AcpExecutor", ("opencode",)),
-    "qwen": ("acp", "AcpExecutor", ("qwen",)),
-    "local-model": ("local_model", "LocalModelExecutor", ()),
+    "claude": ("claude.executor", "ClaudeExecutor", ()),
+    "codex": ("codex.executor", "CodexExecutor", ()),
+    "gemini": ("acp.executor", "AcpExecutor", ("gemini",)),
+    "opencode": ("acp.executor", "AcpExecutor", ("opencode",)),
+    "qwen": ("acp.executor", "AcpExecutor", ("qwen",)),
+    "local-model": ("local_model.executor", "LocalModelExecutor", ()),
 }
 # Who is asked to do a task that nobody in particular was named for, the most capable first. A script does no task, and a
 # command is nothing without its blueprint.

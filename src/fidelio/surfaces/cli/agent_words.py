@@ -15,7 +15,7 @@ from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
     from fidelio.ledger.model import Event, Request
-    from fidelio.orchestrator.model import AgentSession
+    from fidelio.orchestrator.record.model import AgentSession
 
 # What a person types where the tools have these names.
 _COMMANDS = {
@@ -61,7 +61,7 @@ def row(session: AgentSession) -> dict[str, str]:
 
 
 def show(app: App, session: AgentSession, *, as_json: bool, questions: Sequence[Request] = ()) -> None:
-    from fidelio.surfaces.mcp.agent_replies import status_json
+    from fidelio.surfaces.mcp.toolsets.orchestrator.replies import status_json
 
     body = status_json(session, questions)
     # Both may name commands, in the words of an error or of a tool.

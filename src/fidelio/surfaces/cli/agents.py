@@ -27,10 +27,10 @@ from fidelio.surfaces.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.orchestrator.deletion import Deleted
-    from fidelio.orchestrator.model import AgentSession, Result
-    from fidelio.orchestrator.service import AgentService
-    from fidelio.orchestrator.waiting import Mode
+    from fidelio.orchestrator.record.model import AgentSession, Result
+    from fidelio.orchestrator.service.delete import Deleted
+    from fidelio.orchestrator.service.service import AgentService
+    from fidelio.orchestrator.service.wait import Mode
 
 GLANCE_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
@@ -59,8 +59,8 @@ def _project(project: str | None) -> str | None:
 @pass_app
 def blueprints(app: App, project: str | None, as_json: bool) -> None:
     """List what agents can be started from."""
-    from fidelio.orchestrator.blueprints.search_path import open_blueprints
-    from fidelio.surfaces.mcp.agent_replies import blueprints_json
+    from fidelio.orchestrator.blueprints.catalogue import open_blueprints
+    from fidelio.surfaces.mcp.toolsets.orchestrator.replies import blueprints_json
 
     listing = open_blueprints(app.settings.home).list(working_place(project))
     if as_json:
@@ -84,7 +84,7 @@ def blueprints(app: App, project: str | None, as_json: bool) -> None:
 @pass_app
 def list_sessions(app: App, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
     """List agent sessions, newest first."""
-    from fidelio.surfaces.mcp.agent_replies import sessions_json
+    from fidelio.surfaces.mcp.toolsets.orchestrator.replies import sessions_json
 
     async def work() -> None:
         async with app.agents() as service:
@@ -115,7 +115,7 @@ def list_sessions(app: App, project: str | None, state: str | None, limit: int, 
 @pass_app
 def start(app: App, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any) -> int:
     """Start an agent session called NAME with PROMPT (- reads it from standard input)."""
-    from fidelio.orchestrator.model import StartAgent
+    from fidelio.orchestrator.record.model import StartAgent
 
     more["worktree"] = more["worktree"] or None
     wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), parent=calling_session(), **more)

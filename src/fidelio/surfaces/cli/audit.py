@@ -68,7 +68,7 @@ def report_command(app: App, session: str, as_json: bool) -> None:
 async def _calls(app: App, session: str) -> list[dict[str, Any]]:
     from fidelio.engine.record import CALLED, Record, read
     from fidelio.ledger.paging import event_pages
-    from fidelio.workflows.tracing import call_json
+    from fidelio.workflows.trace import call_json
 
     calls: list[dict[str, Any]] = []
     async with app.ledger() as ledger:

@@ -25,7 +25,7 @@ from fidelio.surfaces.commands import own_program, typed
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
     from fidelio.ledger import Ledger
-    from fidelio.orchestrator.service import AgentService
+    from fidelio.orchestrator.service.service import AgentService
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,8 +67,8 @@ class App:
 
         What is at work when it ends goes on in a process of its own.
         """
-        from fidelio.orchestrator.hosting import hosting, see_to_the_rest
         from fidelio.orchestrator.opening import open_agents
+        from fidelio.orchestrator.runs.host_process import hosting, see_to_the_rest
 
         self.settings.home.ensure()
         async with self.ledger() as ledger:
@@ -83,14 +83,14 @@ class App:
                     await see_to_the_rest(service, self.settings)
 
     def library(self, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
-        from fidelio.workflows.search_path import open_library
+        from fidelio.definitions.library.search_path import open_library
 
         return open_library(self.settings.home, directories, with_bundled=with_bundled)
 
     def bundled_library(self) -> Library:
         """Only what comes with Fidelio, so that what it shows of itself does not depend on anybody's files."""
         from fidelio.definitions.library import Library
-        from fidelio.workflows.search_path import bundled_root
+        from fidelio.definitions.library.search_path import bundled_root
 
         return Library([bundled_root()])
 
@@ -101,7 +101,7 @@ pass_app = click.make_pass_decorator(App)
 def calling_session() -> str | None:
     """The session of the agent that runs this command, where one does."""
     from fidelio.inbox import AGENT_MARKER
-    from fidelio.orchestrator.rules import session_of
+    from fidelio.orchestrator.record.rules import session_of
 
     return session_of(os.environ.get(AGENT_MARKER, "")) or None
 

@@ -12,12 +12,12 @@ import click
 from fidelio.clock import iso
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.surfaces.cli.context import here, printable
-from fidelio.surfaces.http.scripted import AGENT, scripted_agent
+from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
 
 if TYPE_CHECKING:
+    from fidelio.app.application import House
     from fidelio.ledger import Ledger
     from fidelio.ledger.model import Event
-    from fidelio.surfaces.mcp.house import House
 
 LAST_EVENT_SECONDS = 5.0
 

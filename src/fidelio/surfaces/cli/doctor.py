@@ -113,7 +113,7 @@ def _python(_: App) -> Check:
 
 
 def _sqlite(_: App) -> Check:
-    from fidelio.ledger.sqlite.about import SAFE_VERSION, driver_version, sqlite_version
+    from fidelio.ledger.sqlite.connection import SAFE_VERSION, driver_version, sqlite_version
 
     version = ".".join(map(str, sqlite_version()))
     if sqlite_version() >= SAFE_VERSION:
@@ -160,9 +160,9 @@ async def _ledger(app: App) -> Check:
 
 async def _agents(app: App) -> Check:
     """Whether what was started is also carried out: by a server, or by a worker in the background."""
-    from fidelio.orchestrator.lock import is_hosted
+    from fidelio.locks import is_hosted
     from fidelio.orchestrator.opening import open_agents
-    from fidelio.orchestrator.worker import is_anything_active
+    from fidelio.orchestrator.runs.host_process import is_anything_active
 
     if is_hosted(app.settings.home):
         return Check("agents", "ok", "A process of this home carries out agents.")

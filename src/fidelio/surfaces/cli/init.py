@@ -1,4 +1,7 @@
-"""`fidelio init`: makes a project ready, so that the agents in it find Fidelio."""
+"""How agents are told about Fidelio: which client reads which file of a project, and what its entry looks like there.
+
+Pure text in, text out. What is there stays there: an entry is added or left alone, never replaced.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +20,38 @@ import click
 
 from fidelio.errors import HomeProblem
 from fidelio.home import DIRECTORY, Home, find_home
-from fidelio.surfaces.cli.clients import CLIENTS, Client
+from fidelio.surfaces.cli.config_files import CannotEdit, Entry, into_json, into_toml
 from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, printable, visible
-from fidelio.surfaces.cli.insertion import CannotEdit
 from fidelio.surfaces.commands import own_program, typed
+
+NAME = "fidelio"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A program that starts MCP servers, and the file in a project that tells it which."""
+
+    name: str
+    title: str
+    file: str
+    table: str
+    insert: Callable[[str, Entry], str] = into_json
+    kind: str = ""
+
+    def add(self, text: str, command: Sequence[str]) -> str:
+        """The text of its file with an entry for Fidelio; raises `CannotEdit` where that is not safe."""
+        kind = {"type": self.kind} if self.kind else {}
+        return self.insert(text, Entry(self.table, NAME, {**kind, "command": command[0], "args": list(command[1:])}))
+
+
+CLIENTS = (
+    Client("claude", "Claude Code", ".mcp.json", "mcpServers"),
+    Client("codex", "Codex", ".codex/config.toml", "mcp_servers", into_toml),
+    Client("cursor", "Cursor", ".cursor/mcp.json", "mcpServers"),
+    Client("vscode", "VS Code", ".vscode/mcp.json", "servers", kind="stdio"),
+    Client("gemini", "Gemini CLI", ".gemini/settings.json", "mcpServers"),
+)
+
 
 # Skipped: we do not dare to edit the file. Failed: the system does not let us.
 State = Literal["added", "kept", "skipped", "failed"]

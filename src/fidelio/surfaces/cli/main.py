@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,8 +17,8 @@ import click
 from fidelio import __version__
 from fidelio.errors import FidelioError
 from fidelio.surfaces.cli.context import App, printable
-from fidelio.surfaces.cli.streams import discard_output, prepare_streams
 from fidelio.surfaces.commands import COMMANDS, PROGRAM, as_typed, own_program, typed
+from fidelio.surfaces.mcp.stdio.descriptors import occupy_standard_descriptors
 
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
@@ -142,3 +144,20 @@ def _with_help(error: click.ClickException) -> str:
     program = typed(own_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
     return f"{error.format_message()} `{command} --help` shows what it takes."
+
+
+def prepare_streams() -> None:
+    occupy_standard_descriptors()
+    # Python has no object for a stream that was closed from the start; its descriptor leads to nothing by now.
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """What is still in the buffer can reach nobody; without this the interpreter would complain about it at its end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

@@ -21,11 +21,14 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     workflows_option,
 )
+from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
+    from fidelio.definitions.library import Library
     from fidelio.ledger import Ledger
     from fidelio.ledger.chain import Verdict
     from fidelio.ledger.model import Event, Hit, Session
+
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 
@@ -48,7 +51,7 @@ def sessions_command(
     It is looked for in the place that it came from, or in --workflows.
     """
     if ending["ending"]:
-        from fidelio.surfaces.cli.ending import end_session
+        from fidelio.surfaces.cli.record import end_session
 
         run_async(end_session(app, as_json=as_json, **ending))
         return
@@ -273,3 +276,36 @@ def _print_hit(hit: Hit) -> None:
     for match in hit.matches:
         terms = printable(", ".join(match.terms))
         click.echo(f"    {printable(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")
+
+
+async def end_session(app: App, *, ending: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
+    """Whether the definition is gone is found out in the place that it came from, or in the `directories` that are given."""
+    from msgspec.structs import replace
+
+    from fidelio.app.application import House
+    from fidelio.inbox import this_person
+    from fidelio.workflows.moves import Moving
+    from fidelio.workflows.tokens import Claims
+
+    person = this_person()
+    async with House(app.settings) as house:
+        desk = (await house.workflows()).desk
+        session = await find_session(desk.ledger, ending)
+        opened = await desk.open_claims(Claims(sid=session.id))
+        library = _library(app, opened.record.found_in, directories, with_bundled=with_bundled)
+        chosen = replace(desk, library=library, rules=replace(desk.rules, chosen_place=True))
+        ended = await Moving(chosen).end(session.id, by=person)
+    if as_json:
+        print_json({"session": ended.session, "status": ended.record.status, "warnings": list(ended.warnings)})
+        return
+    click.echo(f"Session {ended.session} is {ended.record.status}.")
+    for warning in ended.warnings:
+        click.echo(f"  {printable(as_typed(warning, app.program))}")
+
+
+def _library(app: App, place: str, directories: tuple[str, ...], *, with_bundled: bool) -> Library:
+    from fidelio.definitions.library.search_path import library_at
+
+    if directories or not place:
+        return app.library(directories, with_bundled=with_bundled)
+    return library_at(app.settings.home, place)

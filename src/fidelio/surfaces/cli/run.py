@@ -23,9 +23,9 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
+    from fidelio.app.application import House
+    from fidelio.conductor.context import Happening
     from fidelio.conductor.plan import Plan
-    from fidelio.conductor.progress import Happening
-    from fidelio.surfaces.mcp.house import House
 
 WORDS = {
     "entered": "{agent} begins",
@@ -58,8 +58,8 @@ def run_command(app: App, /, project: str | None, directories: tuple[str, ...], 
 
     Questions wait in the inbox. A run that was interrupted goes on where it was when it is started again.
     """
-    from fidelio.conductor.going_on import find_or_begin
-    from fidelio.surfaces.mcp.house import House
+    from fidelio.app.application import House
+    from fidelio.conductor.conductor import find_or_begin
 
     place = working_place(project)
     display = Display(app.program, as_json=wanted["as_json"])

@@ -25,8 +25,8 @@ def serving_options(command: click.Command) -> click.Command:
 
 @click.pass_context
 def _serve(ctx: click.Context, /, **chosen: object) -> int:
-    from fidelio.surfaces.mcp.entry import serve
     from fidelio.surfaces.mcp.options import McpOptions
+    from fidelio.surfaces.mcp.server import serve
 
     if chosen["home"] is None:
         chosen["home"] = ctx.obj.home

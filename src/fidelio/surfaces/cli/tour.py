@@ -100,9 +100,9 @@ async def _record_session(app: App, library: Library) -> Recorded:
     from fidelio.clock import now_ms
     from fidelio.ledger.audit import verify_session
     from fidelio.tokens.keyring import open_keys
-    from fidelio.workflows.moving import Move
+    from fidelio.workflows.moves import Move
     from fidelio.workflows.service import WorkflowService
-    from fidelio.workflows.starting import Asked
+    from fidelio.workflows.start import Asked
     from fidelio.workflows.tokens import SessionTokens
 
     async with app.ledger() as ledger:

@@ -17,9 +17,9 @@ from fidelio.surfaces.cli.context import App, pass_app, run_async
 from fidelio.surfaces.cli.serve import serving_options
 
 if TYPE_CHECKING:
+    from fidelio.app.application import House
     from fidelio.settings import Settings
-    from fidelio.surfaces.mcp.house import House
-    from fidelio.surfaces.mcp.tools import ToolTable
+    from fidelio.toolkit.tools import ToolTable
 
     Beside = Callable[[str], Awaitable[None]]
 
@@ -61,8 +61,8 @@ def up_command(
     app: App, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **chosen: Any
 ) -> None:
     """Serve workflows over HTTP, for agents that connect by address. Runs until Ctrl-C."""
-    from fidelio.surfaces.mcp.entry import house_of, settings_of
     from fidelio.surfaces.mcp.options import McpOptions
+    from fidelio.surfaces.mcp.server import house_of, settings_of
 
     options = McpOptions(home=app.home, **chosen)
     settings = settings_of(options)
@@ -122,8 +122,8 @@ def _port(host: str, asked: int | None, *, demo: bool) -> int:
 
 def _bundled_house(settings: Settings) -> House:
     """Where the demo plays: a `hello` of the user's own may be broken, or ask for what the script does not know."""
-    from fidelio.surfaces.mcp.house import House
-    from fidelio.workflows.search_path import bundled_root
+    from fidelio.app.application import House
+    from fidelio.definitions.library.search_path import bundled_root
 
     return House(settings, [str(bundled_root().path)])
 
@@ -155,11 +155,11 @@ async def _serve(
     settings: Settings, tables: Mapping[str, ToolTable], listening: Listening, beside: Beside, *, ends: bool = False
 ) -> None:
     """Serves, with `beside` running next to it once the address is known. `ends`: the server ends with it."""
-    from fidelio.surfaces.http.app import create_app
+    from fidelio.surfaces.http.application import create_app
     from fidelio.surfaces.http.guard import checked_name
     from fidelio.surfaces.http.serving import serve_http
-    from fidelio.surfaces.mcp.entry import identity_of, states_of
-    from fidelio.surfaces.mcp.garbage import NOW_AND_THEN, collect_rarely
+    from fidelio.surfaces.mcp.server import identity_of, states_of
+    from fidelio.surfaces.mcp.stdio.descriptors import NOW_AND_THEN, collect_rarely
 
     collect_rarely(NOW_AND_THEN)
     web = create_app(

@@ -15,7 +15,7 @@ from fidelio.surfaces.cli.context import App, pass_app, run_async
 def work_command(app: App, idle_seconds: float) -> None:
     """Carry out agents for as long as there is something to carry out."""
     from fidelio.orchestrator.opening import open_agents
-    from fidelio.orchestrator.worker import work_until_idle
+    from fidelio.orchestrator.runs.host_process import work_until_idle
 
     async def work() -> None:
         async with app.ledger() as ledger:

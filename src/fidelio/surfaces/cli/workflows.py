@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fidelio.definitions.findings import Finding
+from fidelio.definitions.models import Definition
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     App,
@@ -25,7 +28,6 @@ from fidelio.surfaces.cli.context import (
 
 if TYPE_CHECKING:
     from fidelio.definitions.drawing.graph import Graph
-    from fidelio.definitions.findings import Finding
     from fidelio.definitions.library import Entry
 
 
@@ -61,10 +63,10 @@ def list_command(app: App, directories: tuple[str, ...], with_bundled: bool, as_
 @pass_app
 def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """Show WORKFLOW: its activities, questions, loops and ways, readable in a terminal."""
+    from fidelio.definitions.describe import show
     from fidelio.definitions.drawing.text import UNICODE, signs_for
-    from fidelio.definitions.show import show
     from fidelio.definitions.wording import in_ascii
-    from fidelio.surfaces.cli.harmless import harmless
+    from fidelio.surfaces.cli.workflows import harmless
 
     library = app.library(directories, with_bundled=with_bundled)
     if as_json:
@@ -98,7 +100,7 @@ def draw_command(
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
     from fidelio.definitions.drawing.building import graph_of
-    from fidelio.surfaces.cli.harmless import harmless
+    from fidelio.surfaces.cli.workflows import harmless
 
     chosen = _form(form, output)
     graph = graph_of(harmless(app.library(directories, with_bundled=with_bundled).workflow(workflow)))
@@ -128,7 +130,7 @@ def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: b
     """
     from fidelio.definitions.lint import as_json as findings_json
     from fidelio.definitions.lint import format_findings, has_errors
-    from fidelio.surfaces.cli.harmless import harmless
+    from fidelio.surfaces.cli.workflows import harmless
 
     findings = _lint(app, directory, with_bundled=with_bundled)
     if as_json:
@@ -139,8 +141,8 @@ def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: b
 
 
 def _lint(app: App, directory: str | None, *, with_bundled: bool) -> tuple[Finding, ...]:
+    from fidelio.definitions.library.search_path import bundled_root
     from fidelio.definitions.lint import lint, lint_directory
-    from fidelio.workflows.search_path import bundled_root
 
     if directory is None:
         return lint(app.library())
@@ -205,3 +207,30 @@ def _entry_json(entry: Entry) -> dict[str, object]:
 def _entry_row(entry: Entry) -> dict[str, str]:
     title = f"(broken) {entry.title}" if entry.broken else entry.title
     return {"id": entry.id, "version": entry.version or "-", "from": entry.root, "title": title}
+
+
+T = TypeVar("T")
+
+
+def harmless(part: T) -> T:
+    """The same with every text in it printable."""
+    cleaned: Any = _cleaned(part)
+    assert isinstance(cleaned, type(part))
+    return cleaned
+
+
+def _cleaned(part: Any) -> Any:
+    match part:
+        case str():
+            return printable(part)
+        case Definition():
+            fields = {name: _cleaned(getattr(part, name)) for name in type(part).model_fields}
+            return type(part).model_construct(_fields_set=part.model_fields_set, **fields)
+        case Finding():
+            return replace(part, file=printable(part.file), sentence=printable(part.sentence), remedy=printable(part.remedy))
+        case tuple() | list():
+            return type(part)(_cleaned(one) for one in part)
+        case dict():
+            return {_cleaned(name): _cleaned(value) for name, value in part.items()}
+        case _:
+            return part

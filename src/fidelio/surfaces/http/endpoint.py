@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from fidelio.surfaces.http.single import JSON, Headers, Single, Singles
+from fidelio.surfaces.http.plain import JSON, Headers, Single, Singles
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_SESSIONS = 1000

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 from fidelio.errors import UsageProblem
 from fidelio.ids import is_short_handle
-from fidelio.orchestrator.rules import session_of
+from fidelio.orchestrator.record.rules import session_of
 
 _claim: ContextVar[str] = ContextVar("claimed_run", default="")
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.calls import Calls, Exchange
-from fidelio.surfaces.mcp.elicitation import METHOD
+from fidelio.surfaces.mcp.calls import METHOD, Calls, Exchange
 from fidelio.surfaces.mcp.progress import Reporter
 from fidelio.surfaces.mcp.resources import find
 from fidelio.surfaces.mcp.revisions import (
@@ -31,7 +30,7 @@ from fidelio.surfaces.mcp.revisions import (
     read_envelope,
 )
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.surfaces.mcp.tools import ToolTable
+from fidelio.toolkit.tools import ToolTable
 
 # What writing a reply as JSON can end in when a tool replies with what is none.
 UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)

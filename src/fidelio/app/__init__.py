@@ -1,0 +1,1 @@
+"""Composition root: opens the ledger, the library and the services that every surface uses."""

@@ -1,0 +1,117 @@
+"""Puts on record what happens in an activity that is led stretch by stretch: reports, passes of loops, workflows that begin.
+
+Each is one transaction, so that whoever goes on after a crash finds it done or not done: a workflow begins together with the
+step that starts it, and a report is taken once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from fidelio.conductor.context import place_of
+from fidelio.conductor.history import started_by_activity, started_in_pass
+from fidelio.conductor.plan import TAKEN
+from fidelio.conductor.reports import Taken, Wrong, take, without
+from fidelio.engine.answers import Circumstances
+from fidelio.engine.apply_move import Act, Actor, accept
+from fidelio.engine.problems import Refusal
+from fidelio.engine.record import Record
+from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
+from fidelio.errors import WorkflowRefusal
+from fidelio.ids import new_session_id
+from fidelio.ledger.model import NewEvent
+from fidelio.workflows.navigator.wording import left_out
+from fidelio.workflows.unit_of_work import Beside, Decision, Opened, written
+
+if TYPE_CHECKING:
+    from fidelio.conductor.context import Stage
+    from fidelio.conductor.manifests import Manifest
+    from fidelio.conductor.segments import Stretch
+    from fidelio.conductor.supervisor import Reported
+    from fidelio.definitions.models import Workflow
+
+# How the calls stand in the trace: these are the moves that an agent makes where the server leads it.
+_TOOL = "nav_action"
+
+
+class Leading:
+    """Writes. Where the session has moved on meanwhile, nothing is written, and whoever called looks again."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._desk = stage.desk
+
+    async def take(self, session: str, reported: Reported, manifest: Manifest, stretch: Stretch) -> tuple[str, ...]:
+        """Puts a report on record, together with the workflows that it starts; else says what is wrong with it."""
+        worker, record = reported.worker, reported.record
+        taken = NewEvent(type=TAKEN, body={"worker": worker.name, "run": worker.run.number}, actor=worker.name)
+        wrong: tuple[str, ...] = ()
+
+        async def decide(opened: Opened) -> Decision[None]:
+            nonlocal wrong
+            workflow = self._stage.workflow(opened.record)
+            found = take(workflow, opened.record, stretch, manifest, self._how(), opened.agent)
+            wrong = found.problems if isinstance(found, Wrong) else ()
+            if isinstance(found, Wrong) or place_of(opened.record) != place_of(record):
+                return Decision(None, unfinished=True)
+            # A worker is told not to start anything. One that does so all the same has started what would begin now.
+            begun = await started_in_pass(self._desk.ledger, session)
+            return self._starting(opened, workflow, without(workflow, opened.record, found, begun), (taken,))
+
+        await self._desk.perform(_TOOL, self._stage.own_token(session, record), decide)
+        return wrong
+
+    async def start_own(self, session: str, record: Record) -> bool:
+        """Starts what the activity itself starts once its steps are done; False when there is nothing of the kind left."""
+        workflow = self._stage.workflow(record)
+        own = _own(workflow, record)
+        if own:
+            started = await started_by_activity(self._desk.ledger, session, record)
+            own = [one for one in own if one.workflow not in started]
+
+        async def decide(opened: Opened) -> Decision[None]:
+            if place_of(opened.record) != place_of(record) or opened.record.children:
+                return Decision(None, unfinished=True)
+            return self._starting(opened, workflow, Taken((), opened.record, tuple(own)), ())
+
+        if own:
+            await self._desk.perform(_TOOL, self._stage.own_token(session, record), decide)
+        return bool(own)
+
+    async def advance(self, session: str, record: Record, loop: str) -> tuple[str, ...]:
+        """Goes into the first or the next pass of a loop; what it returns is to be known about it."""
+
+        async def decide(opened: Opened) -> Decision[None]:
+            if place_of(opened.record) != place_of(record):
+                return Decision(None, unfinished=True)
+            workflow = self._stage.workflow(opened.record)
+            found = accept(workflow, opened.record, Act("advance_loop", loop), self._how(), Actor(f"agent:{opened.agent}"))
+            if isinstance(found, Refusal):
+                raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
+            return Decision(None, events=written(found, opened.agent), warnings=tuple(left_out(found)))
+
+        return (await self._desk.perform(_TOOL, self._stage.own_token(session, record), decide)).warnings
+
+    def _starting(self, opened: Opened, workflow: Workflow, taken: Taken, more: tuple[NewEvent, ...]) -> Decision[None]:
+        born = [self._child(opened, workflow, taken.after, one) for one in taken.starts]
+        started = [child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
+        return Decision(None, events=(*written([*taken.drafts, *started], opened.agent), *more), beside=tuple(born))
+
+    def _child(self, opened: Opened, workflow: Workflow, record: Record, trigger: Triggered) -> Beside:
+        """A session that has begun and entered nothing yet."""
+        definition = self._stage.workflows.library.workflow(trigger.workflow)
+        inherited = inheritance(workflow, record, trigger, person=self._desk.rules.answered_by_person)
+        born = self._stage.workflows.sessions.birth(definition, opened.agent, parent=opened, **inherited)
+        return Beside(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
+
+    def _how(self) -> Circumstances:
+        rules = self._desk.rules
+        return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person)
+
+
+def _own(workflow: Workflow, record: Record) -> Sequence[Triggered]:
+    """The workflows of the activity, when no step of it is left: as if it had been entered just now, and as it is."""
+    return [one for one in fired(workflow, replace(record, visits=record.visit - 1), record) if not one.step]

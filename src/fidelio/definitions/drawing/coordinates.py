@@ -1,0 +1,220 @@
+"""Straight lines where straight lines are possible.
+
+Placing alone leaves small bends: an edge that runs past three layers wobbles by a few units at each. Here places that an edge
+joins are tied into columns that share one x, the most important edges first, and the columns are then set apart again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+
+from fidelio.definitions.drawing.ordering import Rows
+from fidelio.definitions.drawing.slots import Joint, Net, Slot
+
+_ROUNDS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """One column stands at least `distance` to the left of another."""
+
+    left: int
+    right: int
+    distance: float
+
+
+def aligned(net: Net, rows: Rows, x: Sequence[float], gap: float) -> list[float]:
+    """The same places with as many straight edges as their order allows."""
+    column = _columns(net, rows)
+    apart = _distances(net, rows, column, gap)
+    wish = _means(column, x)
+    settled = _between_extremes(wish, apart)
+    _draw_together(settled, net.joints, column, apart)
+    return [settled[column[slot]] for slot in range(len(net.slots))]
+
+
+def _columns(net: Net, rows: Rows) -> list[int]:
+    """For every place the column that it belongs to, named after the topmost place in it."""
+    position = {slot: at for row in rows for at, slot in enumerate(row)}
+    column = list(range(len(net.slots)))
+    tied_above: set[int] = set()
+    tied_below: set[int] = set()
+    ties: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for joint in sorted(net.joints, key=lambda j: (-j.weight, net.slots[j.upper].layer, position[j.upper])):
+        layer, here = net.slots[joint.upper].layer, (position[joint.upper], position[joint.lower])
+        if joint.upper in tied_below or joint.lower in tied_above or _crosses(here, ties[layer]):
+            continue
+        ties[layer].append(here)
+        tied_below.add(joint.upper)
+        tied_above.add(joint.lower)
+        column[joint.lower] = joint.upper
+    # Rows come from top to bottom, so the place above has found the head of its column already.
+    for row in rows:
+        for slot in row:
+            column[slot] = column[column[slot]]
+    return column
+
+
+def _crosses(here: tuple[int, int], ties: Sequence[tuple[int, int]]) -> bool:
+    return any((here[0] - upper) * (here[1] - lower) <= 0 for upper, lower in ties)
+
+
+def _distances(net: Net, rows: Rows, column: list[int], gap: float) -> list[Apart]:
+    return [
+        Apart(column[one], column[two], net.slots[one].right + net.slots[two].left + gap)
+        for row in rows
+        for one, two in pairwise(row)
+    ]
+
+
+def _means(column: list[int], x: Sequence[float]) -> dict[int, float]:
+    members: dict[int, list[float]] = defaultdict(list)
+    for slot, head in enumerate(column):
+        members[head].append(x[slot])
+    return {head: sum(values) / len(values) for head, values in members.items()}
+
+
+def _between_extremes(wish: dict[int, float], apart: Sequence[Apart]) -> dict[int, float]:
+    """Pushing everything right until it fits is allowed, and so is pushing left; so is therefore the middle of the two."""
+    order = _left_to_right(wish, apart)
+    pushed_right, pushed_left = dict(wish), dict(wish)
+    by_right, by_left = _grouped(apart)
+    for head in order:
+        pushed_right[head] = max([wish[head], *(pushed_right[a.left] + a.distance for a in by_right[head])])
+    for head in reversed(order):
+        pushed_left[head] = min([wish[head], *(pushed_left[a.right] - a.distance for a in by_left[head])])
+    return {head: (pushed_right[head] + pushed_left[head]) / 2 for head in wish}
+
+
+def _grouped(apart: Sequence[Apart]) -> tuple[dict[int, list[Apart]], dict[int, list[Apart]]]:
+    by_right: dict[int, list[Apart]] = defaultdict(list)
+    by_left: dict[int, list[Apart]] = defaultdict(list)
+    for pair in apart:
+        by_right[pair.right].append(pair)
+        by_left[pair.left].append(pair)
+    return by_right, by_left
+
+
+def _left_to_right(wish: dict[int, float], apart: Sequence[Apart]) -> list[int]:
+    waiting = dict.fromkeys(wish, 0)
+    _, by_left = _grouped(apart)
+    for pair in apart:
+        waiting[pair.right] += 1
+    ready = [head for head, count in waiting.items() if not count]
+    order: list[int] = []
+    while ready:
+        order.append(ready.pop())
+        for pair in by_left[order[-1]]:
+            waiting[pair.right] -= 1
+            if not waiting[pair.right]:
+                ready.append(pair.right)
+    return order
+
+
+def _draw_together(x: dict[int, float], joints: Sequence[Joint], column: list[int], apart: Sequence[Apart]) -> None:
+    """Moves each column towards those it is joined with, as far as its neighbours let it."""
+    by_right, by_left = _grouped(apart)
+    joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for joint in joints:
+        one, two = column[joint.upper], column[joint.lower]
+        if one != two:
+            joined[one].append((two, joint.weight))
+            joined[two].append((one, joint.weight))
+    for _ in range(_ROUNDS):
+        for head, others in joined.items():
+            wish = sum(x[other] * weight for other, weight in others) / sum(weight for _, weight in others)
+            least = max((x[a.left] + a.distance for a in by_right[head]), default=-inf)
+            most = min((x[a.right] - a.distance for a in by_left[head]), default=inf)
+            x[head] = max(least, min(wish, most))
+
+
+_GAP = 26.0
+_ROOM_BETWEEN = 26.0
+_PLACING_ROUNDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The strip of the paper that a layer takes."""
+
+    top: float
+    bottom: float
+
+    @property
+    def middle(self) -> float:
+        return (self.top + self.bottom) / 2
+
+
+def across(net: Net, rows: Rows) -> list[float]:
+    """The x of every place."""
+    wishes = _wishes(net.joints)
+    x = [0.0] * len(net.slots)
+    for row in rows:
+        _put(x, row, net.slots, [(0.0, 1.0)] * len(row))
+    for round_number in range(_PLACING_ROUNDS):
+        for row in rows if round_number % 2 == 0 else reversed(rows):
+            _put(x, row, net.slots, [_wish(slot, wishes, x) for slot in row])
+    return aligned(net, rows, x, _GAP)
+
+
+def _wishes(joints: Sequence[Joint]) -> dict[int, list[tuple[int, float]]]:
+    joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for joint in joints:
+        joined[joint.lower].append((joint.upper, joint.weight))
+        joined[joint.upper].append((joint.lower, joint.weight))
+    return joined
+
+
+def _wish(slot: int, wishes: dict[int, list[tuple[int, float]]], x: list[float]) -> tuple[float, float]:
+    total = sum(weight for _, weight in wishes[slot])
+    if not total:
+        return x[slot], 0.1
+    return sum(x[other] * weight for other, weight in wishes[slot]) / total, total
+
+
+def _put(x: list[float], row: list[int], slots: Sequence[Slot], wishes: list[tuple[float, float]]) -> None:
+    """Moves one layer as near to its wishes as the order and the distances allow."""
+    offsets = _offsets(row, slots)
+    blocks: list[tuple[float, float, int]] = []
+    for (wish, weight), offset in zip(wishes, offsets, strict=True):
+        blocks.append((wish - offset, weight, 1))
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            blocks.append(_pooled(blocks.pop(), blocks.pop()))
+    settled = [where for where, _, count in blocks for _ in range(count)]
+    for slot, offset, where in zip(row, offsets, settled, strict=True):
+        x[slot] = where + offset
+
+
+def _pooled(one: tuple[float, float, int], two: tuple[float, float, int]) -> tuple[float, float, int]:
+    weight = one[1] + two[1]
+    return (one[0] * one[1] + two[0] * two[1]) / weight, weight, one[2] + two[2]
+
+
+def _offsets(row: list[int], slots: Sequence[Slot]) -> list[float]:
+    offsets = [0.0]
+    for one, two in pairwise(row):
+        offsets.append(offsets[-1] + slots[one].right + slots[two].left + _GAP)
+    return offsets[: len(row)]
+
+
+def down(net: Net, rows: Rows, x: list[float], top: float) -> list[Band]:
+    """The strip of every layer. Where edges run far across there is more room, so that no curve gets flat."""
+    reach = _reach(net, x)
+    bands: list[Band] = []
+    for index, row in enumerate(rows):
+        height = max((net.slots[slot].room for slot in row), default=0.0)
+        bands.append(Band(top, top + height))
+        top += height + _ROOM_BETWEEN + min(44.0, reach[index] * 0.14)
+    return bands
+
+
+def _reach(net: Net, x: list[float]) -> dict[int, float]:
+    reach: dict[int, float] = defaultdict(float)
+    for joint in net.joints:
+        layer = net.slots[joint.upper].layer
+        reach[layer] = max(reach[layer], abs(x[joint.upper] - x[joint.lower]))
+    return reach

@@ -1,0 +1,111 @@
+"""From plain data to a model, with every fault at its line.
+
+The models know what is wrong and at which path; the document knows where that path stands. Here the two are put together, in
+words that an author of workflows understands.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from fidelio.definitions.findings import Finding, error
+from fidelio.definitions.models.base import Definition
+from fidelio.definitions.reading.document import Document
+from fidelio.definitions.reading.positions import Path
+from fidelio.errors import UnreadableDefinition
+
+Model = TypeVar("Model", bound=Definition)
+
+_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+_EXPECTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_SAID = {
+    "missing": ("is missing.", "Add `{key}:`."),
+    "literal_error": ("cannot be {value!r}.", "It is one of {expected}."),
+    "union_tag_not_found": ("has no `type`.", "Give the condition one of the types simple, and, or, not."),
+    "union_tag_invalid": ("has the unknown type {tag!r}.", "It is one of {expected_tags}."),
+    "too_short": ("has too little in it.", "At least {min_length} are needed."),
+    "string_too_short": ("is empty.", "Write at least one character."),
+    "greater_than": ("has to be greater than {gt}, but is {value}.", "Write a larger number, or leave it out."),
+}
+
+
+def validate(model: type[Model], document: Document, data: object = None, under: Path = ()) -> Model:
+    """The model, or `UnreadableDefinition` with one finding for each fault. `data` is a part of the document at `under`."""
+    data = document.data if data is None else data
+    if not isinstance(data, dict):
+        what = "The file is empty." if data in (None, "") else f"The file holds {kind_of(data)} where a mapping is expected."
+        raise UnreadableDefinition([error(document.name, "schema", what, "Begin with `id:`.", at=document.at(under))])
+    if not data and not under:
+        raise UnreadableDefinition([error(document.name, "schema", "The file is empty.", "Begin with `id:`.")])
+    try:
+        return model.model_validate(data)
+    except ValidationError as problem:
+        raise UnreadableDefinition(_findings(problem, document, data, under)) from None
+
+
+def _findings(problem: ValidationError, document: Document, data: Any, under: Path) -> list[Finding]:
+    faults = [(_path(data, fault["loc"]), fault) for fault in problem.errors(include_url=False, include_context=True)]
+    paths = [path for path, _ in faults]
+    # A value that may have several shapes is complained about once for each; the deepest complaint is the useful one.
+    kept = {path: fault for path, fault in reversed(faults) if not any(_beyond(other, path) for other in paths)}
+    return sorted(_finding(document, (*under, *path), fault) for path, fault in kept.items())
+
+
+def _beyond(longer: Path, path: Path) -> bool:
+    return len(longer) > len(path) and longer[: len(path)] == path
+
+
+def _path(data: Any, location: tuple[str | int, ...]) -> Path:
+    """The fault's place in the data, without the names of variants that the model puts between."""
+    path: list[str | int] = []
+    for index, step in enumerate(location):
+        inside = (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int))
+        if inside:
+            data = data[step]
+        if inside or (index == len(location) - 1 and isinstance(data, dict) and "[" not in str(step)):
+            path.append(step)
+    return tuple(path)
+
+
+def _finding(document: Document, path: Path, fault: ErrorDetails) -> Finding:
+    where = ".".join(str(step + 1) if isinstance(step, int) else step for step in path)
+    sentence, remedy = _words(document, path, fault)
+    return error(document.name, "schema", f"`{where}` {sentence}", remedy, at=document.at(path))
+
+
+def _words(document: Document, path: Path, fault: ErrorDetails) -> tuple[str, str]:
+    kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
+    if kind in _EXPECTED:
+        return f"has to be {_EXPECTED[kind]}, but is {kind_of(value)}.", _remedy(document, kind, value)
+    if kind == "string_pattern_mismatch":
+        return f"cannot be {value!r}.", _pattern_remedy(path)
+    sentence, remedy = _SAID.get(kind, ("is not right: {msg}.", ""))
+    words = {"key": path[-1] if path else "", "value": value, "msg": fault["msg"], "min_length": 1, **context}
+    return sentence.format_map(words), remedy.format_map(words)
+
+
+def _remedy(document: Document, kind: str, value: object) -> str:
+    if kind != "string_type":
+        return "See the reference of the definition files."
+    if document.format == "toon" and isinstance(value, dict) and len(value) == 1:
+        return "Put the line in quotes: a bare item with a colon is read as a key and its value."
+    return "Put it in quotes." if isinstance(value, (bool, int, float)) else "Write it as text."
+
+
+def _pattern_remedy(path: Path) -> str:
+    return "Write three numbers, such as 1.0.0." if path[-1] == "version" else "Write a duration such as 10m, 1-2h or 3 days."
+
+
+def kind_of(value: object) -> str:
+    return "nothing" if value is None else _KINDS.get(type(value), "something else")

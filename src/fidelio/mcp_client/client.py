@@ -1,0 +1,174 @@
+"""A client of MCP that is just large enough for an agent without a model: it connects, calls one tool at a time, and leaves.
+
+The official client is not used here, because only the fronts may load it: it costs more at start than a scripted agent does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator.blueprints.model import McpServer
+
+REVISION = "2025-06-18"
+_CONNECT_SECONDS = 60.0
+_CALL_SECONDS = 900.0
+_LEAVE_SECONDS = 5.0
+_LONGEST_MESSAGE = 32_000_000
+_UNKNOWN_METHOD = -32601
+_CLIENT = {"name": "fidelio-scripted", "version": "1"}
+
+
+class Transport(Protocol):
+    """Carries one message there and its reply back."""
+
+    async def request(self, message: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    async def notify(self, message: Mapping[str, Any]) -> None: ...
+
+
+class McpClient:
+    """A connected client."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._ids = itertools.count(1)
+
+    async def connect(self) -> None:
+        await self._request("initialize", protocolVersion=REVISION, capabilities={}, clientInfo=_CLIENT)
+        await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The result as the server gives it. A refusal by the protocol looks like one by the tool: the agent reads both."""
+        reply = await self._request("tools/call", name=tool, arguments=dict(arguments))
+        if (error := reply.get("error")) is not None:
+            return {"isError": True, "content": [{"type": "text", "text": str(error.get("message", error))}]}
+        return dict(reply.get("result") or {})
+
+    async def _request(self, method: str, **params: Any) -> dict[str, Any]:
+        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        return await self._transport.request(message)
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """What a model would read of a result."""
+    blocks = result.get("content") or ()
+    return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
+
+
+@asynccontextmanager
+async def connected(server: McpServer, *, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[McpClient]:
+    """A client of the server, started in `directory` or reached at its address."""
+    async with _transport(server, directory, environment) as transport:
+        client = McpClient(transport)
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await client.connect()
+        except TimeoutError as error:
+            raise ExecutorFailure("The MCP server does not answer.", reason="mcp") from error
+        yield client
+
+
+@asynccontextmanager
+async def _transport(server: McpServer, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Transport]:
+    if server.command is None:
+        from fidelio.mcp_client.http import over_http  # noqa: PLC0415  # most servers are programs
+
+        async with over_http(server.url or "", server.headers) as transport:
+            yield transport
+        return
+    with tempfile.TemporaryFile() as complaints:
+        child = await _start(server, directory, {**environment, **server.env}, complaints)
+        try:
+            yield _Pipes(child, complaints)
+        finally:
+            await _leave(child)
+
+
+async def _start(
+    server: McpServer, directory: Path, environment: Mapping[str, str], complaints: BinaryIO
+) -> asyncio.subprocess.Process:
+    assert server.command is not None
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(server.command, *server.args),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=complaints,
+            cwd=directory,
+            env=environment,
+            limit=_LONGEST_MESSAGE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ExecutorFailure(f"The MCP server {server.command} could not be started: {error}.", reason="mcp") from error
+
+
+async def _leave(child: asyncio.subprocess.Process) -> None:
+    """A server ends with its input. One that does not is ended."""
+    assert child.stdin is not None
+    child.stdin.close()
+    try:
+        async with asyncio.timeout(_LEAVE_SECONDS):
+            await child.wait()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            child.kill()
+        raise
+
+
+class _Pipes:
+    """A server that is a program: one message a line. What it complains about is told when it fails."""
+
+    def __init__(self, child: asyncio.subprocess.Process, complaints: BinaryIO) -> None:
+        self._child, self._complaints = child, complaints
+
+    async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        await self.notify(message)
+        try:
+            async with asyncio.timeout(_CALL_SECONDS):
+                while (reply := await self._next()).get("id") != message["id"] or "method" in reply:
+                    await self._answer(reply)
+        except TimeoutError as error:
+            raise self._failed() from error
+        return reply
+
+    async def notify(self, message: Mapping[str, Any]) -> None:
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(msgspec.json.encode(message) + b"\n")
+            await self._child.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise self._failed() from error
+
+    async def _next(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        try:
+            line = await self._child.stdout.readline()
+            return msgspec.json.decode(line, type=dict[str, Any])
+        except (msgspec.DecodeError, ValueError) as error:  # a line that is no message, or longer than any message may be
+            raise self._failed() from error
+
+    async def _answer(self, message: Mapping[str, Any]) -> None:
+        """Servers ask too; all we can say is that we are here."""
+        if "id" not in message or "method" not in message:
+            return
+        refusal = {"code": _UNKNOWN_METHOD, "message": "Method not found"}
+        answer: dict[str, Any] = {"result": {}} if message["method"] == "ping" else {"error": refusal}
+        await self.notify({"jsonrpc": "2.0", "id": message["id"], **answer})
+
+    def _failed(self) -> ExecutorFailure:
+        self._complaints.seek(0)
+        said = self._complaints.read().decode("utf-8", "replace").strip()[-1000:]
+        return ExecutorFailure(f"The MCP server gave no reply. It said: {said or 'nothing'}", reason="mcp")

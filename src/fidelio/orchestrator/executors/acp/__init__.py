@@ -1,0 +1,1 @@
+"""The executors for agents that speak the Agent Client Protocol."""

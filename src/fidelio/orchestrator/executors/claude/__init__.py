@@ -1,0 +1,1 @@
+"""The executor `claude`: Claude Code as a process."""

@@ -1,0 +1,1 @@
+"""The executor `codex`: Codex as a command or as a server."""

@@ -1,0 +1,98 @@
+"""Codex as an executor, in one of two ways.
+
+`server` is an app server for the turn, which can ask; it is the default where something may have to be asked, in the permission
+modes `ask` and `edit`. `exec` is the command for scripts, which cannot. It is the default for `read` and `full`, where nobody
+is asked anyway: its interface is the one that Codex keeps stable, and a turn needs nothing more from us once it runs.
+
+Either way Codex works in a home of the session's own. Options of a blueprint:
+
+    mode     server or exec
+    config   settings for Codex's config.toml, such as a provider of models; those that a blueprint has words for are not taken
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors.codex import exec as codex_exec
+from fidelio.orchestrator.executors.codex import server as codex_server
+from fidelio.orchestrator.executors.codex.home import LOGIN, is_settings, user_home
+from fidelio.orchestrator.executors.codex.results import require_thread_id
+from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.installed import version_of
+from fidelio.processes.spooled import missing_support
+
+_OPTIONS = frozenset({"mode", "config"})
+_MODES = ("server", "exec")
+# What a blueprint says in its own words, which hold for every executor.
+_TAKEN = frozenset({"approval_policy", "sandbox_mode", "mcp_servers", "developer_instructions"})
+
+
+class CodexExecutor:
+    """OpenAI's Codex CLI."""
+
+    name = "codex"
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` says where Codex and its login are looked for; None is that of this process."""
+        self._environment = os.environ if environment is None else environment
+
+    async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
+        if missing := missing_support():
+            return Availability(works=False, why=missing)
+        environment = {**self._environment, **(added or {})}
+        program = shutil.which("codex", path=environment.get("PATH"))
+        if program is None:
+            return Availability(works=False, why="Codex is not on the PATH. Install it: npm install -g @openai/codex")
+        version = version_of(program)
+        if not _has_login(environment):
+            why = "Codex is installed, but nobody is logged in. Run `codex login`, or set OPENAI_API_KEY."
+            return Availability(works=False, why=why, version=version)
+        return Availability(works=True, why=f"Codex is installed at {program}.", version=version)
+
+    def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
+        options = blueprint.options
+        unknown = sorted(options.keys() - _OPTIONS)
+        found = [f"Codex has no option {name!r}. It has: {', '.join(sorted(_OPTIONS))}." for name in unknown]
+        if options.get("mode", "exec") not in _MODES:
+            found.append(f"`mode` of Codex is one of: {', '.join(_MODES)}.")
+        elif options.get("mode") == "exec" and blueprint.permissions.mode in ("ask", "edit"):
+            found.append("`mode: exec` cannot ask anybody. Leave it out, or make the permission mode `read` or `full`.")
+        found += _config_problems(options.get("config", {}))
+        found += [
+            f"Codex cannot name an MCP server {name!r}: only letters, digits, - and _."
+            for name in blueprint.mcp_servers
+            if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii()
+        ]
+        return tuple(found)
+
+    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+        require_thread_id(turn.conversation)
+        if _by_server(turn.blueprint):
+            return await codex_server.run(turn, tell)
+        return await codex_exec.run(turn, tell)
+
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+        if _by_server(turn.blueprint):
+            return await codex_server.go_on(turn, process, tell)
+        return await codex_exec.go_on(turn, process, tell)
+
+
+def _has_login(environment: Mapping[str, str]) -> bool:
+    keys = ("OPENAI_API_KEY", "CODEX_API_KEY")
+    return any(environment.get(key) for key in keys) or (user_home(environment) / LOGIN).is_file()
+
+
+def _by_server(blueprint: Blueprint) -> bool:
+    default = "server" if blueprint.permissions.mode in ("ask", "edit") else "exec"
+    return bool(blueprint.options.get("mode", default) == "server")
+
+
+def _config_problems(config: Any) -> list[str]:
+    if not isinstance(config, Mapping) or not is_settings(config):
+        return ["`config` of Codex is a table of settings: texts, numbers, truths, lists and tables."]
+    return [f"Set {name!r} of Codex in the blueprint itself, not in `config`." for name in sorted(config.keys() & _TAKEN)]

@@ -1,0 +1,1 @@
+"""The executor `local-model`: a small language model on this machine."""

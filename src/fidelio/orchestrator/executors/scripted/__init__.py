@@ -1,0 +1,1 @@
+"""The executor `scripted`: an agent without a model that follows a script."""

@@ -1,0 +1,154 @@
+"""`scripted`: an agent without a model, the same every time. For trying things out, for demonstrations and for tests.
+
+It says and does what a script tells it to, through real MCP where it uses a tool; `scripted_model` shows what a script looks
+like. Without a script it is an echo. Options: `script` (a mapping, a file beside the blueprint, or `workflow-worker`) and
+`process` (true: the script is played by a process of its own, which can be killed and adopted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from fidelio.errors import ConversationLost, ExecutorFailure, UsageProblem
+from fidelio.ledger.long_text import json_text
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors import line_protocol as lines
+from fidelio.orchestrator.executors.contract import (
+    Availability,
+    Finished,
+    ProcessIdentity,
+    Question,
+    Reply,
+    Teller,
+    Turn,
+    Usage,
+)
+from fidelio.orchestrator.executors.line_protocol import own_program, pass_on_all
+from fidelio.orchestrator.executors.scripted.player import Scene, play
+from fidelio.orchestrator.executors.scripted.script import raw_script, read_script
+from fidelio.orchestrator.runs.cleanup import end_processes
+from fidelio.processes.spooled import adopt, missing_support, spawn
+from fidelio.processes.table import MARKER
+
+_OPTIONS = frozenset({"script", "process"})
+
+
+class ScriptedExecutor:
+    """Plays scripts."""
+
+    name = "scripted"
+
+    async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
+        return Availability(works=True, why="Built in; plays a script and needs no model.")
+
+    def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
+        unknown = sorted(set(blueprint.options) - _OPTIONS)
+        found = [f"The executor scripted has no option {name}; it has process and script." for name in unknown]
+        if blueprint.options.get("process") and (why := missing_support()):
+            found.append(why)
+        try:
+            read_script(raw_script(blueprint))
+        except UsageProblem as problem:
+            found.append(str(problem))
+        return tuple(found)
+
+    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+        scene = _scene(turn)
+        await tell.conversation(f"{_conversation(turn)[0]}.{scene.number}")
+        if turn.blueprint.options.get("process"):
+            program, first = own_program("scripted.process"), lines.encode(scene)
+            async with await spawn(program, turn=turn, tell=tell, stdin=first, queue=True) as process:
+                return await pass_on_all(process, tell)
+        return await _play_here(scene, turn, tell)
+
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+        if not turn.blueprint.options.get("process"):
+            return None
+        async with await adopt(process, turn=turn, tell=tell) as adopted:
+            return await pass_on_all(adopted, tell)
+
+
+def _scene(turn: Turn) -> Scene:
+    return Scene(
+        script=raw_script(turn.blueprint),
+        number=_conversation(turn)[1] + 1,
+        prompt=turn.prompt,
+        run=turn.run,
+        session=turn.session,
+        directory=str(turn.directory),
+        servers=turn.blueprint.mcp_servers,
+    )
+
+
+def _conversation(turn: Turn) -> tuple[str, int]:
+    """The id of the conversation and how many turns it has had. The id carries the number, so nothing else has to be kept."""
+    if turn.conversation is None:
+        return turn.fresh, 0
+    name, _, number = turn.conversation.rpartition(".")
+    if not name or not number.isdecimal():
+        raise ConversationLost(f"There is no scripted conversation {turn.conversation}.", reason="conversation-lost")
+    return name, int(number)
+
+
+async def _play_here(scene: Scene, turn: Turn, tell: Teller) -> Finished:
+    environment: Mapping[str, str] = {**turn.environment, MARKER: turn.run}
+    counting = _CountingTeller(tell)
+    try:
+        finished = await play(scene, counting, crash=_pretend_to_crash, environment=environment)
+        await counting.count(lines.Ended(finished.text, finished.data))
+        return finished
+    finally:
+        # Only servers that it has started can be left of a script, and most start none.
+        if any(server.command for server in scene.servers.values()):
+            await end_processes(turn.run, grace=1.0)
+
+
+def _pretend_to_crash(code: int) -> NoReturn:
+    raise ExecutorFailure(f"The agent ended with exit {code}. It said nothing about why.", reason=f"exit.{code}")
+
+
+class _CountingTeller:
+    """Passes on what is told, and counts for it what a process would have printed: a limit means the same in both."""
+
+    def __init__(self, tell: Teller) -> None:
+        self._tell = tell
+
+    @property
+    def leaving(self) -> bool:
+        return self._tell.leaving
+
+    async def count(self, line: msgspec.Struct) -> None:
+        # Not by the encoder of lines: what a server has answered may hold what no line can, such as half a pair.
+        await self._tell.output(len(json_text(line).encode()) + 1)
+
+    async def process(self, identity: ProcessIdentity) -> None:
+        await self._tell.process(identity)
+
+    async def conversation(self, name: str) -> None:
+        await self._tell.conversation(name)
+
+    async def output(self, size: int) -> None:
+        await self._tell.output(size)
+
+    async def said(self, text: str) -> None:
+        await self.count(lines.Said(text))
+        await self._tell.said(text)
+
+    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
+        await self.count(lines.Called(call, tool, arguments))
+        await self._tell.called(call, tool, arguments)
+
+    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
+        await self.count(lines.Returned(call, ok, text))
+        await self._tell.returned(call, ok=ok, text=text)
+
+    async def used(self, usage: Usage) -> None:
+        await self.count(lines.Used(usage))
+        await self._tell.used(usage)
+
+    async def ask(self, question: Question) -> Reply:
+        await self.count(lines.Asked(question))
+        return await self._tell.ask(question)

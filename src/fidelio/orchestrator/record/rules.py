@@ -1,0 +1,118 @@
+"""The rules of agent sessions, as functions of what is known: no file, no clock, no process.
+
+    queued ──▶ starting ──▶ running ◀──▶ waiting
+      │           │            │            │
+      └───────────┴────────────┴────────────┴──▶ succeeded | failed | stopped | lost
+
+A run only ever moves along these arrows, and what has ended stays as it ended. A run that has once left `queued` is never
+started again, whatever happened to those who watched it: that is why no turn runs twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.record.model import ACTIVE, RunState
+
+ENDED: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
+_ENDS: frozenset[RunState] = frozenset({"succeeded", "failed", "stopped", "lost"})
+TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
+    {
+        "queued": frozenset({"starting", "failed", "stopped"}),
+        "starting": _ENDS | {"running", "waiting"},
+        "running": _ENDS | {"running", "waiting"},
+        "waiting": _ENDS | {"running", "waiting"},
+        "succeeded": frozenset(),
+        "failed": frozenset(),
+        "stopped": frozenset(),
+        "lost": frozenset(),
+    }
+)
+
+# Why a run ended as it did. `exit.N` and the words of executors come on top of these.
+STOPPED_ON_REQUEST = "stop.requested"
+STOPPED_WITH_PARENT = "stop.parent"
+STOPPED_WITH_HOME = "stop.home"
+LOST_WITH_PROCESS = "lost.process"
+LOST_WITH_HOST = "lost.host"
+CANNOT_BEGIN = "begin.failed"
+NO_DIRECTORY = "directory.missing"
+NO_WORKTREE = "worktree.failed"
+BAD_OUTPUT = "output.schema"
+
+NAME_LENGTH = 60
+# A run that takes its host or its process with it every time must not be resumed for ever.
+RESUMES_IN_A_ROW = 3
+MOST_MESSAGES = 100
+# What sessions can be asked for by: the two words every client knows, and the states of a run.
+STATUSES = ("running", "finished", *(state for state in TRANSITIONS if state != "running"))
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH}}}")
+_NAMESPACE_LENGTH = 200
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def may_become(state: RunState, following: RunState) -> bool:
+    return following in TRANSITIONS[state]
+
+
+def is_active(state: str) -> bool:
+    return state in ACTIVE
+
+
+def is_status(wanted: str | None) -> bool:
+    return wanted is None or wanted in STATUSES
+
+
+def is_state(wanted: str | None) -> bool:
+    """Whether a filter names one state. `running` does not: it stands for all in which a run is not over."""
+    return wanted in TRANSITIONS and wanted != "running"
+
+
+def matches(state: str, wanted: str | None) -> bool:
+    """Whether a run in this state is meant by a filter: `running` and `finished` as every client knows them, or a state."""
+    if wanted is None:
+        return True
+    if wanted == "running":
+        return state in ACTIVE
+    return state in ENDED if wanted == "finished" else state == wanted
+
+
+def run_id(session: str, number: int) -> str:
+    """A run is named after its session, so that whoever knows the run (a process by its marker) knows the session."""
+    return f"{session}.{number}"
+
+
+def session_of(run: str) -> str:
+    return run.rpartition(".")[0]
+
+
+def namespace_of(project: str) -> str:
+    """The namespace of a directory: its path, or as much of it as a namespace holds and a digest of the whole."""
+    printable = project if project.isprintable() else ascii(project)
+    if project == printable and len(project) <= _NAMESPACE_LENGTH:
+        return project
+    return f"{printable[: _NAMESPACE_LENGTH - 20]}~{hashlib.sha256(project.encode(errors='surrogateescape')).hexdigest()[:16]}"
+
+
+def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
+    """The name of the first limit that is passed, empty while all are kept."""
+    spent = {
+        "turns": (usage.turns, limits.turns),
+        "output_bytes": (output_bytes, limits.output_bytes),
+        "tokens": (usage.input_tokens + usage.output_tokens, limits.tokens),
+        "cost_usd": (usage.cost_usd, limits.cost_usd),
+    }
+    return next((name for name, (used, most) in spent.items() if most is not None and used > most), "")
+
+
+def seconds_left(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
+    """What is left of the wall time. Waiting for a person does not count: people sleep."""
+    return limits.wall_seconds - (now - started_at - waited_ms) / 1000

@@ -1,0 +1,113 @@
+"""Tells a parent session that a child has ended, once, however often anything crashes on the way.
+
+The end of the child's run makes the delivery due in its own transaction. Delivering writes the message to the parent and the
+end of the job in one more. So the word is neither lost nor said twice. Only a child that is deleted takes its job with it:
+whoever deletes it tells the parent first, who would else wait for a word that never comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from fidelio.errors import AgentBusy, AgentError, SessionNotFound
+from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.long_text import Kept, keep
+from fidelio.ledger.model import Change, Done, NewEvent
+from fidelio.orchestrator.record.model import Run
+from fidelio.orchestrator.record.record import CALLED_BACK
+from fidelio.orchestrator.record.rules import is_active
+from fidelio.orchestrator.record.unit_of_work import Decision, Opened
+from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.lineage import calling_session
+from fidelio.orchestrator.runs.queueing import next_run
+from fidelio.orchestrator.runs.results import CALLBACK
+from fidelio.orchestrator.service.queries import Queries
+from fidelio.orchestrator.service.start import message
+
+_BLOCK = "agent-session-ended"
+_RESULT_LENGTH = 8_000
+
+
+class Callbacks(msgspec.Struct, frozen=True):
+    """The handler of callback jobs, and the last word on children that are deleted."""
+
+    parts: Parts
+    queries: Queries
+
+    async def deliver(self, work: Assignment) -> None:
+        # Deleted meanwhile: there is nothing to tell, or nobody to tell it to.
+        with suppress(SessionNotFound):
+            await self._deliver(work)
+
+    async def _deliver(self, work: Assignment) -> None:
+        run = str(work.lease.payload["run"])
+        child = await self.parts.desk.open(work.lease.session)
+        parent = await self.parts.desk.open(child.record.parent)
+        text = keep(await self._words(child, run))
+        event = NewEvent(type=CALLED_BACK, body={"run": run, "parent": parent.id}, actor="host")
+        told = Change(session=child.id, events=(event,), lease=work.lease, settle=Done())
+
+        def decide(now: Opened) -> Decision:
+            decision = _received(now, text, {"from": child.id, "run": run})
+            return msgspec.structs.replace(decision, beside=(told,))
+
+        await self.parts.desk.write(parent, decide, actor="host")
+        work.settled = True
+
+    async def before_deletion(self, children: Sequence[Opened], *, going: Collection[str], by: str) -> None:
+        """Tells the parents that still wait for a word of these sessions that none will come.
+
+        Not those that are going as well, nor one that deletes them itself.
+        """
+        knowing = {*going, calling_session(by)}
+        for child in children:
+            if child.record.callback and child.record.parent not in knowing and await self._is_owed(child):
+                # A parent that is gone, or has not read a hundred messages, keeps nobody from deleting.
+                with suppress(SessionNotFound, AgentBusy):
+                    await self._tell_of_deletion(child, by)
+
+    async def _is_owed(self, child: Opened) -> bool:
+        return any(job.kind == CALLBACK for job in await self.parts.ledger.jobs(session=child.id))
+
+    async def _tell_of_deletion(self, child: Opened, by: str) -> None:
+        run = child.record.run
+        text = keep(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
+        origin = {"from": child.id, "run": run.id}
+        await self.parts.desk.write(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
+
+    async def _words(self, child: Opened, wanted: str) -> str:
+        run = await self.queries.run(child, wanted)
+        text = await self._result(child, run)
+        if len(text) > _RESULT_LENGTH:
+            text = f"{text[:_RESULT_LENGTH]}\n[{len(text)} characters; read the whole with `get_agent_session_result`]"
+        return _block(child, run.number, run.state, run.reason, text)
+
+    async def _result(self, child: Opened, run: Run) -> str:
+        try:
+            return (await self.queries.result(child, run.id)).text
+        except AgentError as error:
+            partial = getattr(error, "partial", "")
+            return f"{error.sentence}\n{partial}".rstrip()
+
+
+def _block(child: Opened, run: int, state: str, reason: str, text: str) -> str:
+    """The message to the parent, in a block that no agent mistakes for a person who talks to it."""
+    why = f' reason="{reason}"' if reason else ""
+    about = f'session="{child.session.name}" id="{child.id}" run="{run}" state="{state}"{why}'
+    return f"<{_BLOCK} {about}>\n{_inside(text)}\n</{_BLOCK}>"
+
+
+def _received(parent: Opened, text: Kept, origin: dict[str, str]) -> Decision:
+    """A parent at rest goes on with it; one at work, or one that somebody has stopped, has it in its next turn."""
+    state = parent.record.run.state
+    if is_active(state) or state == "stopped":
+        return message(parent, text, origin)
+    return Decision(drafts=next_run(parent, prompt=text), blobs=text.blobs)
+
+
+def _inside(text: str) -> str:
+    """The words of a child, which cannot end the block they stand in."""
+    return text.replace(f"</{_BLOCK}", f"<\\/{_BLOCK}")

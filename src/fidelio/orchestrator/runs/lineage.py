@@ -1,0 +1,79 @@
+"""Who stands above whom: what an agent may start below itself, and whom it has to leave alone.
+
+What an agent starts counts as its child: one level deeper, and ended with it. So an agent that ended one of those above it
+would end itself in the middle of the call, and nobody would be told what came of it.
+"""
+
+from __future__ import annotations
+
+from fidelio.errors import SessionNotFound, UsageProblem
+from fidelio.orchestrator.record.record import RunRecord
+from fidelio.orchestrator.record.unit_of_work import Opened
+from fidelio.orchestrator.runs.context import Parts
+
+_AGENT = "agent:"
+
+
+def calling_session(by: str) -> str:
+    """The session of the agent that acts; empty where it is no agent that does."""
+    return by.removeprefix(_AGENT) if by.startswith(_AGENT) else ""
+
+
+async def own_line(parts: Parts, by: str) -> tuple[str, ...]:
+    """The session that acts and all above it, the nearest first; nobody where it is no agent that acts."""
+    line: list[str] = []
+    session = calling_session(by)
+    while session and session not in line:
+        line.append(session)
+        session = await _parent(parts, session)
+    return tuple(line)
+
+
+async def require_not_own(parts: Parts, at: Opened, by: str) -> None:
+    """Raises where an agent would end itself."""
+    if at.id in await own_line(parts, by):
+        raise UsageProblem(
+            f"Session {at.session.name or at.id} is the one that asks for this, or one that it works for.",
+            remedy="Finish the turn instead; whoever started the session can stop or delete it.",
+        )
+
+
+def require_may_start(parent: Opened, *, most: int) -> int:
+    """How deep a session is that this one starts; raises where it must start none."""
+    depth = parent.record.depth + 1
+    if depth > most:
+        raise UsageProblem(
+            f"This session would be {depth} levels below the first; {most} are allowed.",
+            remedy="Do the work in the session that is there, or raise FIDELIO_AGENTS_DEPTH.",
+        )
+    if is_stopped(parent.record.run):
+        raise UsageProblem(
+            f"Session {parent.session.name or parent.id} was stopped, and starts nobody any more.",
+            remedy="Resume it first.",
+        )
+    return depth
+
+
+async def is_left_over(parts: Parts, at: Opened) -> bool:
+    """Whether a session that is to begin was started by one that was being stopped meanwhile.
+
+    Only its first run: whoever gives it another one later knows what became of its parent.
+    """
+    if not at.record.parent or at.record.run.number > 1:
+        return False
+    try:
+        return is_stopped((await parts.desk.open(at.record.parent)).record.run)
+    except SessionNotFound:
+        return False
+
+
+def is_stopped(run: RunRecord) -> bool:
+    """Whether somebody has ended the run, or wants to."""
+    return bool(run.stop_by) or run.state == "stopped"
+
+
+async def _parent(parts: Parts, session: str) -> str:
+    try:
+        return (await parts.desk.open(session)).record.parent
+    except SessionNotFound:
+        return ""

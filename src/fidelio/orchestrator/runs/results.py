@@ -1,0 +1,205 @@
+"""How a run ends: in one transaction with everything that follows from it.
+
+The end itself, the questions that nobody needs to answer any more, the next turn where one is due (messages that waited, a run
+that was lost and may be resumed) and the word to the parent: a crash leaves all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, FidelioError, RequestClosed, UncheckedAgentInput
+from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.long_text import clean, json_text, keep
+from fidelio.ledger.model import CloseRequest, Done, NewJob
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.schemas import check_output
+from fidelio.orchestrator.executors.contract import Finished, Usage
+from fidelio.orchestrator.record.record import END_OF, RunRecord
+from fidelio.orchestrator.record.rules import (
+    BAD_OUTPUT,
+    LOST_WITH_PROCESS,
+    RESUMES_IN_A_ROW,
+    STOPPED_ON_REQUEST,
+    STOPPED_WITH_PARENT,
+    is_active,
+)
+from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.runs import worktrees
+from fidelio.orchestrator.runs.cleanup import remove_run
+from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.queueing import next_run
+from fidelio.retry import patiently
+
+CALLBACK = "agent.callback"
+_DETAIL = 2_000
+# How executors say that the process was taken away from under the agent, which is no failing of its own.
+_TAKEN_AWAY = frozenset({"vanished", "signal.SIGKILL"})
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended. `text` is its result, or what it had said until then. `usage`, `changes` None: as told last."""
+
+    state: Literal["succeeded", "failed", "stopped", "lost"]
+    reason: str = ""
+    detail: str = ""
+    text: str = ""
+    data: Any = None
+    changes: str | None = None
+    usage: Usage | None = None
+
+
+def of_failure(error: FidelioError) -> Ending:
+    """How a run ends that its executor gave up, or that could not begin."""
+    reason = error.reason or error.code
+    partial = error.partial if isinstance(error, ExecutorFailure) else ""
+    if reason in _TAKEN_AWAY:
+        return Ending(state="lost", reason=LOST_WITH_PROCESS, detail=str(error), text=partial)
+    return Ending(state="failed", reason=reason, detail=str(error), text=partial)
+
+
+def of_stop(run: RunRecord) -> Ending:
+    """How a run ends that somebody wanted to end."""
+    by = f"It was stopped by {run.stop_by}." if run.stop_by else "It was stopped."
+    return Ending(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)
+
+
+async def bring_to_end(
+    parts: Parts, at: Opened, ending: Ending, *, actor: str, work: Assignment | None = None, resume_lost: bool = False
+) -> None:
+    """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
+
+    `work` is the job that carried it out, and ends with it; None: there is nobody any more who does.
+    """
+    run = at.record.run
+    if at.record.worktree:
+        ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
+    answered: frozenset[str] = frozenset()
+    while True:
+        decide = end(run.id, ending, now_ms=parts.clock(), resume_lost=resume_lost, answered=answered)
+        try:
+            await patiently(partial(parts.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
+        except RequestClosed as closed:
+            # Somebody has answered while the run ended: one question less to dismiss.
+            answered |= {closed.request}
+            continue
+        await remove_run(parts.home, at.id, run.number)
+        return
+
+
+def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()) -> Decide:
+    """What to write when `run` has ended. `answered` are questions that were closed meanwhile."""
+    text = keep(ending.text)
+    data = keep("" if ending.data is None else json_text(ending.data))
+
+    def decide(now: Opened) -> Decision | None:
+        at = now.record.run
+        if at.id != run or not is_active(at.state):
+            return None
+        body: dict[str, Any] = {
+            "run": run,
+            "reason": ending.reason[:200],
+            "detail": clean(ending.detail)[:_DETAIL],
+            "result": text.body,
+            "usage": msgspec.to_builtins(ending.usage or at.usage),
+            "tool_calls": at.tool_calls,
+            "ms": elapsed(at, now_ms),
+        }
+        if ending.data is not None:
+            body["data"] = data.body
+        if ending.changes is not None:
+            body["changes"] = ending.changes
+        following = _following(now, ending, resume_lost=resume_lost)
+        return Decision(
+            drafts=(Draft(END_OF[ending.state], body, text.digests + data.digests), *following),
+            blobs=text.blobs + data.blobs,
+            requests=tuple(
+                CloseRequest(id=request, state="dismissed", by="host") for request in at.questions if request not in answered
+            ),
+            jobs=() if following else _callback(now, run, ending),
+        )
+
+    return decide
+
+
+def settled(decide: Decide) -> Decide:
+    """The same decision, with the end of the job that carried it out."""
+
+    def and_settle(now: Opened) -> Decision | None:
+        decision = decide(now)
+        return None if decision is None else msgspec.structs.replace(decision, settle=Done())
+
+    return and_settle
+
+
+def _following(now: Opened, ending: Ending, *, resume_lost: bool) -> tuple[Draft, ...]:
+    if ending.state == "stopped" or now.record.run.stop_by:
+        return ()
+    if ending.state == "lost" and _may_resume(now, resume_lost=resume_lost):
+        return next_run(now, resumes=now.record.run)
+    return next_run(now) if now.record.messages else ()
+
+
+def _may_resume(now: Opened, *, resume_lost: bool) -> bool:
+    return resume_lost and now.record.lost_in_a_row < RESUMES_IN_A_ROW
+
+
+def _callback(now: Opened, run: str, ending: Ending) -> tuple[NewJob, ...]:
+    """The parent hears of the end once nothing more follows by itself. One that was stopped has no use for it."""
+    if not now.record.callback or ending.reason == STOPPED_WITH_PARENT:
+        return ()
+    return (NewJob(kind=CALLBACK, session=now.id, payload={"run": run}, key=run),)
+
+
+def elapsed(run: RunRecord, now: int) -> int:
+    return 0 if run.started_at is None else max(0, now - run.started_at)
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A result with its data, and what is wrong with that; nothing where `problem` is empty."""
+
+    finished: Finished
+    problem: str = ""
+
+    def ending(self) -> Ending:
+        if self.problem:
+            return Ending(state="failed", reason=BAD_OUTPUT, detail=self.problem, text=self.finished.text)
+        return Ending(state="succeeded", text=self.finished.text, data=self.finished.data)
+
+
+async def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
+    """Raises `ExecutorFailure` where nobody could check it: then it is not the agent who could do better."""
+    if blueprint.output_schema is None:
+        return Checked(finished)
+    data = _data(finished)
+    try:
+        await check_output(blueprint, data)
+    except BadAgentInput as error:
+        return Checked(finished, error.sentence)
+    except (BrokenBlueprint, UncheckedAgentInput) as error:
+        raise ExecutorFailure(error.sentence, remedy=error.remedy, reason=BAD_OUTPUT, partial=finished.text) from error
+    return Checked(Finished(text=finished.text, data=data))
+
+
+def reminder(blueprint: Blueprint, problem: str) -> str:
+    schema = msgspec.json.encode(blueprint.output_schema).decode()
+    return (
+        f"Your result cannot be used: {problem}\n"
+        f"Answer with the JSON value alone, without any other text. It has to fit this JSON Schema:\n{schema}"
+    )
+
+
+def _data(finished: Finished) -> object:
+    """The data an executor has found, or the text read as JSON, with or without the fence that models like to put around it."""
+    if finished.data is not None:
+        return finished.data
+    text = finished.text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        text = text.removesuffix("```").partition("\n")[2]
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return finished.text

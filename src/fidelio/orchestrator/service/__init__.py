@@ -1,0 +1,1 @@
+"""The service for agent sessions that every surface calls."""

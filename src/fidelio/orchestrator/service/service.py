@@ -1,0 +1,180 @@
+"""One service for agent sessions; every surface translates to it.
+
+It checks, records and reads. It carries nothing out: that is the part of the host, in this process or another, which follows
+the same record. A name is the name or the id of a session everywhere; a project is an absolute directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from fidelio.clock import Clock, now_ms
+from fidelio.errors import UsageProblem
+from fidelio.home import Home
+from fidelio.inbox import Answered, Inbox
+from fidelio.ledger import Ledger
+from fidelio.ledger.model import Event, Page, Request
+from fidelio.orchestrator.executors.contract import Executor
+from fidelio.orchestrator.record import phrases
+from fidelio.orchestrator.record.model import AgentSession, Result, Run, StartAgent
+from fidelio.orchestrator.record.rules import TRANSITIONS, matches, namespace_of
+from fidelio.orchestrator.record.unit_of_work import Desk, view
+from fidelio.orchestrator.runs.context import Catalogue, Parts, project_path
+from fidelio.orchestrator.service.delete import Deleted, Deletion
+from fidelio.orchestrator.service.queries import Queries
+from fidelio.orchestrator.service.start import Starting
+from fidelio.orchestrator.service.stop import Stopping
+from fidelio.orchestrator.service.wait import Mode, Notice, Waits
+from fidelio.settings import AgentLimits
+
+NO_LIMITS_SET = AgentLimits()
+
+
+class AgentService:
+    """Starts, resumes, watches, stops and deletes agent sessions."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        blueprints: Catalogue,
+        executors: Mapping[str, Executor],
+        *,
+        home: Home,
+        project: str | None = None,
+        limits: AgentLimits = NO_LIMITS_SET,
+        executor: str | None = None,
+        clock: Clock = now_ms,
+    ) -> None:
+        """`project` is what is meant where a call names none, by default the working directory; `executor` the usual agent."""
+        self.parts = Parts(
+            ledger=ledger,
+            desk=Desk(ledger, clock),
+            inbox=Inbox(ledger, clock=clock),
+            blueprints=blueprints,
+            executors=executors,
+            home=home,
+            project=project_path(project or _working_directory()),
+            limits=limits,
+            executor=executor,
+            clock=clock,
+        )
+        self.queries = Queries(self.parts)
+        self.waits = Waits(self.parts)
+        self._starting = Starting(self.parts, self.queries)
+        self._stopping = Stopping(self.parts, self.queries, self.waits)
+        self._deletion = Deletion(self.parts, self.queries, self._stopping)
+
+    async def start(self, asked: StartAgent) -> AgentSession:
+        """Everything checkable has been checked, and the session and its first run are durable, when this returns."""
+        return await self._starting.start(asked)
+
+    async def resume(self, name: str, prompt: str, project: str | None = None, *, by: str = "service") -> AgentSession:
+        """A new turn for a session at rest; raises `AgentBusy` for one at work."""
+        return await self._starting.resume(await self.queries.find(name, project), prompt, by=by)
+
+    async def send(self, name: str, text: str, project: str | None = None, *, by: str = "service") -> AgentSession:
+        """A message for the next turn, which begins at once where the session is at rest."""
+        return await self._starting.send(await self.queries.find(name, project), text, by=by)
+
+    async def stop(self, name: str, project: str | None = None, *, by: str = "service") -> AgentSession:
+        """Ends the run of a session and those of the sessions it started. Messages that wait stay for the next turn."""
+        return view(await self._stopping.stop(await self.queries.find(name, project), by=by))
+
+    async def delete(self, name: str, project: str | None = None, *, by: str = "service") -> Deleted:
+        return await self._deletion.delete(await self.queries.find(name, project), by=by)
+
+    async def delete_all(self, project: str | None = None, *, by: str = "service") -> Deleted:
+        return await self._deletion.delete_all(project, by=by)
+
+    async def find(self, name: str, project: str | None = None) -> AgentSession:
+        return view(await self.queries.find(name, project))
+
+    async def list(
+        self,
+        project: str | None = None,
+        *,
+        status: str | None = None,
+        blueprint: str | None = None,
+        parent: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[AgentSession]:
+        return await self.queries.page(project, status=status, blueprint=blueprint, parent=parent, cursor=cursor, limit=limit)
+
+    async def count(self, project: str | None = None, *, status: str | None = None) -> int:
+        """How many sessions there are for `list` to page through."""
+        namespace = None if project is None else namespace_of(project_path(project))
+        states = [None] if status is None else [state for state in TRANSITIONS if matches(state, status)]
+        count = self.parts.ledger.count_sessions
+        return sum([await count(kind="agent", namespace=namespace, status=state) for state in states])
+
+    async def questions(self, session: AgentSession) -> tuple[Request, ...]:
+        """What the session asks a person, the oldest first."""
+        return () if session.question is None else (await self.parts.inbox.waiting(session=session.id)).items
+
+    async def result(self, name: str, project: str | None = None, run: str | None = None) -> Result:
+        return await self.queries.result(await self.queries.find(name, project), run)
+
+    async def runs(self, name: str, project: str | None = None) -> tuple[Run, ...]:
+        return await self.queries.runs(await self.queries.find(name, project))
+
+    async def events(self, name: str, project: str | None = None, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
+        return await self.queries.events(await self.queries.find(name, project), after=after, limit=limit)
+
+    async def wait(
+        self,
+        names: Sequence[str],
+        project: str | None = None,
+        *,
+        mode: Mode = "any",
+        seconds: float | None,
+        notice: Notice | None = None,
+    ) -> tuple[AgentSession, ...]:
+        """The sessions as they are once any (or all) have finished or ask something, or `seconds` have passed."""
+        sessions = [await self.queries.find(name, project) for name in dict.fromkeys(names)]
+        if not sessions:
+            raise UsageProblem("No session was named to wait for.", remedy="Give at least one name or id.")
+        return await self.waits.wait(sessions, mode=mode, seconds=seconds, notice=notice)
+
+    async def answer(
+        self,
+        name: str,
+        project: str | None = None,
+        *,
+        option: str = "",
+        text: str = "",
+        request: str | None = None,
+        by: str,
+        channel: str,
+        caller: str | None = None,
+    ) -> Answered:
+        """Answers what the agent asks: the request that is named, or the one that has waited longest.
+
+        `caller` is the session of the agent that answers: for itself and for those who started it, it may not.
+        """
+        at = await self.queries.find(name, project)
+        if caller is not None and at.id in await self._line(caller):
+            raise phrases.own_question(view(at))
+        asked = request or next(iter(at.record.run.questions), None)
+        if asked is None or (await self.parts.ledger.request(asked)).session != at.id:
+            raise phrases.no_question(view(at), request)
+        return await self.parts.inbox.answer(asked, option, text=text, by=by, channel=channel)
+
+    async def _line(self, session: str) -> set[str]:
+        """A session, the one that started it, and so on to the first."""
+        line: set[str] = set()
+        above: str | None = session
+        while above is not None and above not in line:
+            line.add(above)
+            above = (await self.parts.ledger.session(above)).parent
+        return line
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  # a string is what is wanted
+    except OSError as error:
+        raise UsageProblem(
+            "The working directory is gone.", remedy="Change to one that exists, or name the project."
+        ) from error

@@ -1,0 +1,1 @@
+"""Operating system processes: spawning, marking, finding, watching and ending them."""

@@ -1,0 +1,123 @@
+"""Agents that are talked to in both directions all the time, over pipes.
+
+Such an agent cannot outlive its watcher in any useful way: it ends when its input does, which is when the watcher is gone. For
+everything else it is a process like the others: same mark, same identity, same end, its complaints in the spool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator.executors.contract import ProcessIdentity, Teller, Turn
+from fidelio.processes.ending import GRACE_SECONDS, stop_run
+from fidelio.processes.spool import FROM_PIPE, GO, Exit, Spool, failure
+from fidelio.processes.spooled import AGENT, find_program
+from fidelio.processes.table import MARKER, identity_of, is_alive, put_mark, require_process_table
+
+_DRAIN_SECONDS = 1.0
+_DRAIN_BYTES = 1 << 20
+
+
+class PipedProcess:
+    """A process and the two streams that lead to it. `reader` holds back an agent that says more than is taken.
+
+    `longest` is the longest line that the reader gives: an agent that prints a longer one has passed the limit of its run.
+    """
+
+    def __init__(self, child: asyncio.subprocess.Process, identity: ProcessIdentity, spool: Spool, turn: Turn) -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self.identity = identity
+        self.reader, self.writer = child.stdout, child.stdin
+        self.longest = turn.blueprint.limits.output_bytes
+        self._child, self._spool, self._run = child, spool, turn.run
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def is_running(self) -> bool:
+        return is_alive(self.identity)
+
+    async def ended(self) -> Exit:
+        await self._child.wait()
+        return self._spool.exit()
+
+    async def stop(self, grace: float = GRACE_SECONDS) -> bool:
+        """Closes its input, which asks most agents to end; then as for every process."""
+        self.writer.close()
+        try:
+            return await stop_run(self._run, self.identity, grace=grace)
+        finally:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                await self.writer.wait_closed()
+            await self._child.wait()
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Reads what was still on its way: a pipe is closed only when its end has been reached."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while await self.reader.read(_DRAIN_BYTES):
+                    pass
+
+    def stderr_tail(self) -> str:
+        return self._spool.stderr_tail()
+
+    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+        """The error for an agent that ended without its result."""
+        return failure(self._spool, exit_, partial)
+
+
+async def open_pipes(
+    argv: Sequence[str],
+    *,
+    turn: Turn,
+    tell: Teller,
+    environment: Mapping[str, str] | None = None,
+    label: str = AGENT,
+) -> PipedProcess:
+    """Starts an agent in the directory of its turn, once its identity has been told."""
+    require_process_table()
+    command = [find_program(argv[0], turn), *argv[1:]]
+    spool = Spool(turn.spool / label)
+    with spool.create(spool.stderr) as stderr:
+        child = await _start(command, spool, turn, stderr, environment or {})
+    put_mark(child.pid, turn.run)
+    identity = identity_of(child.pid)
+    process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, turn)
+    try:
+        await tell.process(process.identity)
+        process.writer.write(GO)
+    except BaseException:
+        # Also when we are told to stop: nobody else knows of the process yet.
+        await process.stop(0)
+        raise
+    return process
+
+
+async def _start(
+    command: Sequence[str], spool: Spool, turn: Turn, stderr: BinaryIO, environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", FROM_PIPE, "fidelio-agent", str(spool.prefix), *command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            cwd=turn.directory,
+            env={**turn.environment, **environment, MARKER: turn.run},
+            start_new_session=True,
+            limit=turn.blueprint.limits.output_bytes,
+        )
+    except OSError as error:
+        raise ExecutorFailure(f"The agent could not be started: {error}.", reason="spawn") from error

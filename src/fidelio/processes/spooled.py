@@ -1,0 +1,322 @@
+"""Agents as processes that can outlive whoever watches them.
+
+An agent runs in a session of its own, carries the id of its run in its environment, and is marked besides. Its input, output
+and end are files in the spool of the run, so that a watcher that comes later reads exactly what the first one would have read.
+It is held until its identity is durable; only then does it begin.
+
+    async with await spawn(argv, turn=turn, tell=tell, stdin=prompt) as process:  # or `adopt(identity, ...)`
+        async for line in process.lines():
+            ...
+        exit = await process.ended()
+        if not exit.ok:
+            raise process.failure(exit, partial=...)
+
+Leaving the block ends every process of the run, in whatever way it is left; except by a watcher that only goes itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator.executors.contract import ProcessIdentity, Teller, Turn
+from fidelio.processes.ending import GRACE_SECONDS, gone, stop_run
+from fidelio.processes.spool import FROM_FILE, FROM_QUEUE, GO, Exit, Lines, Spool, chunks, failure
+from fidelio.processes.table import (
+    MARKER,
+    belongs_to,
+    find_marked,
+    identity_of,
+    is_alive,
+    missing_support,
+    put_mark,
+    require_process_table,
+)
+
+__all__ = [
+    "AgentProcess",
+    "Exit",
+    "adopt",
+    "belongs_to",
+    "find_marked",
+    "is_alive",
+    "missing_support",
+    "recorded_exit",
+    "spawn",
+    "stop_run",
+]
+
+AGENT = "agent"
+_POLL_SECONDS = 0.01
+# Whom we have started and watch no longer. Should they end before we do, somebody has to collect them.
+_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
+
+
+class AgentProcess:
+    """A process of an agent, freshly started or adopted; nothing tells the two apart."""
+
+    def __init__(self, identity: ProcessIdentity, spool: Spool, turn: Turn, tell: Teller) -> None:
+        """`identity` is that of the shell around the agent, which leads its session."""
+        self.identity = identity
+        self._spool, self._turn, self._tell = spool, turn, tell
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stdout: BinaryIO | None = None
+        self._complaints = 0
+        self._input: int | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError) and self._tell.leaving:
+            self._let_go()
+            return
+        # After an orderly end only what the agent left running is there to be ended, and that need not be asked for long.
+        await self.stop(GRACE_SECONDS if self.is_running() else 1.0)
+
+    def is_running(self) -> bool:
+        return is_alive(self.identity)
+
+    async def lines(self) -> AsyncIterator[str]:
+        """What the agent prints, from the beginning, until it has ended.
+
+        Every byte counts against the limit of the run before it is kept. So no line is cut: it is whole, or the run is over.
+        """
+        lines = Lines()
+        async for chunk in self._chunks():
+            for line in lines.feed(chunk):
+                yield line
+        for line in lines.rest():
+            yield line
+
+    async def text(self) -> str:
+        """Everything the agent prints, once it has ended."""
+        parts = [chunk async for chunk in self._chunks()]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def printed(self) -> str:
+        """What there is to read of an agent that was ended, as much of it as its run may print."""
+        with self._open_output() as file:
+            return file.read(self._turn.blueprint.limits.output_bytes).decode("utf-8", "replace")
+
+    async def write(self, data: bytes) -> None:
+        """Gives the agent more input; only for one that was spawned with `queue`. Ends early when the agent has ended."""
+        if self._input is None:
+            self._input = self._open_queue(self._spool.stdin)
+        remaining = memoryview(data)
+        while remaining and self.is_running():
+            written = 0 if self._spool.first.exists() else _write_some(self._input, remaining)
+            remaining = remaining[written:]
+            if not written:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def close_stdin(self) -> None:
+        """No more input will come: the agent reads what is there, and then the end."""
+        self._close_input()
+        # Kept open until the process has gone: a line that nobody has read yet is lost with the last who has the queue open.
+        self._input = self._open_queue(self._spool.hold)
+        os.write(self._input, b"\n")
+
+    async def ended(self) -> Exit:
+        await gone([self.identity])
+        self._collect()
+        return self._spool.exit()
+
+    async def stop(self, grace: float = GRACE_SECONDS) -> bool:
+        """Ends the agent and everything it started: asks, waits for `grace` seconds, then kills. False: somebody is left."""
+        try:
+            return await stop_run(self._turn.run, self.identity, grace=grace)
+        finally:
+            self._collect()
+            self._close()
+
+    def stderr_tail(self) -> str:
+        return self._spool.stderr_tail()
+
+    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+        """The error for an agent that ended without its result."""
+        return failure(self._spool, exit_, partial)
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        if self._stdout is None:
+            self._stdout = self._open_output()
+        self._stdout.seek(0)
+        async for chunk in chunks(self._stdout, lambda: not self.is_running()):
+            if size := len(chunk) + self._more_complaints():
+                await self._tell.output(size)
+            yield chunk
+
+    def _open_output(self) -> BinaryIO:
+        try:
+            return self._spool.stdout.open("rb")
+        except OSError as error:
+            raise ExecutorFailure(
+                f"What the agent printed cannot be read: {error.strerror}.", reason="spool", remedy="Resume the session."
+            ) from error
+
+    def _more_complaints(self) -> int:
+        try:
+            size = self._spool.stderr.stat().st_size
+        except OSError:
+            return 0
+        more, self._complaints = max(0, size - self._complaints), size
+        return more
+
+    def _open_queue(self, file: Path) -> int:
+        try:
+            return os.open(file, os.O_RDWR | os.O_NONBLOCK)
+        except OSError as error:
+            raise ExecutorFailure(f"The agent cannot be given anything: {error.strerror}.", reason="spool") from error
+
+    def _was_started(self, child: subprocess.Popen[bytes]) -> None:
+        """Only whoever has started a process can collect it, and can open its output before it is able to delete that."""
+        self._child = child
+        self._stdout = self._open_output()
+
+    def _collect(self) -> None:
+        """A process of ours that has ended stays in the table until somebody asks for its status."""
+        if self._child is not None:
+            self._child.poll()
+
+    def _let_go(self) -> None:
+        self._close()
+        if self._child is not None:
+            _LEFT_ALONE.append(self._child)
+
+    def _close(self) -> None:
+        if self._stdout is not None:
+            self._stdout.close()
+        self._close_input()
+
+    def _close_input(self) -> None:
+        if self._input is not None:
+            os.close(self._input)
+            self._input = None
+
+
+async def spawn(
+    argv: Sequence[str],
+    *,
+    turn: Turn,
+    tell: Teller,
+    stdin: bytes = b"",
+    queue: bool = False,
+    environment: Mapping[str, str] | None = None,
+    label: str = AGENT,
+) -> AgentProcess:
+    """Starts an agent in the directory of its turn, once its identity has been told.
+
+    `stdin` is all it reads, and with `queue` the first it reads: `write` and `close_stdin` then follow. `environment` is added
+    to that of the turn. A second process in the same run needs another `label`.
+    """
+    require_process_table()
+    _LEFT_ALONE[:] = [child for child in _LEFT_ALONE if child.poll() is None]
+    command = [find_program(argv[0], turn), *argv[1:]]
+    spool = Spool(turn.spool / label)
+    child = _start(command, spool, turn, stdin, queue=queue, environment=environment or {})
+    put_mark(child.pid, turn.run)
+    identity = identity_of(child.pid)
+    assert identity is not None, "a child that nobody has collected is in the table, and it is held"
+    process = AgentProcess(identity, spool, turn, tell)
+    try:
+        process._was_started(child)  # noqa: SLF001  # nobody else starts one
+        await tell.process(identity)
+        _release(child)
+    except BaseException:
+        # Also when we are told to stop: the process is held, and nobody else knows of it yet.
+        _abandon(child)
+        await process.stop(0)
+        raise
+    return process
+
+
+async def adopt(identity: ProcessIdentity, *, turn: Turn, tell: Teller, label: str = AGENT) -> AgentProcess:
+    """Goes on watching a process that somebody else started. One that has ended meanwhile is read to its end."""
+    process = AgentProcess(identity, Spool(turn.spool / label), turn, tell)
+    if process.is_running() and not belongs_to(identity, turn.run):
+        raise ExecutorFailure(f"Process {identity.pid} was not started for this run.", reason="not-ours")
+    return process
+
+
+def recorded_exit(spool: Path, *, label: str = AGENT) -> Exit | None:
+    """How the agent of a run ended while nobody watched; None when that was not recorded. Its output can be adopted then."""
+    files = Spool(spool / label)
+    return files.exit() if files.is_recorded() else None
+
+
+def find_program(name: str, turn: Turn) -> str:
+    """The program that the agent's own PATH leads to."""
+    if not turn.directory.is_dir():
+        raise ExecutorFailure(f"The directory {turn.directory} is not there any more.", reason="no-directory")
+    return locate(name, turn.directory, turn.environment)
+
+
+def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """A program by its path, from `directory` on, or by its name on the PATH."""
+    if "/" in name:
+        return _checked(directory / name)
+    found = shutil.which(name, path=environment.get("PATH", os.defpath))
+    if found is None:
+        raise ExecutorFailure(
+            f"No program called {name} can be run from the PATH of the agent.",
+            reason="command-not-found",
+            remedy="Install it, or write its whole path.",
+        )
+    return found
+
+
+def _checked(program: Path) -> str:
+    if not program.is_file():
+        raise ExecutorFailure(f"There is no program {program}.", reason="command-not-found", remedy="Write its whole path.")
+    if not os.access(program, os.X_OK):
+        raise ExecutorFailure(f"{program} may not be executed.", reason="not-executable", remedy=f"Run: chmod +x {program}")
+    return str(program)
+
+
+def _write_some(queue: int, data: memoryview) -> int:
+    try:
+        return os.write(queue, data)
+    except BlockingIOError:
+        return 0
+
+
+def _start(
+    command: Sequence[str], spool: Spool, turn: Turn, stdin: bytes, *, queue: bool, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    try:
+        with spool.create(spool.stdout) as stdout, spool.create(spool.stderr) as stderr:
+            spool.prepare(stdin, queue=queue)
+            return subprocess.Popen(  # noqa: S603  # no shell reads the command; the one around it only passes it on
+                ["/bin/sh", "-c", FROM_QUEUE if queue else FROM_FILE, "fidelio-agent", str(spool.prefix), *command],
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=turn.directory,
+                env={**turn.environment, **environment, MARKER: turn.run},
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise ExecutorFailure(f"The agent could not be started: {error}.", reason="spawn") from error
+
+
+def _release(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):  # somebody has killed it already, which whoever reads its output will find out
+        child.stdin.write(GO)
+        child.stdin.close()
+
+
+def _abandon(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.close()

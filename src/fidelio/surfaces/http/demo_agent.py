@@ -1,0 +1,102 @@
+"""An agent without a model, connected over HTTP: it is led through `hello` and says what it did, which is little.
+
+What it leaves is the first record that somebody looks at, so it reports the steps that apply and claims nothing that it has not
+done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult, TextContent
+
+from fidelio.errors import UsageProblem
+from fidelio.orchestrator.executors.scripted.worker import activity_in, applies
+
+AGENT = "demo-agent"
+END = "__terminal__"
+SECONDS = 30.0
+LOOKED = "Scripted: the skill was loaded, no file was read."
+ASKED = "Scripted: the question was put, and it was answered."
+NOTHING = "Scripted: nothing was done here, and nothing was written."
+
+
+@asynccontextmanager
+async def scripted_agent(address: str, token: str | None = None, *, project: str = "") -> AsyncIterator[ScriptedAgent]:
+    """`project` is what the agent calls the project; without a name it does not call it anything."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        # Nobody's proxy lies between a server and the agent that it brings along.
+        httpx2.AsyncClient(headers=headers, timeout=SECONDS, trust_env=False) as web,
+        Client(streamable_http_client(address, http_client=web)) as client,
+    ):
+        yield ScriptedAgent(client, project)
+
+
+class ScriptedAgent:
+    """Carries out `hello` through the same calls that any agent makes."""
+
+    def __init__(self, client: Client, project: str) -> None:
+        self._client, self._project = client, project
+        self._token = ""
+
+    async def begin(self) -> str:
+        """Starts the session and gives its id."""
+        await self._call("discover")
+        await self._call("list_workflows")
+        await self._call("start_session", workflow_id="hello", agent_id=AGENT)
+        return str(json.loads(await self._call("get_trace"))["traceId"])
+
+    async def reach_question(self) -> str:
+        """Up to the checkpoint; the id of the request that waits."""
+        await self._call("get_workflow")
+        await self._call("next_activity", activity_id="greet")
+        await self._call("get_activity")
+        await self._call("get_skill", step_id="look")
+        yielded = json.loads(await self._call("yield_checkpoint", checkpoint_id="choose-tone"))
+        return str(yielded["request_id"])
+
+    async def go_on(self) -> None:
+        """From the answer to the end, along the ways that hold."""
+        await self._call("resume_checkpoint", variables={"project_name": self._project} if self._project else {})
+        done = [_report("look", LOOKED), _report("ask", ASKED)]
+        status = await self._status()
+        while (target := _open_way(status)) != END:
+            await self._call("next_activity", activity_id=target, step_manifest=done)
+            status = await self._status()
+            done = await self._walk_through(status["variables"])
+        await self._call("next_activity", activity_id=END, step_manifest=done)
+
+    async def _walk_through(self, variables: Mapping[str, Any]) -> list[dict[str, str]]:
+        """The steps of the current activity that apply; a script has no hands to do them with."""
+        activity = activity_in(await self._call("get_activity"))
+        return [_report(step.id, NOTHING) for step in activity.steps if applies(step, variables)]
+
+    async def _status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(await self._call("get_workflow_status"))
+        return status
+
+    async def _call(self, tool: str, **arguments: Any) -> str:
+        token = {"session_token": self._token} if self._token else {}
+        result = await self._client.call_tool(tool, {**token, **arguments})
+        assert isinstance(result, CallToolResult)
+        block = result.content[0]
+        assert isinstance(block, TextContent)
+        if result.is_error:
+            raise UsageProblem(f"The scripted agent's call of {tool} failed: {block.text}")
+        self._token = (result.meta or {}).get("session_token", self._token)
+        return block.text
+
+
+def _open_way(status: Mapping[str, Any]) -> str:
+    return next((way["to"] for way in status["transitions"] if way["holds"]), END)
+
+
+def _report(step: str, output: str) -> dict[str, str]:
+    return {"step_id": step, "output": output}

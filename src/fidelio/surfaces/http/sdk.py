@@ -1,0 +1,119 @@
+"""The handler table behind the official SDK's low-level server.
+
+The SDK speaks every revision over HTTP; what a call does, and how a person is asked in the middle of it, is the same code that
+serves stdio.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+
+from fidelio.errors import UsageProblem
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.surfaces.mcp.callers import called_by
+from fidelio.surfaces.mcp.calls import Calls, Elicit, Exchange, Refused
+from fidelio.surfaces.mcp.resources import find
+from fidelio.surfaces.mcp.revisions import (
+    CACHE_MILLISECONDS,
+    CACHE_SCOPE,
+    INVALID_PARAMS,
+    Client,
+    Identity,
+    ProtocolError,
+    describe_client,
+)
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.toolkit.tools import ToolTable
+
+Context = ServerRequestContext[Any, Any]
+# The SDK takes it out again for revisions that do not know it.
+COMPLETE = {"resultType": "complete"}
+
+
+def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> Server[Any]:
+    """A server of the SDK that lists and calls the tools of one table."""
+    calls = Calls(tools, states)
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.describe()})
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        called_by(_agent_of(context))
+        try:
+            result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
+        except ProtocolError as error:
+            raise MCPError(code=error.code, message=str(error), data=error.data) from error
+        return cast("types.CallToolResult", {**COMPLETE, **result})
+
+    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return cast("types.ListResourcesResult", {**COMPLETE, "resources": [one.describe() for one in tools.resources]})
+
+    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        try:
+            return cast("types.ReadResourceResult", {**COMPLETE, **find(tools.resources, str(params.uri)).contents()})
+        except UsageProblem as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
+
+    hint = CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)
+    schemas = {tool["name"]: tool["inputSchema"] for tool in tools.describe()}
+    return Server(
+        identity.name,
+        version=identity.version,
+        instructions=tools.instructions,
+        cache_hints={"tools/list": hint, "server/discover": hint, "resources/list": hint, "resources/read": hint},
+        get_tool_input_schema=schemas.get,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources if tools.resources else None,
+        on_read_resource=read_resource if tools.resources else None,
+    )
+
+
+def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchange:
+    client = client_of(context)
+    return Exchange(
+        client,
+        _elicit(context) if context.session.can_send_request else None,
+        params.request_state if client.is_stateless else None,
+        _plain(params.input_responses),
+        context.session.report_progress,
+    )
+
+
+def client_of(context: Context) -> Client:
+    return read_client(context.protocol_version, context.session.client_capabilities, context.session.client_params)
+
+
+def read_client(
+    revision: str, capabilities: types.ClientCapabilities | None, introduction: types.InitializeRequestParams | None
+) -> Client:
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    declared = {"elicitation": elicitation.model_dump(exclude_none=True)} if elicitation is not None else None
+    info = {"name": introduction.client_info.name} if introduction else None
+    return describe_client(revision, declared, info)
+
+
+def _agent_of(context: Context) -> str:
+    """The run of the agent that sent this request, as it says itself; empty for everybody else."""
+    return context.request.headers.get(AGENT_HEADER, "").strip() if context.request is not None else ""
+
+
+def _elicit(context: Context) -> Elicit:
+    async def elicit(params: dict[str, Any]) -> object:
+        try:
+            result = await context.session.elicit_form(params["message"], params["requestedSchema"], context.request_id)
+        except MCPError as error:
+            raise Refused("The client could not ask its user.") from error
+        return result.model_dump(exclude_none=True)
+
+    return elicit
+
+
+def _plain(responses: types.InputResponses | None) -> dict[str, Any]:
+    return {key: response.model_dump(by_alias=True, exclude_none=True) for key, response in (responses or {}).items()}

@@ -1,0 +1,49 @@
+"""The sets of tools a server can offer. Each is imported only when it is chosen, because an agent waits for the start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fidelio.app.application import House
+    from fidelio.toolkit.tools import ToolTable
+
+DEFAULT = "sessions"
+DIALECTS = (DEFAULT, "gates", "navigator")
+TOOLSETS = ("workflows", "orchestrator")
+
+
+def path_of(dialect: str) -> str:
+    """Where a dialect, or the orchestrator, is served over HTTP."""
+    return "/mcp" if dialect == DEFAULT else f"/mcp/{dialect}"
+
+
+def tools_of(dialect: str, house: House) -> ToolTable:
+    return _LOADERS[dialect](house)
+
+
+def _sessions(house: House) -> ToolTable:
+    from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # only when it is chosen
+
+    return SessionsDialect(house).tools()
+
+
+def _gates(house: House) -> ToolTable:
+    from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # only when it is chosen
+
+    return GatesDialect(house).tools()
+
+
+def _navigator(house: House) -> ToolTable:
+    from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # only when it is chosen
+
+    return NavigatorDialect(house).tools()
+
+
+def _orchestrator(house: House) -> ToolTable:
+    from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # only when it is chosen
+
+    return AgentToolset(house).tools()
+
+
+_LOADERS = {"sessions": _sessions, "gates": _gates, "navigator": _navigator, "orchestrator": _orchestrator}

@@ -1,0 +1,76 @@
+"""What the tools of the `gates` dialect take, where that differs from the `sessions` dialect."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from fidelio.surfaces.mcp.dialects.sessions.parameters import AgentId, AutoAdvance, ConditionNotMet, OptionId, Token
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+
+Resumed = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="Continues this session, with its place and its pending checkpoints. For workers and for resuming.",
+    ),
+]
+
+
+class StartSession(msgspec.Struct):
+    """What start_session takes."""
+
+    workflow_id: Annotated[
+        str,
+        Meta(
+            min_length=1, description="The workflow; discover names them. Beside session_token: the workflow of that session."
+        ),
+    ]
+    session_token: Resumed | msgspec.UnsetType = msgspec.UNSET
+    agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET
+
+
+class GetWorkflow(msgspec.Struct):
+    """What get_workflow takes."""
+
+    session_token: Token
+    summary: Annotated[
+        bool, Meta(description="true: rules, variables and the list of activities. false: the full definition.")
+    ] = True
+
+
+class GetCheckpoint(msgspec.Struct):
+    """What get_checkpoint takes."""
+
+    session_token: Token
+    activity_id: Annotated[Name, Meta(description="The activity that has the checkpoint. It need not be the current one.")]
+    checkpoint_id: Annotated[Name, Meta(description="The checkpoint.")]
+
+
+class RespondCheckpoint(msgspec.Struct):
+    """What respond_checkpoint takes."""
+
+    session_token: Token
+    checkpoint_id: Annotated[Name, Meta(description="One of the pending checkpoints.")]
+    option_id: OptionId = msgspec.UNSET
+    auto_advance: AutoAdvance = False
+    condition_not_met: ConditionNotMet = False
+
+
+class GetSkill(msgspec.Struct):
+    """What get_skill takes."""
+
+    session_token: Token
+    step_id: Annotated[Name, Meta(description="A step of the current activity that names a skill.")]
+
+
+class GetResource(msgspec.Struct):
+    """What get_resource takes."""
+
+    session_token: Token
+    resource_index: Annotated[
+        str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03 for one of another workflow.")
+    ]

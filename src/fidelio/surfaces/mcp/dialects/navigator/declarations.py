@@ -1,0 +1,195 @@
+"""The table of the `navigator` dialect: names, titles, and what each tool is for, as a model reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fidelio.surfaces.mcp import schemas
+from fidelio.surfaces.mcp.dialects.navigator import parameters as p
+from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
+from fidelio.toolkit.tools import Tool
+
+if TYPE_CHECKING:
+    from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect
+
+
+def rows(dialect: NavigatorDialect) -> list[Tool[Any]]:
+    return [*_navigation(dialect), *_workflows(dialect), *_guidance(dialect), *_texts(dialect)]
+
+
+def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "nav_start",
+            "Start a workflow",
+            "Starts a workflow and returns where you are (position), which actions are required, optional or blocked "
+            "(availableActions), the checkpoint to answer, if there is one, and the state that the next call needs.",
+            p.NavStart,
+            dialect.nav_start,
+        ),
+        Tool(
+            "nav_situation",
+            "Where the workflow stands",
+            "Returns the same for a saved state, as it is now. Use it to come back to a workflow. Changes nothing.",
+            p.WithState,
+            dialect.nav_situation,
+            read_only=True,
+        ),
+        Tool(
+            "nav_action",
+            "Do what is possible",
+            "Makes one of the moves that the last reply offers: complete_step (step_id) after you have done the step, "
+            "respond_to_checkpoint (checkpoint_id, option_id) with the user's choice, transition (activity_id), advance_loop "
+            "(loop_id, loop_items), get_resource (index). Anything else is refused with the reason and changes nothing. An "
+            "answer that comes before wait_ms have passed is too fast to be the user's.",
+            p.NavAction,
+            dialect.nav_action,
+        ),
+        Tool(
+            "nav_checkpoint",
+            "Read the checkpoint",
+            "Returns the checkpoint that has to be answered before anything else goes on, with its options, to put to the "
+            "user; or that there is none.",
+            p.WithState,
+            dialect.nav_checkpoint,
+            read_only=True,
+            output_schema=schemas.CHECKPOINT_NOW,
+        ),
+    ]
+
+
+def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "list_workflows",
+            "List workflows",
+            "Lists the workflows that can be started, each with id, title, version and description.",
+            Nothing,
+            dialect.list_workflows,
+            read_only=True,
+        ),
+        Tool(
+            "get_workflow",
+            "Read a workflow",
+            "Returns a workflow whole, with all its activities. Large: nav_start leads you through it without reading it.",
+            p.OfWorkflow,
+            dialect.get_workflow,
+            read_only=True,
+        ),
+        Tool(
+            "get_workflow_activity",
+            "Read an activity of a workflow",
+            "Returns one activity: steps, checkpoints, loops, decisions, transitions, rules and skills.",
+            p.OfActivity,
+            dialect.get_workflow_activity,
+            read_only=True,
+        ),
+        Tool(
+            "get_checkpoint",
+            "Read a checkpoint of an activity",
+            "Returns a checkpoint with its options and their effects, whether or not it is to be answered now.",
+            p.OfCheckpoint,
+            dialect.get_checkpoint,
+            read_only=True,
+        ),
+        Tool(
+            "validate_transition",
+            "Check a transition",
+            "Says whether the definition has a way from one activity to another, and why not.",
+            p.OfTransition,
+            dialect.validate_transition,
+            read_only=True,
+            output_schema=schemas.VALIDATED,
+        ),
+        dialect.health_tool(dialect.health_check),
+    ]
+
+
+def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "get_activities",
+            "Find an activity",
+            "Start here. Lists the activities of all workflows by the problem they solve, with phrases of users to match.",
+            Nothing,
+            dialect.get_activities,
+            read_only=True,
+        ),
+        Tool(
+            "get_activity",
+            "Read an activity",
+            "Returns an activity by its id, whichever workflow it is in, and what to read next.",
+            p.AnyActivity,
+            dialect.get_activity,
+            read_only=True,
+        ),
+        Tool(
+            "get_skills",
+            "Find a skill",
+            "Lists all skills with what they are for: those for every workflow, and those of each.",
+            Nothing,
+            dialect.get_skills,
+            read_only=True,
+        ),
+        Tool(
+            "list_skills",
+            "List skills",
+            "Lists the skills for every workflow and, with workflow_id, those of that workflow.",
+            p.MaybeOfWorkflow,
+            dialect.list_skills,
+            read_only=True,
+        ),
+        Tool(
+            "get_skill",
+            "Read a skill",
+            "Returns a skill: of the workflow if it has one of that name, else the universal one.",
+            p.OfSkill,
+            dialect.get_skill,
+            read_only=True,
+        ),
+    ]
+
+
+def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "list_workflow_resources",
+            "List resources",
+            "Lists the resources of a workflow by their numbers.",
+            p.OfWorkflow,
+            dialect.list_workflow_resources,
+            read_only=True,
+        ),
+        Tool(
+            "get_resource",
+            "Read a resource",
+            "Returns a resource of a workflow by its number.",
+            p.ByIndex,
+            dialect.get_resource,
+            read_only=True,
+        ),
+        Tool(
+            "list_templates",
+            "List templates",
+            "Lists the templates of a workflow by their numbers.",
+            p.OfWorkflow,
+            dialect.list_templates,
+            read_only=True,
+        ),
+        Tool(
+            "get_template",
+            "Read a template",
+            "Returns a template of a workflow by its number, to be filled in.",
+            p.ByIndex,
+            dialect.get_template,
+            read_only=True,
+        ),
+        Tool(
+            "discover_resources",
+            "See what there is",
+            "Summarises workflows, activities, skills, resources and templates, each with the tool that serves it.",
+            Nothing,
+            dialect.discover_resources,
+            read_only=True,
+        ),
+    ]

@@ -1,0 +1,219 @@
+"""How the `navigator` dialect words its replies: position, what is possible, the question that waits, and the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fidelio.engine.checkpoints import current_checkpoint, only_person
+from fidelio.engine.scope import expected_artifacts, filled, known, told_here
+from fidelio.engine.transitions import ends_workflow
+from fidelio.surfaces.mcp.dialects.common import as_json, validation_json
+from fidelio.surfaces.mcp.hints import typed_here
+from fidelio.toolkit.tools import Done
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Checkpoint, Step
+    from fidelio.engine.moves import LoopPosition, Move
+    from fidelio.errors import WorkflowRefusal
+    from fidelio.workflows.navigator.service import Shown
+    from fidelio.workflows.navigator.survey import Standing
+
+Json = dict[str, Any]
+
+
+def shown(found: Shown) -> Done:
+    """The one shape of every navigation reply."""
+    body = _landscape(found.standing, found.message, found.state, success=True)
+    if found.resource is not None:
+        about = {"index": found.resource.index, "name": found.resource.name, "title": found.resource.title}
+        body["resource"] = {**about, "content": found.resource.content}
+    validation = validation_json(found.warnings)
+    if found.warnings:
+        body["warnings"] = validation["warnings"]
+    # As text alone: with offers and resources it grows long, and a client that gets structured content drops the text.
+    return Done(as_json(body), {"session_token": found.token, "validation": validation})
+
+
+def failed(refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
+    """A move that was refused: nothing has moved, and the reply says what is possible instead."""
+    message = typed_here(refusal)
+    body = _landscape(standing, f"Action failed: {message}", state, success=False)
+    return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
+
+
+def checkpoint_only(found: Shown) -> Done:
+    body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
+    if (question := _question(found.standing)) is not None:
+        how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
+        body = {"active": True, "checkpoint": question, "message": how}
+    whole = {**body, "state": found.state}
+    return Done(as_json(whole), {"session_token": found.token}, structured=whole)
+
+
+def _landscape(standing: Standing, message: str, state: str, *, success: bool) -> Json:
+    unverified = {"unverified": True} if standing.record.unverified else {}
+    return {
+        "success": success,
+        "position": _position(standing),
+        "message": message,
+        "status": standing.record.status,
+        "availableActions": _actions(standing),
+        "checkpoint": _question(standing),
+        **unverified,
+        "state": state,
+    }
+
+
+def _position(standing: Standing) -> Json:
+    position, activity = standing.situation.position, _activity(standing)
+    place: Json = {"workflow": position.workflow, "activity": None, "step": None, "loop": None}
+    if activity is not None:
+        place["activity"] = {"id": activity.id, "name": activity.name, **_artifacts(standing)}
+    if position.step:
+        place["step"] = {"id": position.step, "index": position.step_number, "name": position.step_name}
+    if position.loops:
+        *outer, inner = position.loops
+        place["loop"] = {**_loop(inner), **({"within": [_loop(one) for one in reversed(outer)]} if outer else {})}
+    return place
+
+
+def _artifacts(standing: Standing) -> Json:
+    """What the activity is to leave behind: said once, when nothing in it is done yet."""
+    here = standing.record.here
+    expected = [] if here.at or here.running else expected_artifacts(standing.workflow, standing.record)
+    listed = [{"id": one.id, "name": one.name, "directory": one.directory, "action": one.action} for one in expected]
+    return {"artifacts": listed} if listed else {}
+
+
+def _loop(loop: LoopPosition) -> Json:
+    item = {} if loop.item is None else {"item": loop.item}
+    return {"id": loop.id, "name": loop.name, "iteration": loop.iteration, "total": loop.total, **item}
+
+
+def _actions(standing: Standing) -> Json:
+    found = standing.situation
+    optional = [_offer(standing, move) for move in found.optional]
+    if standing.resources:
+        optional.append({"action": "get_resource", "resources": list(standing.resources)})
+    return {
+        "required": [_offer(standing, move) for move in found.required],
+        "optional": optional,
+        "blocked": [{**_named(move), "reason": typed_here(move.reason)} for move in found.blocked],
+    }
+
+
+def _offer(standing: Standing, move: Move) -> Json:
+    offer = _named(move)
+    offer.update(_details(standing, move))
+    return offer
+
+
+_TARGETS = {"complete_step": "step", "advance_loop": "loop", "transition": "activity"}
+# Two ways of answering that the rules tell apart are one action with a flag here.
+_FLAGS = {"dismiss_checkpoint": "condition_not_met", "take_default": "auto_advance"}
+
+
+def _named(move: Move) -> Json:
+    if (kind := _TARGETS.get(move.action)) is not None:
+        return {"action": move.action, kind: move.target}
+    flag = {_FLAGS[move.action]: True} if move.action in _FLAGS else {}
+    return {"action": "respond_to_checkpoint", "checkpoint": move.target, **flag}
+
+
+def _details(standing: Standing, move: Move) -> Iterator[tuple[str, Any]]:
+    if move.options:
+        yield "options", list(move.options)
+    if move.person:
+        yield "answered_by", "person"
+    elif standing.wait_ms and move.action == "respond_to_checkpoint":
+        yield "wait_ms", standing.wait_ms
+    if move.needs:
+        yield "needs", move.needs
+    if move.task is not None and move.task.step is not None:
+        yield from _of_step(standing, move.task.step)
+    elif move.action == "transition":
+        yield from _of_activity(standing, move.target)
+    elif move.action == "advance_loop":
+        yield from _of_loop(standing, move.target)
+
+
+def _of_step(standing: Standing, step: Step) -> Iterator[tuple[str, Any]]:
+    yield "name", step.name
+    if step.description:
+        yield "description", told_here(standing.workflow, standing.record, step.description)
+    if step.skill:
+        yield "skill", step.skill
+    if step.triggers:
+        yield "starts", [trigger.workflow for trigger in step.triggers]
+
+
+def _of_activity(standing: Standing, target: str) -> Iterator[tuple[str, Any]]:
+    activity = standing.workflow.activity(target)
+    if activity is None:
+        yield from [("ends", True)] if ends_workflow(standing.workflow, target) else []
+        return
+    yield "name", activity.name
+    if standing.record.activity or not standing.workflow.independent:
+        return
+    yield from [("problem", activity.problem)] if activity.problem else []
+    yield "recognition", list(activity.recognition)
+
+
+def _of_loop(standing: Standing, name: str) -> Iterator[tuple[str, Any]]:
+    activity, running = _activity(standing), standing.record.here.running
+    loop = next((one for one in activity.loops if one.id == name), None) if activity is not None else None
+    if loop is None:
+        return
+    yield "name", loop.name
+    yield "iteration", running.iteration + 1 if running is not None and running.loop == name else 1
+
+
+def _question(standing: Standing) -> Json | None:
+    name = standing.situation.checkpoint
+    checkpoint = current_checkpoint(standing.workflow, standing.record, name) if name else None
+    if checkpoint is None:
+        return _without_definition(standing)
+    values = known(standing.workflow, standing.record)
+    body: Json = {"id": checkpoint.id, "name": checkpoint.name, "message": filled(checkpoint.message, values)}
+    body["options"] = [_option(one.id, one.label, one.description, values) for one in checkpoint.options]
+    return {**body, **_who(standing, checkpoint)}
+
+
+def _without_definition(standing: Standing) -> Json | None:
+    """A question that waits and that the definition has lost: who can still answer it, and how."""
+    waiting = standing.record.waiting
+    if waiting is None or not standing.situation.checkpoint:
+        return None
+    (gone,) = standing.situation.blocked
+    about = {"id": waiting.checkpoint, "name": waiting.checkpoint, "message": typed_here(gone.reason), "options": list[Json]()}
+    return {**about, "answered_by": "person", "request_id": waiting.request}
+
+
+def _who(standing: Standing, checkpoint: Checkpoint) -> Json:
+    waiting = standing.record.pending_as(checkpoint.id)
+    person = only_person(standing.workflow, standing.record, checkpoint, server=standing.person)
+    return {
+        **({"answered_by": "person"} if person else {}),
+        **({"request_id": waiting.request} if waiting is not None else {}),
+    }
+
+
+def _option(name: str, label: str, description: str | None, values: Mapping[str, Any]) -> Json:
+    explained = {"description": filled(description, values)} if description else {}
+    return {"id": name, "label": filled(label, values), **explained}
+
+
+def _activity(standing: Standing) -> Activity | None:
+    return standing.workflow.activity(standing.record.activity)
+
+
+_CODES = {
+    "checkpoint.option": "OPTION_NOT_FOUND",
+    "checkpoint.not-found": "CHECKPOINT_NOT_FOUND",
+    "checkpoint.answered": "CHECKPOINT_ALREADY_RESPONDED",
+}
+
+
+def _code(reason: str) -> str:
+    return _CODES.get(reason) or reason.upper().replace(".", "_").replace("-", "_")

@@ -1,0 +1,173 @@
+"""The table of the `sessions` dialect: names, titles, and what each tool is for, as a model reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fidelio.surfaces.mcp import schemas
+from fidelio.surfaces.mcp.dialects.sessions import parameters as p
+from fidelio.toolkit.tools import Tool
+
+if TYPE_CHECKING:
+    from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect
+
+
+def rows(dialect: SessionsDialect) -> list[Tool[Any]]:
+    return [*_without_session(dialect), *_sessions(dialect), *_checkpoints(dialect), *_reading(dialect)]
+
+
+def _without_session(dialect: SessionsDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "discover",
+            "How to begin",
+            "Start here. Returns the server's name and version and the procedure for starting a session and following a "
+            "workflow. Needs no token.",
+            p.Nothing,
+            dialect.discover,
+            read_only=True,
+        ),
+        Tool(
+            "list_workflows",
+            "List workflows",
+            "Lists the workflows that can be started, each with id, title, version and tags. Match the user's goal to one. "
+            "Needs no token.",
+            p.Nothing,
+            dialect.list_workflows,
+            read_only=True,
+        ),
+        dialect.health_tool(dialect.health_check),
+    ]
+
+
+def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "start_session",
+            "Start or continue a session",
+            "Starts a session of a workflow (default: meta), continues one (session_token) or starts a child of one "
+            "(parent_session_token). Returns the session_token that every other tool needs.",
+            p.StartSession,
+            dialect.start_session,
+            output_schema=schemas.STARTED,
+        ),
+        Tool(
+            "get_workflow_status",
+            "Where the session stands",
+            "Returns status (active, blocked, completed), current and completed activities, variables, the checkpoint that "
+            "waits, and every way on with whether it holds now. Works while a checkpoint waits, too.",
+            p.WithToken,
+            dialect.get_workflow_status,
+            read_only=True,
+            output_schema=schemas.STATUS,
+        ),
+        Tool(
+            "next_activity",
+            "Enter an activity",
+            "Moves the session to an activity, or to its end with __terminal__, and checks the move. Report the steps of the "
+            "activity you leave in step_manifest. Returns only id and name; read the activity with get_activity.",
+            p.NextActivity,
+            dialect.next_activity,
+            output_schema=schemas.MOVED,
+        ),
+        Tool(
+            "get_trace",
+            "Read the trace",
+            "Returns the calls of this session, or those that the given trace_tokens commit to. Where `next` is "
+            "there, more follow.",
+            p.GetTrace,
+            dialect.get_trace,
+            read_only=True,
+        ),
+    ]
+
+
+def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "yield_checkpoint",
+            "Stop at a checkpoint",
+            "For the worker: stops the session at a checkpoint of the current activity until it is answered. Returns the "
+            "checkpoint_handle to give to the orchestrator.",
+            p.YieldCheckpoint,
+            dialect.yield_checkpoint,
+            output_schema=schemas.YIELDED,
+        ),
+        Tool(
+            "resume_checkpoint",
+            "Go on after a checkpoint",
+            "For the worker: takes note of the answer and goes on. Returns the option, its effect and the changed variables. "
+            "An error while the checkpoint still waits.",
+            p.ResumeCheckpoint,
+            dialect.resume_checkpoint,
+            idempotent=True,
+            output_schema=schemas.RESUMED,
+        ),
+        Tool(
+            "present_checkpoint",
+            "Read a checkpoint",
+            "For the orchestrator: returns the question behind a checkpoint_handle, with its options and their effects, to "
+            "put to the user.",
+            p.PresentCheckpoint,
+            dialect.present_checkpoint,
+            read_only=True,
+        ),
+        Tool(
+            "respond_checkpoint",
+            "Answer a checkpoint",
+            "For the orchestrator: passes on the user's choice (option_id), or takes the default after its time "
+            "(auto_advance), or dismisses a conditional checkpoint (condition_not_met). Exactly one of the three. Never choose "
+            "for the user. An answer is given once.",
+            p.RespondCheckpoint,
+            dialect.respond_checkpoint,
+            idempotent=True,
+            output_schema=schemas.RESOLVED,
+        ),
+    ]
+
+
+def _reading(dialect: SessionsDialect) -> list[Tool[Any]]:
+    return [
+        Tool(
+            "get_workflow",
+            "Read the workflow",
+            "Returns the workflow's primary skill, a line ---, and the workflow: rules, variables, initialActivity and the "
+            "list of activities (summary), or the whole file (summary=false).",
+            p.GetWorkflow,
+            dialect.get_workflow,
+            read_only=True,
+        ),
+        Tool(
+            "get_activity",
+            "Read the activity",
+            "For the worker: returns the whole definition of the current activity: steps, checkpoints, loops, decisions, "
+            "transitions, rules and skills.",
+            p.WithToken,
+            dialect.get_activity,
+            read_only=True,
+        ),
+        Tool(
+            "get_skills",
+            "Read the workflow's skill",
+            "Returns the workflow's primary skill: how to conduct it.",
+            p.WithToken,
+            dialect.get_skills,
+            read_only=True,
+        ),
+        Tool(
+            "get_skill",
+            "Read a skill",
+            "Returns the skill of a step (step_id), else the activity's primary skill, else the workflow's.",
+            p.GetSkill,
+            dialect.get_skill,
+            read_only=True,
+        ),
+        Tool(
+            "get_resource",
+            "Read a resource",
+            "Returns a resource by its number, such as 03, or workflow/03 for one of another workflow.",
+            p.GetResource,
+            dialect.get_resource,
+            read_only=True,
+        ),
+    ]

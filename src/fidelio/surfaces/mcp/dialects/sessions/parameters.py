@@ -1,0 +1,201 @@
+"""What the tools of the `sessions` dialect take. The descriptions are what a model reads in `tools/list`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+if TYPE_CHECKING:
+    from fidelio.workflows.moves import Move
+
+# Together with the length of an entry this keeps a manifest below what any honest one needs, and far below ten megabytes.
+MOST_ENTRIES = 500
+Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
+Variables = Annotated[
+    dict[str, Any],
+    Meta(description="Variables of the workflow that you found out meanwhile, by name. They are recorded with your agent_id."),
+]
+
+
+AgentId = Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")]
+
+
+class Nothing(msgspec.Struct):
+    """A tool without parameters."""
+
+
+class StartSession(msgspec.Struct):
+    """What start_session takes."""
+
+    workflow_id: Annotated[
+        str, Meta(description="The workflow of a fresh session; list_workflows names them. Default: meta.")
+    ] = ""
+    parent_session_token: Annotated[
+        str, Meta(description="Makes the fresh session a child of this one. A token that is not genuine is an error.")
+    ] = ""
+    session_token: Annotated[
+        str, Meta(description="Continues this session instead; the workflow is the token's. For workers and for resuming.")
+    ] = ""
+    agent_id: AgentId = "orchestrator"
+    fidelity: Annotated[
+        Literal["advise", "enforce"] | msgspec.UnsetType,
+        Meta(description="enforce refuses what advise only warns of. The strictest of server, workflow and session counts."),
+    ] = msgspec.UNSET
+
+
+class WithToken(msgspec.Struct):
+    """What a tool of a running session takes."""
+
+    session_token: Token
+
+
+class GetWorkflow(msgspec.Struct):
+    """What get_workflow takes."""
+
+    session_token: Token
+    summary: Annotated[bool, Meta(description="true: rules, variables and the list of activities. false: the whole file.")] = (
+        True
+    )
+
+
+class StepEntry(msgspec.Struct):
+    """One step that was done."""
+
+    step_id: Annotated[str, Meta(max_length=256)]
+    output: Annotated[str, Meta(max_length=10_000, description="What came of it, in a sentence.")]
+
+
+class ActivityEntry(msgspec.Struct):
+    """One activity that was completed."""
+
+    activity_id: Annotated[str, Meta(max_length=256)]
+    outcome: Annotated[str, Meta(max_length=10_000)]
+    transition_condition: Annotated[str, Meta(max_length=10_000)] | msgspec.UnsetType = msgspec.UNSET
+
+
+class NextActivity(msgspec.Struct):
+    """What next_activity takes."""
+
+    session_token: Token
+    activity_id: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=256,
+            description="The activity to enter: initialActivity first, then a target of the transitions; __terminal__ ends.",
+        ),
+    ]
+    transition_condition: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="The condition that led there, as the definition writes it, or `default`. It is checked."),
+    ] = msgspec.UNSET
+    step_manifest: Annotated[
+        Annotated[list[StepEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Meta(description="The steps of the activity you leave, in order, with their output."),
+    ] = msgspec.UNSET
+    activity_manifest: Annotated[
+        Annotated[list[ActivityEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Meta(description="The activities completed so far, with their outcome."),
+    ] = msgspec.UNSET
+    variables: Variables = {}
+
+
+class YieldCheckpoint(msgspec.Struct):
+    """What yield_checkpoint takes."""
+
+    session_token: Token
+    checkpoint_id: Annotated[str, Meta(min_length=1, max_length=256, description="A checkpoint of the current activity.")]
+    variables: Variables = {}
+
+
+class ResumeCheckpoint(msgspec.Struct):
+    """What resume_checkpoint takes."""
+
+    session_token: Token
+    variables: Variables = {}
+
+
+Handle = Annotated[str, Meta(description="The checkpoint_handle that yield_checkpoint returned (preferred).")]
+OrToken = Annotated[str, Meta(description="The session_token, when there is no handle. Either this or checkpoint_handle.")]
+
+
+class PresentCheckpoint(msgspec.Struct):
+    """What present_checkpoint takes."""
+
+    checkpoint_handle: Handle = ""
+    session_token: OrToken = ""
+
+
+OptionId = Annotated[
+    str | msgspec.UnsetType, Meta(description="The option that the user chose. Exactly one of the three ways.")
+]
+AutoAdvance = Annotated[
+    bool, Meta(description="true takes the default option of a non-blocking checkpoint once its time has run out.")
+]
+ConditionNotMet = Annotated[bool, Meta(description="true dismisses a conditional checkpoint whose condition does not hold.")]
+
+
+class RespondCheckpoint(msgspec.Struct):
+    """What respond_checkpoint takes."""
+
+    checkpoint_handle: Handle = ""
+    session_token: OrToken = ""
+    option_id: OptionId = msgspec.UNSET
+    auto_advance: AutoAdvance = False
+    condition_not_met: ConditionNotMet = False
+
+
+class GetSkill(msgspec.Struct):
+    """What get_skill takes."""
+
+    session_token: Token
+    step_id: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="A step of the current activity that names a skill. Without it: the activity's primary skill."),
+    ] = msgspec.UNSET
+
+
+class GetResource(msgspec.Struct):
+    """What get_resource takes."""
+
+    session_token: Token
+    resource_id: Annotated[
+        str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03 for one of another workflow.")
+    ]
+
+
+class GetTrace(msgspec.Struct):
+    """What get_trace takes."""
+
+    session_token: Token
+    trace_tokens: Annotated[
+        list[str],
+        Meta(max_length=1000, description="The trace_tokens of next_activity. Without them: all calls of the session."),
+    ] = []
+    after: Annotated[
+        int, Meta(ge=0, lt=1 << 53, description="Goes on with a long trace: what the reply before gave as `next`.")
+    ] = 0
+
+
+def given(value: Any) -> Any:
+    """None for what the caller left out."""
+    return None if value is msgspec.UNSET else value
+
+
+def move_of(asked: NextActivity) -> Move:
+    """What next_activity asks of the service."""
+    from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # waits for the first call
+    from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call
+
+    steps, activities = given(asked.step_manifest), given(asked.activity_manifest)
+    return Move(
+        asked.activity_id,
+        given(asked.transition_condition),
+        None if steps is None else [StepDone(entry.step_id, entry.output) for entry in steps],
+        None
+        if activities is None
+        else [ActivityDone(e.activity_id, e.outcome, given(e.transition_condition)) for e in activities],
+        asked.variables,
+    )

@@ -1,0 +1,120 @@
+"""Starts the MCP server on standard input and output, with as little as possible before the first reply."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from fidelio.app.application import House
+from fidelio.errors import FidelioError
+from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.commands import PROGRAM, as_typed, own_program, typed
+from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.options import McpOptions, parse
+from fidelio.surfaces.mcp.protocol import Protocol
+from fidelio.surfaces.mcp.revisions import Identity
+from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely, occupy_standard_descriptors
+from fidelio.surfaces.mcp.stdio.loop import serve_stdio
+
+if TYPE_CHECKING:
+    from fidelio.tokens.keyring import KeyRing
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = McpOptions()
+    try:
+        options = parse(arguments)
+        return serve(options)
+    except FidelioError as error:
+        _complain(str(error), options)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001  # the outermost boundary: an agent shows its user the last line, not a traceback
+        _complain(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
+        return 70
+
+
+def _complain(sentence: str, options: McpOptions) -> None:
+    print(f"fidelio: {as_typed(sentence, typed(own_program(), options.home))}", file=sys.stderr)
+
+
+def serve(options: McpOptions) -> int:
+    occupy_standard_descriptors()
+    collect_rarely()
+    _look_for_no_plugins()
+    asyncio.run(_serve(options))
+    return 0
+
+
+def _look_for_no_plugins() -> None:
+    """Pydantic would look through every installed distribution for plugins that nobody has, while an agent waits.
+
+    Told not to look, it still imports everything that looking takes, from e-mail to archives. So its loader, which is asked
+    for the plugins and for nothing else, is there already when it comes to that.
+    """
+    if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
+        loader = ModuleType("pydantic.plugin._loader")
+        loader.__dict__["get_plugins"] = tuple
+        sys.modules.setdefault(loader.__name__, loader)
+
+
+async def _serve(options: McpOptions) -> None:
+    settings = settings_of(options)
+    _look_for_directories(options.workflows, settings)
+    async with house_of(options, settings) as house:
+        house.complain = partial(_complain, options=options)
+        await serve_stdio(Protocol(identity_of(settings), tools_of(options.tools, house), states_of(settings)))
+
+
+def _look_for_directories(directories: Sequence[str], settings: Settings) -> None:
+    """What every call would say is said at once, because a look takes no imports. Who words it is imported only then."""
+    if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # never raise
+        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # nothing is served any more
+
+        open_library(settings.home, directories)
+
+
+def settings_of(options: McpOptions) -> Settings:
+    """An option wins over the environment; both are checked in the same place."""
+    given = {
+        "FIDELIO_SERVER_NAME": options.server_name,
+        "FIDELIO_SERVER_VERSION": options.server_version,
+        "FIDELIO_MIN_RESPONSE_SECONDS": options.min_response_seconds,
+        "FIDELIO_ADOPTION": "off" if options.no_adoption else None,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return load_settings(options.home, environ={**os.environ, **chosen})
+
+
+def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -> House:
+    return House(
+        settings,
+        options.workflows,
+        with_bundled=options.with_bundled,
+        fidelity="enforce" if options.enforce else "advise",
+        person=options.person,
+        worker=options.worker,
+        handles=handles,
+        # Whoever reads it may be anywhere, so the path is whole.
+        program=typed(PROGRAM, str(settings.home.path) if options.home else None),
+    )
+
+
+def identity_of(settings: Settings) -> Identity:
+    return Identity(settings.server_name, settings.server_version)
+
+
+def states_of(settings: Settings) -> RequestStates:
+    def keys() -> KeyRing:
+        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the first reply does not wait for it
+
+        return open_keys(settings.home.ensure().keys)
+
+    return RequestStates(keys)

@@ -1,0 +1,1 @@
+"""Sets of MCP tools other than the workflow dialects."""

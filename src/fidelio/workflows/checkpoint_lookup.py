@@ -1,0 +1,149 @@
+"""Which asking of a checkpoint a call means.
+
+A question comes back in every visit and every pass, under the same name. So an answer belongs to the asking that its token was
+made for: a call that is repeated late confirms what was said then, and never decides what is asked now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fidelio.engine import phrases
+from fidelio.engine.record import Answer, Asked, Record
+from fidelio.errors import RequestNotFound, WorkflowRefusal
+from fidelio.ledger import Ledger
+from fidelio.ledger.model import Request
+from fidelio.workflows.missing import is_withdrawn
+from fidelio.workflows.tokens import Claims, bounded
+from fidelio.workflows.unit_of_work import Opened
+
+# An activity that asks at its door asks a question of a loop for the first pass; outside loops there is none.
+FIRST_PASSES = (0, 1)
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """The asking that a call is about, the request that stands for it, and its answer where it has one."""
+
+    asked: Asked
+    request: str
+    answer: Answer | None = None
+
+
+async def meant_by_handle(ledger: Ledger, opened: Opened) -> Meant:
+    """The asking that a handle means: the one it was made for, else the one that waits."""
+    named = opened.claims.req
+    waiting = opened.record.waiting
+    if waiting is not None and named in (None, waiting.request):
+        return Meant(waiting.asked, waiting.request)
+    if named is None:
+        raise _not_active()
+    return await _earlier(ledger, opened, named)
+
+
+async def meant_by_name(ledger: Ledger, opened: Opened, checkpoint_id: str) -> Meant:
+    """The asking that a checkpoint's name means to whoever holds this token."""
+    claims, now = opened.claims, standing(opened.record, checkpoint_id)
+    if claims.req is not None and claims.bcp == bounded(checkpoint_id):
+        return now if now is not None and now.request == claims.req else await _earlier(ledger, opened, claims.req)
+    if _moved_on(claims, opened.record):
+        return await _asked_then(ledger, opened, checkpoint_id)
+    if now is None:
+        raise _not_pending(opened.record, checkpoint_id)
+    return now
+
+
+def standing(record: Record, checkpoint_id: str) -> Meant | None:
+    """The question as it stands in the present visit: it waits, or it has got its answer."""
+    if (waiting := record.pending_as(checkpoint_id)) is not None:
+        return Meant(waiting.asked, waiting.request)
+    answer = record.answer_to(checkpoint_id)
+    return Meant(answer.asked, answer.request, answer) if answer is not None else None
+
+
+def _moved_on(claims: Claims, record: Record) -> bool:
+    """Whether the session is in another visit than when the token was made. A short handle was made for none."""
+    before_any = claims.act == "" and record.visit == 1  # nothing was asked before, so the name has only one meaning
+    if claims.act is None or before_any:
+        return False
+    return claims.act != bounded(record.activity) or claims.vis not in (None, record.visit)
+
+
+async def _earlier(ledger: Ledger, opened: Opened, named: str) -> Meant:
+    try:
+        request = await ledger.request(named)
+    except RequestNotFound:
+        raise _not_active() from None
+    if request.session != opened.session.id:
+        raise _not_active()
+    return _of(request)
+
+
+async def _asked_then(ledger: Ledger, opened: Opened, checkpoint_id: str) -> Meant:
+    """What the name meant in the visit that the token is of."""
+    activity, visit = opened.claims.act or "", opened.claims.vis or 0
+    for iteration in FIRST_PASSES:
+        key = Asked(checkpoint_id, activity, visit, iteration).key
+        for request in (await ledger.requests(session=opened.session.id, state=None, key=key)).items:
+            return _of(request)
+    raise _not_asked_then(opened.record, checkpoint_id)
+
+
+def _of(request: Request) -> Meant:
+    detail = request.detail
+    asked = Asked(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
+    if is_withdrawn(request):
+        raise _withdrawn(asked.checkpoint)
+    return Meant(asked, request.id, _answer_of(request, asked))
+
+
+def _answer_of(request: Request, asked: Asked) -> Answer | None:
+    if request.state not in ("answered", "dismissed"):
+        return None
+    option = request.answer.get("option", "")
+    effect: dict[str, Any] = next((known["effect"] for known in request.options if known["id"] == option), {})
+    return Answer(
+        asked.checkpoint,
+        asked.activity,
+        asked.visit,
+        option,
+        effect,
+        request.answered_by,
+        request.channel,
+        request.assurance,
+        request.closed_at or 0,
+        resumed=True,
+        iteration=asked.iteration,
+        mode=request.answer.get("mode", "option"),
+        request=request.id,
+    )
+
+
+def _withdrawn(checkpoint_id: str) -> WorkflowRefusal:
+    remedy = "Its session is completed, so nothing depends on the answer any more."
+    return WorkflowRefusal(phrases.withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
+
+
+def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:
+    if record.pending_as(checkpoint_id) is None:
+        return _not_pending(record, checkpoint_id)
+    return WorkflowRefusal(
+        phrases.asked_since(checkpoint_id),
+        remedy="Look at it with get_checkpoint, and answer with the token that returns.",
+        reason="checkpoint.asked-since",
+    )
+
+
+def _not_pending(record: Record, checkpoint_id: str) -> WorkflowRefusal:
+    waiting = [one.checkpoint for one in record.pending]
+    return WorkflowRefusal(
+        phrases.not_pending(checkpoint_id, waiting),
+        remedy="Answer one of those." if waiting else "Nothing waits for an answer: go on with next_activity.",
+        reason="checkpoint.not-pending",
+    )
+
+
+def _not_active() -> WorkflowRefusal:
+    remedy = "The worker yields the checkpoint first."
+    return WorkflowRefusal(phrases.NO_ACTIVE_CHECKPOINT, remedy=remedy, reason="checkpoint.not-active")

@@ -1,0 +1,192 @@
+"""What a workflow lacks because files of it cannot be read: an agent that is led through the rest has to be told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fidelio.definitions.library import Library, Version
+from fidelio.definitions.library.search_path import is_at, looks_in
+from fidelio.definitions.models import Workflow
+from fidelio.engine import phrases
+from fidelio.engine.record import COMPLETED, Draft, Record
+from fidelio.engine.transitions import TERMINAL, is_lost
+from fidelio.errors import (
+    DefinitionError,
+    DefinitionGone,
+    DefinitionOutOfReach,
+    UnreachableDefinition,
+    UnreadableDefinition,
+    WorkflowNotFound,
+)
+from fidelio.errors.workflows import Located
+from fidelio.inbox import assurance_of
+from fidelio.ledger.model import CloseRequest, Request
+from fidelio.workflows.gate import only_by_answer
+from fidelio.workflows.unit_of_work import Desk, Opened
+
+
+def left_out(workflow: Workflow) -> tuple[str, ...]:
+    """A warning for each activity that is written somewhere and missing all the same."""
+    return tuple(f"Activity '{name}' is left out: {_why(findings)}" for name, findings in workflow.broken.items())
+
+
+def unreadable_skill(name: str, problem: UnreadableDefinition) -> str:
+    return f"Skill '{name}' is left out: {_why(problem.findings)}"
+
+
+def why_gone(problem: DefinitionError) -> str:
+    """Why the definition of a session cannot be had, without where its files lie or lay."""
+    return _why(problem.findings) if isinstance(problem, UnreadableDefinition) else problem.sentence
+
+
+def _why(findings: Sequence[Located]) -> str:
+    """The worst that is wrong, by the name of its file: where the library lies is no client's business."""
+    worst = findings[0]
+    file = os.path.basename(worst.file)  # noqa: PTH119  # a name, not a path
+    place = f"{file}, line {worst.line}" if worst.line else file
+    return f"{place}: {worst.sentence} `fidelio lint` says how to mend it."
+
+
+def refuse_uncertain(desk: Desk, opened: Opened, why: str) -> None:
+    """Raises where nobody can tell whether the definition is gone; `why` says what was found in its stead."""
+    record, session = opened.record, opened.session.id
+    if desk.rules.chosen_place or _looked_at(desk.library, record):
+        return
+    if not record.found_in:
+        sentence = "The record does not say where the definition of this session came from: nobody can tell whether it is gone."
+        remedy = f"Put its files back, or let a person end the session: fidelio sessions --end {session}."
+    else:
+        sentence = "This server does not look in the place that the definition of this session came from."
+        remedy = f"Call a server that does (`--workflows PLACE`); the place is in `fidelio report {session}`."
+    raise DefinitionOutOfReach(f"{why} {sentence}", remedy=remedy)
+
+
+def not_given(why: str) -> DefinitionOutOfReach:
+    """The system does not let anybody look."""
+    return DefinitionOutOfReach(
+        f"The definition of this session cannot be looked at: {why}",
+        remedy="Nothing was changed by this call: make it again once that is mended.",
+    )
+
+
+def is_hidden(version: Version, record: Record) -> bool:
+    """Whether the system keeps back the activity that the session stands in or begins with."""
+    if not version.out_of_reach:
+        return False
+    workflow = version.workflow
+    here = record.activity or workflow.initial_activity
+    return workflow.activity(here) is None if here else not workflow.activities
+
+
+def _looked_at(library: Library, record: Record) -> bool:
+    """Whether what was found, or not, is what the place of the session has."""
+    try:
+        root = library.root(record.workflow)
+    except WorkflowNotFound:
+        return looks_in(library, record.found_in)
+    return is_at(root, record.found_in)
+
+
+# What a parent is told of a child that ended so.
+OUTCOME = "without-definition"
+# How the call of a person who ends such a session stands in the trace.
+ENDED_BY_PERSON = "end_session"
+_UNCHECKED = "The session was ended without it: nobody has checked whether everything was done that it asks for."
+
+
+class Ender(msgspec.Struct, frozen=True):
+    """Who ends a session unchecked, and over which channel."""
+
+    by: str
+    channel: str = "relayed"
+
+    @property
+    def on_record(self) -> dict[str, Any]:
+        return {"by": self.by, "channel": self.channel, "assurance": assurance_of(self.channel)}
+
+
+def definition_of(desk: Desk, opened: Opened) -> Version:
+    """The definition that a session goes by, as it is now."""
+    try:
+        version = desk.library.version(opened.record.workflow)
+    except UnreachableDefinition as fault:
+        raise not_given(why_gone(fault)) from fault
+    except DefinitionError as problem:
+        refuse_uncertain(desk, opened, why_gone(problem))
+        sentence = f"The definition of this session is gone: {why_gone(problem)}"
+        raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}") from problem
+    if is_hidden(version, opened.record):
+        raise not_given(" ".join(left_out(version.workflow)))
+    return version
+
+
+def lost_place(desk: Desk, opened: Opened, workflow: Workflow) -> DefinitionGone | None:
+    """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
+    record = opened.record
+    if not is_lost(workflow, record):
+        return None
+    sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
+    refuse_uncertain(desk, opened, sentence)
+    return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}")
+
+
+def _way_out(desk: Desk, opened: Opened) -> str:
+    """What whoever calls can do without the files."""
+    record, session = opened.record, opened.session.id
+    if record.status == "completed" or not desk.rules.moves:
+        return "."
+    if desk.fidelity(record) == "enforce":
+        return f". {only_by_person(session)}"
+    return f". {only_by_answer(record.waiting, session)}" if record.waiting else f", or end the session with `{TERMINAL}`."
+
+
+def only_by_person(session: str) -> str:
+    how = f"fidelio sessions --end {session}"
+    return f"Where moves are enforced a session does not end unchecked, unless a person ends it: {how}."
+
+
+def nameplate(record: Record) -> Workflow:
+    """What the record itself knows of a workflow whose definition is gone. Nothing is left of it but its end."""
+    name, version = record.workflow, record.version
+    return Workflow.model_construct(id=name, version=version, title=name, initial_activity=TERMINAL)
+
+
+def is_nameplate(workflow: Workflow) -> bool:
+    return workflow.initial_activity == TERMINAL and not workflow.activities
+
+
+def unchecked(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said of an end without a definition."""
+    yield f"{gone.sentence} {_UNCHECKED}"
+    for waiting in record.pending:
+        yield f"Checkpoint '{waiting.checkpoint}' was not answered: the end of the session has withdrawn it."
+    if variables:
+        yield f"Variables {phrases.names(variables)} were not taken: nothing says whether they fit."
+
+
+def unchecked_end(
+    record: Record,
+    who: Ender,
+    *,
+    condition: str | None,
+    manifest: Sequence[dict[str, str]] | None,
+    warnings: Sequence[str],
+) -> Draft:
+    """The end as it goes on record. What the agent reports is kept, and held against nothing."""
+    body: dict[str, Any] = {"activity": TERMINAL, "from": record.activity, "condition": condition or ""}
+    body |= {"manifest": list(manifest)} if manifest is not None else {}
+    return Draft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
+
+
+def withdrawn(record: Record, who: Ender) -> tuple[CloseRequest, ...]:
+    """Nobody is to answer for a session that has ended."""
+    return tuple(CloseRequest(id=waiting.request, state="dismissed", **who.on_record) for waiting in record.pending)
+
+
+def is_withdrawn(request: Request) -> bool:
+    """Whether it was closed so. Whoever dismisses a question because it does not apply gives that as the answer."""
+    return request.state == "dismissed" and not request.answer

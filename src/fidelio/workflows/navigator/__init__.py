@@ -1,0 +1,1 @@
+"""Workflow sessions that the server leads move by move."""

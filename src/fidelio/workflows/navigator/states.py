@@ -1,0 +1,88 @@
+"""Whether a state still stands where the session does, and what an answer means that comes with an older one.
+
+A call whose reply was lost is made again, with the state of that moment. It must not act on what came later: another activity,
+visit or pass may have a step or a question of the same name. So a state acts only where it stands. Only an answer that is
+repeated is confirmed, because its question has just this one.
+"""
+
+from __future__ import annotations
+
+from fidelio.definitions.models import Workflow
+from fidelio.engine.checkpoints import asking
+from fidelio.engine.record import (
+    ANSWERED,
+    CHILD_FINISHED,
+    ENTERED,
+    LOOP_ADVANCED,
+    RESTORED,
+    STARTED,
+    STEP_COMPLETED,
+    VARIABLES_SET,
+    Answer,
+    Record,
+)
+from fidelio.ledger import Ledger
+from fidelio.ledger.paging import all_events
+from fidelio.workflows.tokens import Claims, StateClaims, bounded
+from fidelio.workflows.unit_of_work import Opened
+
+# What can make a question the one that has to be answered. Looking at it, or trying in vain, does not.
+_MOVES = (STARTED, RESTORED, ENTERED, STEP_COMPLETED, LOOP_ADVANCED, ANSWERED, VARIABLES_SET, CHILD_FINISHED)
+# Nearly always it has come to something among the last few calls, and the whole record need not be read.
+_RECENT = 64
+
+
+def is_elsewhere(opened: Opened) -> bool:
+    """Whether the session has gone into another activity, visit or pass since the token was made.
+
+    A session token knows only its activity, and a short handle not even that.
+    """
+    then, act = stood_at(opened.claims), opened.claims.act
+    if then is not None:
+        return _place(then) != _place(opened.record)
+    return act is not None and act != bounded(opened.record.activity)
+
+
+def stood_at(claims: Claims) -> Record | None:
+    """The record as it was when a state was made; None for other tokens, and for a state that was too large to carry it."""
+    kept = claims.kept() if isinstance(claims, StateClaims) else ()
+    return kept[-1].record if kept else None
+
+
+async def answered_before(ledger: Ledger, opened: Opened, workflow: Workflow, checkpoint: str) -> Answer | None:
+    """The answer that the question which the state speaks of got after the state was made."""
+    then, claims = stood_at(opened.claims), opened.claims
+    if then is None:
+        named = claims.req if claims.bcp == bounded(checkpoint) else None
+        if named is None or any(one.request == named for one in opened.record.pending):
+            return None
+        return await _answer(ledger, opened.session.id, checkpoint, request=named)
+    asked = asking(workflow, then, checkpoint)
+    if not then.activity or then.answer_for(asked) is not None or opened.record.waiting_for(asked) is not None:
+        return None
+    if (answer := opened.record.answer_for(asked)) is not None or asking(workflow, opened.record, checkpoint) == asked:
+        return answer
+    return await _answer(ledger, opened.session.id, checkpoint, key=asked.key)
+
+
+async def last_moved(ledger: Ledger, session: str, record: Record) -> int:
+    """When a session last came to something new."""
+    recent = await ledger.events(session, after=max(0, record.seq - _RECENT), types=_MOVES)
+    return max((event.time for event in recent or await all_events(ledger, session, types=_MOVES)), default=0)
+
+
+async def _answer(ledger: Ledger, session: str, checkpoint: str, *, request: str = "", key: str = "") -> Answer | None:
+    for event in await all_events(ledger, session, types=(ANSWERED,)):
+        body = event.body
+        if request == body.get("request") or key == body.get("key"):
+            option, mode, effect = body.get("option", ""), body.get("mode", "option"), body.get("effect") or {}
+            who = (body["by"], body["channel"], body["assurance"])
+            return Answer(checkpoint, "", 0, option, effect, *who, event.time, mode=mode)
+    return None
+
+
+def _place(record: Record) -> tuple[str, int, str, int, int]:
+    here, running = record.here, record.here.running
+    if running is None:
+        return here.activity, here.visit, "", 0, 0
+    return here.activity, here.visit, running.loop, running.iteration, running.entered

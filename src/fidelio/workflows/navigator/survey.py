@@ -1,0 +1,235 @@
+"""What is possible in a session that is led move by move when its definition is gone: nothing but its end.
+
+Where only the activity is gone in which it stands, its end comes to what the definition still has to offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from fidelio.definitions import META
+from fidelio.definitions.library import Source, Version
+from fidelio.definitions.models import Workflow
+from fidelio.definitions.models.resource import Resource
+from fidelio.engine.moves import Move, Position, Situation, situation
+from fidelio.engine.problems import Refusal
+from fidelio.engine.record import Record
+from fidelio.engine.transitions import TERMINAL, is_lost
+from fidelio.errors import DefinitionError, DefinitionGone, PartNotFound, SessionNotFound, WorkflowRefusal
+from fidelio.workflows.gate import refuse_unanswered_end
+from fidelio.workflows.missing import definition_of, is_nameplate, nameplate, only_by_person
+from fidelio.workflows.moves import not_yours
+from fidelio.workflows.navigator import wording as words
+from fidelio.workflows.navigator.moves import as_led
+from fidelio.workflows.navigator.states import last_moved
+from fidelio.workflows.tokens import LARGEST_REMEMBERED, Claims, Kept
+from fidelio.workflows.unit_of_work import MOST_RECENT, Desk, Opened
+
+
+def remains(record: Record) -> Version:
+    """What stands in for the definition. It is the one that the session began with as far as anybody can tell."""
+    return Version(nameplate(record), record.definition, _no_source)
+
+
+def only_the_end(desk: Desk, session: str, record: Record) -> Situation:
+    position = Position(record.workflow, record.activity)
+    if record.status == "completed":
+        return Situation(position)
+    if desk.fidelity(record) == "enforce":
+        return _blocked(position, only_by_person(session), "DEFINITION_GONE")
+    try:
+        refuse_unanswered_end(record, session)
+    except WorkflowRefusal as no:
+        return _blocked(position, str(no), no.reason)
+    return Situation(position, (Move("transition", TERMINAL),))
+
+
+def with_unchecked_end(desk: Desk, session: str, workflow: Workflow, record: Record, found: Situation) -> Situation:
+    """What is possible, and the end with it where nobody can check that. While a question waits, only that is shown."""
+    shown = any(move.target == TERMINAL for move in (*found.required, *found.blocked))
+    if shown or record.waiting is not None or not is_lost(workflow, record):
+        return found
+    end = only_the_end(desk, session, record)
+    return replace(found, required=(*found.required, *end.required), blocked=(*found.blocked, *end.blocked))
+
+
+def _blocked(position: Position, reason: str, code: str) -> Situation:
+    return Situation(position, blocked=(Move("transition", TERMINAL, reason=reason, code=code),))
+
+
+def _no_source(activity: str) -> Source:
+    raise PartNotFound(f"Activity not found: {activity}.", remedy="Its definition is gone.")
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a session stands and what is possible there.
+
+    `resources` are the numbers of those that can be read. `person`: the server wants people to answer everything.
+    `wait_ms` is how long it takes until an answer that a model passes on can be one that a person has thought about.
+    """
+
+    session: str
+    workflow: Workflow
+    record: Record
+    situation: Situation
+    agent: str
+    resources: tuple[str, ...] = ()
+    person: bool = False
+    wait_ms: int = 0
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    """The numbers of a workflow's resources, with what is wrong with those that cannot be read, as its files `hash` to it."""
+
+    hash: str
+    problems: dict[str, str]
+    readable: tuple[str, ...]
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What was shown of a session when its last event was `seq`, and the state that went with it, unless it is a large one."""
+
+    seq: int
+    version: Version
+    situation: Situation
+    state: str
+
+
+class Survey:
+    """Looks at sessions for those who lead them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._meta: tuple[Version, Version] | None = None
+        self._listed: dict[str, _Listed] = {}
+        self._shown: dict[str, _Seen] = {}
+
+    def version(self, workflow_id: str) -> Version:
+        """The definition to go by. The activities of `meta` are entries of their own here: an agent picks the one it needs."""
+        return self._freed(self._desk.library.version(workflow_id))
+
+    def of(self, opened: Opened) -> tuple[Version, DefinitionGone | None]:
+        """The same for a session that has begun. Where the definition is gone, what is left of it, and the error to raise."""
+        try:
+            return self._freed(definition_of(self._desk, opened)), None
+        except DefinitionGone as gone:
+            return remains(opened.record), gone
+
+    def _freed(self, version: Version) -> Version:
+        if version.workflow.id != META:
+            return version
+        if self._meta is None or self._meta[0] is not version:
+            free = version.workflow.model_copy(update={"initial_activity": None})
+            self._meta = version, version._replace(workflow=free)
+        return self._meta[1]
+
+    async def carried(self, session: str, record: Record) -> list[Kept]:
+        """The session and the parents that wait for it, these first."""
+        carried = [Kept(session, record)]
+        while (parent := carried[0].record.parent) is not None:
+            try:
+                opened = await self._desk.open_claims(Claims(sid=parent.session))
+            except SessionNotFound:
+                break
+            if carried[0].session not in [child.session for child in opened.record.children]:
+                break
+            carried.insert(0, Kept(parent.session, opened.record))
+        return carried
+
+    async def standing(
+        self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
+    ) -> Standing:
+        person = self._desk.rules.answered_by_person
+        found = found or self._situation(session, version.workflow, record)
+        found = self._allowed(with_unchecked_end(self._desk, session, version.workflow, record, found))
+        wait = await self._wait(session, record, found)
+        return Standing(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
+
+    def _situation(self, session: str, workflow: Workflow, record: Record) -> Situation:
+        if is_nameplate(workflow):
+            return only_the_end(self._desk, session, record)
+        led, person = as_led(self._desk, record), self._desk.rules.answered_by_person
+        return situation(workflow, led, now=self._desk.clock(), person=person)
+
+    def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
+        """One of those that can be read here; their numbers are what a standing lists."""
+        numbers, problems, name = self._readable(version, record), self._resources(version).problems, version.workflow.id
+        number = next((one for one in problems if _same(one, reference)), "")
+        if number not in numbers:
+            return words.no_resource(record, reference, numbers, problems.get(number, ""))
+        try:
+            return self._desk.library.resource(f"{name}/{number}", workflow=name).definition
+        except DefinitionError as problem:
+            return Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)
+
+    def _allowed(self, found: Situation) -> Situation:
+        """Whoever does one activity of a session that somebody else leads does not move it."""
+        if self._desk.rules.moves:
+            return found
+        why = not_yours().sentence
+        held = [replace(move, reason=why, code=words.NOT_YOURS) for move in found.offered if move.action == "transition"]
+        required = tuple(move for move in found.required if move.action != "transition")
+        optional = tuple(move for move in found.optional if move.action != "transition")
+        return replace(found, required=required, optional=optional, blocked=(*found.blocked, *held))
+
+    def remember(self, standing: Standing, version: Version, state: str) -> None:
+        """What was shown is what the next call begins with, unless somebody else writes or time changes it."""
+        if standing.record.waiting is not None:
+            return
+        if len(self._shown) >= MOST_RECENT:
+            self._shown.pop(next(iter(self._shown)))
+        kept = state if len(state) <= LARGEST_REMEMBERED else ""
+        self._shown[standing.session] = _Seen(standing.record.seq, version, standing.situation, kept)
+
+    def recall(self, session: str, record: Record, version: Version) -> Situation | None:
+        """What is possible for this record, if it was the last to be shown."""
+        seen = self._shown.pop(session, None)
+        return seen.situation if seen is not None and seen.seq == record.seq and seen.version is version else None
+
+    def has_shown(self, session: str, record: Record, token: str) -> bool:
+        """Whether the token is the state that was shown last, and the session has not moved since: it stands there, then."""
+        seen = self._shown.get(session)
+        return seen is not None and seen.seq == record.seq and seen.state == token
+
+    async def _wait(self, session: str, record: Record, found: Situation) -> int:
+        least = self._desk.rules.min_response_ms if found.checkpoint else 0
+        if not least:
+            return 0
+        waiting = record.pending_as(found.checkpoint)
+        since = waiting.yielded_at if waiting is not None else await last_moved(self._desk.ledger, session, record)
+        return max(0, since + least - self._desk.clock())
+
+    def _readable(self, version: Version, record: Record) -> tuple[str, ...]:
+        if not record.activity or record.waiting is not None or is_nameplate(version.workflow):
+            return ()
+        return self._resources(version).readable
+
+    def _resources(self, version: Version) -> _Listed:
+        """They are the same as long as the files of the workflow are."""
+        name = version.workflow.id
+        listed = self._listed.get(name)
+        if listed is None or listed.hash != version.hash:
+            problems = dict(self._looked_at(name))
+            readable = tuple(number for number, problem in problems.items() if not problem)
+            listed = self._listed[name] = _Listed(version.hash, problems, readable)
+        return listed
+
+    def _looked_at(self, name: str) -> Iterator[tuple[str, str]]:
+        for part in self._desk.library.parts("resources", name):
+            number = part.index or part.id
+            try:
+                self._desk.library.resource(f"{name}/{number}", workflow=name)
+            except DefinitionError as problem:
+                yield number, problem.sentence
+            else:
+                yield number, ""
+
+
+def _same(number: str, reference: str) -> bool:
+    """3 is 03."""
+    if number.isdecimal() and reference.isdecimal():
+        return int(number) == int(reference)
+    return number == reference

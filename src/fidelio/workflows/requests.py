@@ -1,0 +1,106 @@
+"""Checkpoints as requests in the inbox: what a question consists of when it is put on record, alone or with others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any
+
+import msgspec
+
+from fidelio.definitions.models import Checkpoint, Workflow
+from fidelio.definitions.models.activity import Option
+from fidelio.engine.checkpoints import asking, demands_person, effect_of, to_arm
+from fidelio.engine.record import ARMED, YIELDED, Draft, Record
+from fidelio.engine.scope import filled, known
+from fidelio.inbox import new_request
+from fidelio.ledger.model import CloseRequest, OpenRequest, Request
+
+
+class Armed(msgspec.Struct, frozen=True):
+    """The questions that an activity asks at its door."""
+
+    drafts: tuple[Draft, ...] = ()
+    requests: tuple[OpenRequest, ...] = ()
+
+
+def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> OpenRequest:
+    """The question as a person reads it: with what it is about put in, as far as that is known when it is asked.
+
+    `person`: the server wants people to answer everything.
+    """
+    asked, values = asking(workflow, record, checkpoint.id), known(workflow, record)
+    options = tuple(_option(option, values) for option in checkpoint.options)
+    who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
+    place = {"workflow": workflow.id, "activity": asked.activity, "checkpoint": checkpoint.id}
+    detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who, **_timer(checkpoint)}
+    return new_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail)
+
+
+def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Which answer may be taken after how long, where one may."""
+    if checkpoint.blocking or checkpoint.default_option is None or checkpoint.auto_advance_ms is None:
+        return {}
+    return {"default_option": checkpoint.default_option, "auto_advance_ms": checkpoint.auto_advance_ms}
+
+
+def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {"label": filled(option.label, values), "description": filled(option.description or "", values)}
+    return {"id": option.id, **shown, "effect": effect_of(option.effect)}
+
+
+def as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
+    """The checkpoint in the words in which it was asked, which are the same for everybody who reads it."""
+    worded = {one["id"]: one for one in request.options}
+    return _in_words(checkpoint, request.question, [worded.get(option.id, {}) for option in checkpoint.options])
+
+
+def _in_words(checkpoint: Checkpoint, message: str, words: Sequence[Mapping[str, Any]]) -> Checkpoint:
+    options = tuple(_reworded(option, shown) for option, shown in zip(checkpoint.options, words, strict=True))
+    if message == checkpoint.message and all(map(is_, options, checkpoint.options)):
+        return checkpoint
+    return checkpoint.model_copy(update={"message": message, "options": options})
+
+
+def _reworded(option: Option, words: Mapping[str, Any]) -> Option:
+    shown = {key: words[key] for key in ("label", "description") if words.get(key)}
+    return option.model_copy(update=shown) if any(getattr(option, key) != text for key, text in shown.items()) else option
+
+
+def as_it_would_be_asked(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
+    """The same before anybody has asked it: with what is known now."""
+    values = known(workflow, record)
+    return _in_words(checkpoint, filled(checkpoint.message, values), [_option(option, values) for option in checkpoint.options])
+
+
+def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:
+    """One question on record, and in the inbox."""
+    request = question(workflow, record, checkpoint, person=person)
+    return Draft(YIELDED, _named(checkpoint, request)), request
+
+
+def _named(checkpoint: Checkpoint, request: OpenRequest) -> dict[str, Any]:
+    person = {"person": True} if request.detail["answered_by"] == "person" else {}
+    return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"], **person}
+
+
+def closing(answer: Mapping[str, Any]) -> CloseRequest:
+    """What becomes of the request when this answer, as its event holds it, is put on record."""
+    return CloseRequest(
+        id=answer["request"],
+        state="dismissed" if answer["mode"] == "condition_not_met" else "answered",
+        answer={"option": answer["option"], "mode": answer["mode"]},
+        by=answer["by"],
+        channel=answer["channel"],
+        assurance=answer["assurance"],
+    )
+
+
+def arm(workflow: Workflow, record: Record, *, person: bool) -> Armed:
+    """Every question of the activity that was just entered, as far as this visit has not dealt with it."""
+    entries, requests = list[dict[str, Any]](), list[OpenRequest]()
+    for checkpoint, truth in to_arm(workflow, record):
+        request = question(workflow, record, checkpoint, person=person)
+        entries.append({**_named(checkpoint, request), "condition_holds": truth})
+        requests.append(request)
+    return Armed((Draft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else Armed()

@@ -1,0 +1,298 @@
+"""How sessions begin: fresh, as a child, taken over by another agent, or rebuilt from a token that nobody can vouch for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from fidelio.definitions import META
+from fidelio.definitions.library.search_path import place_of
+from fidelio.definitions.models import Workflow
+from fidelio.engine import phrases
+from fidelio.engine.claims import check_drift
+from fidelio.engine.problems import warnings
+from fidelio.engine.record import STARTED, Fidelity, Parent, Record, read
+from fidelio.engine.triggers import child_started, inheritance, trigger_for
+from fidelio.errors import (
+    BadToken,
+    DefinitionGone,
+    FidelioError,
+    SequenceConflict,
+    SessionExists,
+    SessionNotFound,
+    WorkflowRefusal,
+)
+from fidelio.ids import new_session_id
+from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.model import NO_RECORD, NewEvent, NewSession, Session
+from fidelio.workflows.missing import definition_of, left_out, nameplate
+from fidelio.workflows.tokens import Claims, stands_for
+from fidelio.workflows.unit_of_work import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, outrun, step_aside, written
+
+ORCHESTRATOR = "orchestrator"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What start_session was asked for.
+
+    `agent` is None for whoever the token was made for. `exact`: a session is continued only with a genuine token, and only
+    when it is of the workflow that is named.
+    """
+
+    workflow_id: str = ""
+    agent: str | None = ORCHESTRATOR
+    session_token: str = ""
+    parent_token: str = ""
+    fidelity: Fidelity | None = None
+    exact: bool = False
+
+    @property
+    def author(self) -> str:
+        return self.agent or ORCHESTRATOR
+
+
+class Started(msgspec.Struct, frozen=True):
+    """How the session began. `warning` is what the caller has to know about it."""
+
+    workflow: Workflow
+    inherited: bool = False
+    adopted: bool = False
+    recovered: bool = False
+    warning: str = ""
+
+
+class Birth(msgspec.Struct, frozen=True):
+    """The first event of a session, the definition that it goes by, and the row that it fills."""
+
+    event: NewEvent
+    snapshot: bytes
+    create: NewSession
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """What a new session starts from."""
+
+    session: str
+    claims: Claims | None = None
+    claims_to_continue: str = ""
+
+
+class Starting:
+    """Everything that start_session does."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._newest: tuple[Workflow, bytes] | None = None
+
+    async def start(self, asked: Asked) -> Outcome[Started]:
+        if not asked.session_token:
+            return await self._fresh(asked, _Origin(new_session_id()), {})
+        claims: Claims | None = None
+        try:
+            claims = self._desk.claims(asked.session_token)
+            return await self._inherit(asked, claims)
+        except (BadToken, SessionNotFound) as problem:
+            # What a genuine token names and the ledger knows was deleted on purpose: nothing takes its place.
+            if asked.exact or (claims is not None and await self._knows(claims.sid)):
+                raise
+            return await self._without_proof(asked, problem)
+
+    async def _inherit(self, asked: Asked, claims: Claims) -> Outcome[Started]:
+        """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
+
+        async def decide(opened: Opened) -> Decision[Started]:
+            if asked.exact:
+                _refuse_other_workflow(asked, opened.record)
+            if asked.parent_token:
+                parent = await self._desk.open_claims(self._parent(asked.parent_token))
+                _refuse_other_parent(parent, opened.record)
+            mismatches = [] if asked.exact else _mismatches(asked, claims, opened.record)
+            workflow, said = self._as_it_is_now(opened)
+            started = Started(workflow, inherited=True, warning=" ".join(mismatches))
+            return Decision(started, warnings=(*mismatches, *said))
+
+        return await self._desk.perform("start_session", asked.session_token, decide, agent=asked.agent)
+
+    def _as_it_is_now(self, opened: Opened) -> tuple[Workflow, tuple[str, ...]]:
+        """The definition of a session that goes on, and what is to be said of it.
+
+        Whoever takes over one that has lost it needs a token that is not stale, to end it with.
+        """
+        try:
+            version = definition_of(self._desk, opened)
+        except DefinitionGone as gone:
+            return nameplate(opened.record), (str(gone),)
+        drift = check_drift(opened.record, version.workflow.version, version.hash)
+        return version.workflow, (*warnings(drift), *left_out(version.workflow))
+
+    async def _without_proof(self, asked: Asked, problem: FidelioError) -> Outcome[Started]:
+        if not self._desk.rules.adoption:
+            raise problem
+        claims = self._desk.tokens.claimed(asked.session_token)
+        workflow = self._desk.library.workflow(claims.wf if claims is not None else asked.workflow_id or META)
+        if self._fidelity(asked.fidelity, workflow) == "enforce":
+            raise problem
+        return await self._recover(asked) if claims is None else await self._adopt(asked, claims)
+
+    async def _recover(self, asked: Asked) -> Outcome[Started]:
+        warning = (
+            "The saved token cannot be read, so a fresh session was started. The previous session state was NOT inherited; "
+            "reconstruct it from what you saved."
+        )
+        return await self._fresh(asked, _Origin(new_session_id()), {"recovered": True, "warning": warning})
+
+    async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
+        """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
+        taken = await self._knows(claims.sid)
+        if taken is not None and taken.kind == "workflow" and read(taken.raw).fidelity == "enforce":
+            raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
+        origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
+        warning = (
+            "The token does not verify with this server's keys. A session at the position it claims was started, marked as "
+            "unverified; its checkpoints are asked again."
+        )
+        flags = {"inherited": True, "adopted": True, "warning": warning}
+        try:
+            return await self._fresh(replace(asked, workflow_id=claims.wf), origin, flags)
+        except SessionExists:
+            # Somebody else has brought the same token a moment ago: now the ledger knows the id.
+            return await self._adopt(asked, claims)
+
+    async def _knows(self, session: str) -> Session | None:
+        try:
+            return await self._desk.ledger.session(session)
+        except SessionNotFound:
+            return None
+
+    async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> Outcome[Started]:
+        """In the parent's turn, where there is one: it is written, too. Retried when another process was first."""
+        parent = self._parent(asked.parent_token) if asked.parent_token else None
+        written = parent.sid if parent is not None else origin.session
+        await self._desk.turns.take(written)
+        try:
+            return await self._written(asked, origin, parent, flags)
+        finally:
+            self._desk.turns.give(written)
+
+    def _parent(self, token: str) -> Claims:
+        """Says which of the two tokens of the call is the bad one."""
+        try:
+            return self._desk.claims(token)
+        except BadToken as error:
+            raise BadToken(f"parent_session_token: {error.sentence}", remedy=error.remedy) from error
+
+    async def _written(self, asked: Asked, origin: _Origin, parent: Claims | None, flags: dict[str, Any]) -> Outcome[Started]:
+        began = self._desk.clock()
+        for losses in range(ATTEMPTS):
+            await step_aside(losses)
+            workflow = self._desk.library.workflow(asked.workflow_id or META)
+            above = await self._desk.open_claims(parent) if parent is not None else None
+            opened = Opened(unborn(origin.session), Record(), Claims(sid=origin.session), asked.author)
+            said = (*([flags["warning"]] if flags.get("warning") else ()), *left_out(workflow))
+            decision = self._birth(asked, origin, workflow, above)
+            decision = replace(decision, result=Started(workflow, **flags), warnings=said)
+            try:
+                called = self._desk.called("start_session", opened, began, warnings=said)
+                return await self._desk.write(opened, decision, called)
+            except SequenceConflict:
+                continue
+        raise outrun()
+
+    def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
+        more, beside = _claimed(origin, workflow), tuple[Beside, ...]()
+        if parent is not None:
+            definition = definition_of(self._desk, parent).workflow
+            link = _link(parent, workflow.id, origin.session, definition, person=self._desk.rules.answered_by_person)
+            more |= link.inherited
+            beside = (Beside(parent.session.id, link.events, parent.record),)
+        born = self.birth(workflow, asked.author, fidelity=asked.fidelity, parent=parent, **more)
+        return Decision(None, events=(born.event,), blobs=(born.snapshot,), create=born.create, beside=beside)
+
+    def birth(
+        self, workflow: Workflow, agent: str, *, fidelity: Fidelity | None = None, parent: Opened | None = None, **more: Any
+    ) -> Birth:
+        """How a session of this workflow begins; `more` is what its first event says besides."""
+        snapshot = self._snapshot(workflow)
+        body: dict[str, Any] = {
+            "workflow": workflow.id,
+            "version": workflow.version,
+            "definition": self._desk.library.content_hash(workflow.id),
+            "found_in": place_of(self._desk.library.root(workflow.id)),
+            "snapshot": digest_of(snapshot),
+            "agent": agent,
+            "fidelity": self._fidelity(fidelity, workflow),
+            **({"parent": msgspec.to_builtins(_as_parent(parent))} if parent is not None else {}),
+            **more,
+        }
+        event = NewEvent(type=STARTED, body=body, actor=agent, blobs=(body["snapshot"],))
+        return Birth(event, snapshot, NewSession(kind="workflow", parent=parent.session.id if parent is not None else None))
+
+    def _snapshot(self, workflow: Workflow) -> bytes:
+        """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
+        if self._newest is None or self._newest[0] is not workflow:
+            self._newest = workflow, msgspec.json.encode(self._desk.library.snapshot(workflow.id))
+        return self._newest[1]
+
+    def _fidelity(self, asked: Fidelity | None, workflow: Workflow) -> Fidelity:
+        """The strictest of what the server, the workflow and the caller want."""
+        wanted = (self._desk.rules.fidelity, workflow.fidelity, asked)
+        return "enforce" if "enforce" in wanted else "advise"
+
+
+class _Link(msgspec.Struct, frozen=True):
+    events: tuple[NewEvent, ...]
+    inherited: dict[str, Any]
+
+
+def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
+    """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
+    trigger = trigger_for(definition, parent.record, workflow_id)
+    inherited = inheritance(definition, parent.record, trigger, person=person) if trigger else {}
+    events = written([child_started(child, workflow_id, trigger)], parent.agent)
+    return _Link(events, inherited)
+
+
+def _as_parent(parent: Opened) -> Parent:
+    record = parent.record
+    return Parent(parent.session.id, record.workflow, record.activity, record.version)
+
+
+def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
+    """Where an unproven token says its session stood, as far as the definition knows that place."""
+    if origin.claims is None:
+        return {}
+    known_place = workflow.activity(origin.claims.act or "") is not None
+    place = {"activity": origin.claims.act} if known_place else {}
+    return {**place, "unverified": True, "claims_to_continue": origin.claims_to_continue}
+
+
+def _refuse_other_workflow(asked: Asked, record: Record) -> None:
+    if asked.workflow_id != record.workflow:
+        raise WorkflowRefusal(
+            phrases.workflow_mismatch(record.workflow, asked.workflow_id),
+            remedy="Name the workflow of the session, or leave session_token out to start a fresh one.",
+        )
+
+
+def _refuse_other_parent(parent: Opened, record: Record) -> None:
+    if record.parent is None or record.parent.session != parent.session.id:
+        raise WorkflowRefusal(
+            "The session of session_token is not a child of the session of parent_session_token.",
+            remedy="Leave parent_session_token out to continue the session, or session_token to start a child.",
+        )
+
+
+def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
+    found = []
+    if claims.aid and not stands_for(claims.aid, asked.author):
+        found.append(f"agent_id '{asked.agent}' does not match the inherited session token's agent_id '{claims.aid}'.")
+    if asked.workflow_id and asked.workflow_id != record.workflow:
+        found.append(f"workflow_id '{asked.workflow_id}' is ignored: the token belongs to workflow '{record.workflow}'.")
+    return found
+
+
+def unborn(session: str) -> Session:
+    """A session that nothing has been written of yet."""
+    return Session(session, "workflow", "", None, None, "active", "", NO_RECORD, 0, b"", 0, 0)

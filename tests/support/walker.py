@@ -1,0 +1,217 @@
+"""Values that would make a condition hold, or not hold: what somebody who wants to go a certain way would have to report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fidelio.engine.answers import Circumstances
+from fidelio.engine.apply_move import Act, Actor, accept
+from fidelio.engine.moves import Move, Situation, situation
+from fidelio.engine.problems import Refusal
+from fidelio.engine.progress import tasks
+from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, as_events, fold
+from fidelio.engine.scope import running_loop
+from fidelio.engine.state import Record
+from fidelio.engine.transitions import TERMINAL, Way, edges, ends_workflow, exists, ways
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Condition, Simple, Workflow
+
+
+_OPPOSITE = {"!=": "==", "notExists": "exists", "<=": ">", ">=": "<"}
+SOMETHING = "something"
+
+
+def values_for(condition: Condition, *, truth: bool) -> dict[str, Any]:
+    """One assignment that makes the condition so, unless its parts contradict each other."""
+    if condition.type == "simple":
+        return {condition.variable: _value(condition, truth)}
+    if condition.type == "not":
+        return values_for(condition.condition, truth=not truth)
+    if (condition.type == "and") is truth:
+        return {name: value for part in condition.conditions for name, value in values_for(part, truth=truth).items()}
+    return values_for(condition.conditions[0], truth=truth)
+
+
+def _value(condition: Simple, truth: bool) -> Any:
+    operator: str = condition.operator
+    wanted = condition.value
+    if operator in _OPPOSITE:
+        operator, truth = _OPPOSITE[operator], not truth
+    if operator == "exists":
+        return SOMETHING if truth else None
+    if operator == "==":
+        return wanted if truth else _another(wanted)
+    edge = float(wanted) if isinstance(wanted, int | float) else 0.0
+    return edge + 1 if (operator == ">") is truth else edge - 1
+
+
+def _another(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    return f"not {value}" if isinstance(value, str) else SOMETHING
+
+
+BOUND = 5_000
+_PATIENCE = 3
+_ITEMS = ("one", "two")
+_MINUTE = 60_000
+_ROBOT = Actor("robot", "cli", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Values that the robot makes known, as an agent would."""
+
+    values: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One walk. `problem` is empty when it came to an end; `taken` is what was done, by activity."""
+
+    record: Record
+    events: tuple[Foreseen, ...]
+    taken: frozenset[tuple[str, Act | Report]]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Untaken:
+    """What no walk came to: options as `activity/checkpoint/option`, transitions as `from -> to`, and activities."""
+
+    options: tuple[str, ...]
+    transitions: tuple[str, ...]
+    activities: tuple[str, ...]
+
+
+class Chance(Protocol):
+    """What decides at random; `random.Random(seed)` does, and always in the same way."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+Policy = Literal["first", "last"] | Chance
+
+
+class Robot:
+    """Walks with one policy: the first that is offered, the last, or what chance says."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._times: Counter[tuple[str, Act | Report]] = Counter()
+
+    def walk(self, workflow: Workflow, *, bound: int = BOUND) -> Walk:
+        """From the start to an end, within so many moves."""
+        started = {"workflow": workflow.id, "version": workflow.version, "definition": ""}
+        record, events, now = Record(), list[Foreseen](), 0
+        drafts: Sequence[Draft] | Refusal = [Draft(STARTED, started)]
+        while not isinstance(drafts, Refusal):
+            written = as_events(record, drafts, now)
+            record = fold(record, written)
+            events += written
+            now += _MINUTE
+            choice = self.choose(workflow, record) if len(events) <= bound else None
+            if choice is None:
+                return Walk(record, tuple(events), frozenset(self._times), _problem(record, len(events)))
+            drafts = _carried_out(workflow, record, choice, now)
+        return Walk(record, tuple(events), frozenset(self._times), drafts.sentence)
+
+    def choose(self, workflow: Workflow, record: Record) -> Act | Report | None:
+        """What it does next; None when there is nothing to do."""
+        activity = record.activity
+        choices: list[Act | Report] = [*possible_acts(situation(workflow, record)), *_reports(workflow, record)]
+        if not choices:
+            return None
+        fresh = [choice for choice in choices if self._times[activity, choice] < _PATIENCE]
+        least = min(self._times[activity, choice] for choice in choices)
+        chosen = self._pick(fresh or [choice for choice in choices if self._times[activity, choice] == least])
+        self._times[activity, chosen] += 1
+        return chosen
+
+    def _pick(self, candidates: Sequence[Act | Report]) -> Act | Report:
+        if self._policy == "first":
+            return candidates[0]
+        return candidates[-1] if self._policy == "last" else candidates[self._policy.randrange(len(candidates))]
+
+
+def possible_acts(found: Situation) -> Iterator[Act]:
+    """Everything that is offered, one act for each option."""
+    return (act for move in found.offered for act in _acts(move))
+
+
+def never_taken(workflow: Workflow, walks: Iterable[Walk]) -> Untaken:
+    """What none of the walks came to."""
+    walks = list(walks)
+    taken = {pair for walk in walks for pair in walk.taken}
+    acts = [(activity, act) for activity, act in taken if isinstance(act, Act)]
+    answered = {f"{activity}/{act.target}/{act.option}" for activity, act in acts if act.option}
+    gone = {f"{activity} -> {_target(workflow, act.target)}" for activity, act in acts if act.action == "transition"}
+    entered = {event.body["activity"] for walk in walks for event in walk.events if event.type == "activity.entered"}
+    return Untaken(
+        tuple(option for option in _options(workflow) if option not in answered),
+        tuple(edge for edge in _edges(workflow) if edge not in gone),
+        tuple(activity.id for activity in workflow.activities if activity.id not in entered),
+    )
+
+
+def _reports(workflow: Workflow, record: Record) -> Iterator[Report]:
+    """What would end the running loop, and what would open the ways that are closed."""
+    if record.status == "completed" or record.waiting or record.forced:
+        return
+    loop, ahead = running_loop(workflow, record.here), tasks(workflow, record)
+    if loop is not None and loop.condition is not None and [task.kind for task in ahead] == ["loop"]:
+        yield Report(tuple(values_for(loop.condition, truth=False).items()))
+    if not any(task.must for task in ahead):
+        found = ways(workflow, record)
+        wanted = (_opening(way, found) for way in found if not way.open and way.kind in ("transition", "decision"))
+        yield from dict.fromkeys(report for report in wanted if report.values)
+
+
+def _opening(way: Way, found: Iterable[Way]) -> Report:
+    """What would open a closed way: that its own condition holds, and none of those that come before it."""
+    values: dict[str, Any] = {}
+    for other in found:
+        if other.when is not None and other.holds and other is not way:
+            values |= values_for(other.when, truth=False)
+    return Report(tuple((values | (values_for(way.when, truth=True) if way.when else {})).items()))
+
+
+def _carried_out(workflow: Workflow, record: Record, choice: Act | Report, now: int) -> Sequence[Draft] | Refusal:
+    if isinstance(choice, Report):
+        return [Draft(VARIABLES_SET, {"variables": dict(choice.values), "by": "agent:robot"})]
+    return accept(workflow, record, choice, Circumstances(now, relayed=False), _ROBOT)
+
+
+def _problem(record: Record, length: int) -> str:
+    return "" if record.status == "completed" else f"no end after {length} events in '{record.activity}'"
+
+
+def _acts(move: Move) -> Iterator[Act]:
+    if move.action == "respond_to_checkpoint":
+        yield from (Act(move.action, move.target, option) for option in move.options)
+    elif move.action == "advance_loop":
+        yield Act(move.action, move.target, items=_ITEMS if move.needs else None)
+    else:
+        yield Act(move.action, move.target)
+
+
+def _options(workflow: Workflow) -> Iterator[str]:
+    for activity in workflow.activities:
+        for checkpoint in activity.checkpoints:
+            yield from (f"{activity.id}/{checkpoint.id}/{option.id}" for option in checkpoint.options)
+
+
+def _edges(workflow: Workflow) -> Iterator[str]:
+    for activity in workflow.activities:
+        targets = (edge.to for edge in edges(activity) if exists(workflow, edge.to))
+        yield from dict.fromkeys(f"{activity.id} -> {_target(workflow, to)}" for to in targets)
+
+
+def _target(workflow: Workflow, target: str) -> str:
+    return TERMINAL if ends_workflow(workflow, target) else target
