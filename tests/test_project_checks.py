@@ -22,6 +22,16 @@ def test_a_file_past_its_budget_is_found(tmp_path: Path) -> None:
     assert list(line_budget.offenders(tmp_path)) == [(Path("src/bursts.py"), 401)]
 
 
+@proves("project.small-files")
+def test_small_modules_are_counted_without_package_files(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "package"
+    package.mkdir(parents=True)
+    for name, lines in {"__init__.py": 1, "__main__.py": 1, "small.py": 59, "fits.py": 60}.items():
+        (package / name).write_text("\n" * lines, "utf-8")
+
+    assert line_budget.small_modules(tmp_path) == [Path("src/package/small.py")]
+
+
 @proves("project.missing-parts")
 def test_a_missing_part_skips_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FIDELIO_REQUIRE_ALL", raising=False)
