@@ -75,7 +75,7 @@ _POSTGRES_COLUMNS = (
 
 
 def collect(place: Path) -> dict[str, Json]:
-    """Every part of the snapshot except PostgreSQL's, by the name of its file. `place` is an empty directory."""
+    """Every part of the snapshot that needs no scenario and no server, by the name of its file. `place` is an empty directory."""
     program = Program(place / "empty")
     return {
         "commands": commands(),
@@ -93,7 +93,6 @@ def collect(place: Path) -> dict[str, Json]:
             "phrases": source_text.phrases(),
         },
         "words": {"words": source_text.words()},
-        "written": written(place / "written"),
     }
 
 
@@ -248,7 +247,7 @@ def main() -> None:
         sys.exit("usage: python -m tests.compatibility.collect --write")
     SNAPSHOT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fidelio-snapshot-") as place:
-        parts = collect(Path(place))
+        parts = {**collect(Path(place)), "written": written(Path(place))}
         if (found := postgres(Path(place))) is not None:
             parts["postgres"] = found
         for name, part in parts.items():

@@ -11,11 +11,12 @@ import pytest
 
 from tests.compatibility.collect import SNAPSHOT, collect, postgres
 from tests.compatibility.doors import Json
+from tests.compatibility.written import written
 from tests.ledger.postgres.server import HOW_TO_INSTALL
 from tests.support import proves
 from tests.support.parts import require_part
 
-PARTS = ("commands", "errors", "tools", "sqlite", "structs", "definitions", "source", "written")
+PARTS = ("commands", "errors", "tools", "sqlite", "structs", "definitions", "source")
 HOW_TO_ADD = "If the additions are meant, run `python -m tests.compatibility.collect --write` and commit the snapshot."
 HOW_TO_KEEP = "These names are stored or public and are never renamed (tests/compatibility/collect.py). Put them back."
 
@@ -59,6 +60,11 @@ def compare(before: Json, now: Json, *, additions: bool = True) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_no_stored_or_public_name_has_changed(found: dict[str, Json], part: str) -> None:
     compare(known(part), found[part])
+
+
+@proves("compatibility.names")
+def test_what_is_written_and_answered_has_the_keys_that_it_had(tmp_path: Path) -> None:
+    compare(known("written"), written(tmp_path))
 
 
 @proves("compatibility.names")

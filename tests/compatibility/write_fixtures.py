@@ -99,6 +99,15 @@ options: {process: true, script: {turns: [[{say: Waiting.}, {pause: {until: FLAG
 ---
 Wait.
 """
+# Whether a program has succeeded is known only from the exit status in its spool.
+PROGRAM = """---
+name: program
+description: A program that waits for a file.
+executor: command
+options: {command: [sh, -c, 'echo Started.; while [ ! -e FLAG ]; do sleep 0.05; done; echo Done.']}
+---
+Wait.
+"""
 ASKING = """---
 name: asking
 description: Asks for permission.
@@ -128,6 +137,8 @@ options:
 ---
 Carry out the activity.
 """
+# The files of a spool while its agent runs.
+DURING_RUN = (".stdin", ".hold", ".first", ".stdout", ".stderr", ".new")
 CONDUCT = ("run", "letter", "--agent", "clerk", "--activity-agent", "post=late", "--tries", "1", "--project", PROJECT)
 
 
@@ -161,6 +172,7 @@ def prepare(home: Path, flag: Path) -> None:
         "workflows/letter.yaml": LETTER,
         "agents/echo.md": ECHO,
         "agents/patient.md": PATIENT.replace("FLAG", str(flag)),
+        "agents/program.md": PROGRAM.replace("FLAG", str(flag)),
         "agents/asking.md": ASKING,
         "agents/clerk.md": CLERK,
         "agents/late.md": LATE,
@@ -285,13 +297,21 @@ def _conducted(program: Program) -> Json:
 
 
 def _unwatched(program: Program, flag: Path) -> None:
-    """A run whose agent host was killed: its agent ended alone, so only its spool knows the result."""
+    """Two runs whose agent host was killed: their agents ended alone, so only their spools know the results."""
     server = program.serve("--toolset", "orchestrator")
     with server:
         _start_patient(server, "alone")
+        options = {"agent_blueprint_name": "program", "project_dir": PROJECT, "async": True}
+        server("start_agent_session", session_name="program", prompt="Wait.", **options)
+        _wait(lambda: any(b"Started." in file.read_bytes() for file in _spooled(program.home)))
         server.kill()
     flag.write_text("go", "utf-8")
-    _wait(lambda: any(program.home.glob("runs/*/*/*/*.status")))
+    # The exit status is the last file of a spool. Its name is left to the snapshot.
+    _wait(lambda: sum(file.suffix not in DURING_RUN for file in _spooled(program.home)) == 2)
+
+
+def _spooled(home: Path) -> list[Path]:
+    return [file for file in home.glob("runs/*/*/*/*") if file.is_file()]
 
 
 def _wait(is_so: Callable[[], object]) -> None:

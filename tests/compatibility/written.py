@@ -27,7 +27,8 @@ def written(place: Path) -> Json:
     program = Program(place / "home")
     tokens = scenario(program)
     files = _files(program.home)
-    spool = [json.loads(line) for file in program.home.glob("runs/*/*/*/*.stdout") for line in file.read_text().splitlines()]
+    printed = [line for file in program.home.glob("runs/*/*/*/*.stdout") for line in file.read_text("utf-8").splitlines()]
+    spool = [json.loads(line) for line in printed if line.startswith("{")]
     ledger = _ledger(program.home / "ledger.db")
     _look_around(program, tokens)
     return {
