@@ -46,7 +46,7 @@ PHRASES = (
 def dotted() -> list[str]:
     """Event types, reason codes, job kinds and file names; `{}` stands for a value that is put in."""
     found = {text for text in _texts() if _DOTTED.fullmatch(text)}
-    return sorted(text for text in found if not text.startswith("fidelio."))
+    return sorted(text for text in found if not text.startswith("fidelio.") and text not in _modules())
 
 
 def domains() -> list[str]:
@@ -69,9 +69,15 @@ def phrases() -> list[str]:
 
 
 def words() -> list[str]:
-    """Every string that could be a key or a name. Only those that disappear matter; names of modules are left out."""
-    modules = {part for file in SOURCE.rglob("*.py") for part in file.relative_to(SOURCE).with_suffix("").parts}
-    return sorted(text for text in _texts() if _WORD.fullmatch(text) and text not in modules)
+    """Every string that could be a key or a name. Only those that disappear matter."""
+    return sorted(text for text in _texts() if _WORD.fullmatch(text))
+
+
+@cache
+def _modules() -> frozenset[str]:
+    """The names of modules that code imports by a string, in whole and from any package on: these may change."""
+    paths = (file.relative_to(SOURCE).with_suffix("").parts for file in SOURCE.rglob("*.py"))
+    return frozenset(".".join(parts[start:]) for parts in paths for start in range(len(parts)))
 
 
 @cache
