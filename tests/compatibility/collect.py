@@ -4,6 +4,8 @@
 
 writes `tests/compatibility/snapshot/`. Do that only to add a name. A name that disappears from the snapshot breaks ledgers,
 tokens, homes, clients or scripts of users: put it back, with `rename=` or a constant, instead of writing the snapshot anew.
+The parts `source` and `words` are collected from all strings of the source, so they also hold strings that were never stored or
+shown. Only such a string may leave the snapshot, and the commit message says why.
 
 Most names are collected through what is public: the command line, `tools/list`, the file of a new ledger, and the scripts that
 generate the reference pages. `STRUCTS` and `ERRORS` are the only places that name modules of Fidelio. Whoever moves one of
@@ -75,7 +77,7 @@ _POSTGRES_COLUMNS = (
 
 
 def collect(place: Path) -> dict[str, Json]:
-    """Every part of the snapshot that needs no scenario and no server, by the name of its file. `place` is an empty directory."""
+    """The parts of the snapshot that need neither the scenario nor PostgreSQL, by file name. `place` is an empty directory."""
     program = Program(place / "empty")
     return {
         "commands": commands(),

@@ -18,7 +18,7 @@ from tests.support.parts import require_part
 
 PARTS = ("commands", "errors", "tools", "sqlite", "structs", "definitions", "source")
 HOW_TO_ADD = "If the additions are meant, run `python -m tests.compatibility.collect --write` and commit the snapshot."
-HOW_TO_KEEP = "These names are stored or public and are never renamed (tests/compatibility/collect.py). Put them back."
+HOW_TO_KEEP = "Stored and public names are never renamed: put these back. tests/compatibility/collect.py says more."
 
 
 @pytest.fixture(scope="module")
