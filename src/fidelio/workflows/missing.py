@@ -23,8 +23,8 @@ from fidelio.errors import (
     WorkflowNotFound,
 )
 from fidelio.errors.workflows import Located
-from fidelio.inbox import assurance_of
-from fidelio.ledger.model import CloseRequest, Request
+from fidelio.inbox import RequestChange, assurance_of, dismiss_all
+from fidelio.ledger.model import Request
 from fidelio.workflows.gate import only_by_answer
 from fidelio.workflows.unit_of_work import Desk, Opened
 
@@ -182,9 +182,9 @@ def unchecked_end(
     return Draft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
 
 
-def withdrawn(record: Record, who: Ender) -> tuple[CloseRequest, ...]:
+def withdrawn(record: Record, who: Ender) -> tuple[RequestChange, ...]:
     """Nobody is to answer for a session that has ended."""
-    return tuple(CloseRequest(id=waiting.request, state="dismissed", **who.on_record) for waiting in record.pending)
+    return dismiss_all((waiting.request for waiting in record.pending), by=who.by, channel=who.channel)
 
 
 def is_withdrawn(request: Request) -> bool:

@@ -17,8 +17,9 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.record import RESTORED, Draft, Record, as_json, foreseen
 from fidelio.errors import DefinitionError, SessionExists
+from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import digest_of
-from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Session
+from fidelio.ledger.model import Change, NewEvent, NewSession, Session
 from fidelio.workflows.requests import question
 from fidelio.workflows.tokens import Kept, StateClaims
 from fidelio.workflows.unit_of_work import Desk
@@ -72,7 +73,7 @@ def _found_in(desk: Desk, workflow: str) -> str:
         return ""
 
 
-def _questions(desk: Desk, record: Record) -> Iterator[OpenRequest]:
+def _questions(desk: Desk, record: Record) -> Iterator[RequestChange]:
     """What waited there waits here, under the same id, so that the answer finds its way into the record."""
     workflow = _workflow(desk, record)
     if workflow is None:
@@ -80,8 +81,7 @@ def _questions(desk: Desk, record: Record) -> Iterator[OpenRequest]:
     for waiting in record.pending:
         checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
-            asked = question(workflow, record, checkpoint, person=desk.rules.asks_person)
-            yield replace(asked, id=waiting.request)
+            yield question(workflow, record, checkpoint, person=desk.rules.asks_person, request=waiting.request)
 
 
 def _workflow(desk: Desk, record: Record) -> Workflow | None:

@@ -19,8 +19,9 @@ from fidelio.definitions.library import Library
 from fidelio.engine.record import CALLED, Draft, Fidelity, Record, fold, foreseen, read
 from fidelio.errors import BadToken, FidelioError, LedgerBusy, PersonNeeded, SequenceConflict, SessionNotFound
 from fidelio.ids import is_short_handle
+from fidelio.inbox import RequestChange
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
+from fidelio.ledger.model import Change, Event, NewEvent, NewSession, Session
 from fidelio.ledger.paging import event_pages
 from fidelio.ledger.projection import DELETED, was_deleted
 from fidelio.locks import Turns
@@ -55,7 +56,7 @@ class Decision(msgspec.Struct, Generic[T], frozen=True):
 
     result: T
     events: tuple[NewEvent, ...] = ()
-    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    requests: tuple[RequestChange, ...] = ()
     blobs: tuple[bytes, ...] = ()
     warnings: tuple[str, ...] = ()
     create: NewSession | None = None
@@ -72,7 +73,7 @@ class Beside(msgspec.Struct, frozen=True):
     events: tuple[NewEvent, ...]
     before: Record
     create: NewSession | None = None
-    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    requests: tuple[RequestChange, ...] = ()
     blobs: tuple[bytes, ...] = ()
 
 

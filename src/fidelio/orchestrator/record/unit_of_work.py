@@ -13,15 +13,14 @@ import msgspec
 
 from fidelio.clock import Clock
 from fidelio.errors import SequenceConflict, SessionNotFound
+from fidelio.inbox import RequestChange
 from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import (
     Change,
-    CloseRequest,
     NewEvent,
     NewJob,
     NewSession,
-    OpenRequest,
     Session,
     Settlement,
 )
@@ -55,7 +54,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be written in one transaction. `beside` are changes of other sessions."""
 
     drafts: tuple[Draft, ...]
-    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    requests: tuple[RequestChange, ...] = ()
     blobs: tuple[bytes, ...] = ()
     jobs: tuple[NewJob, ...] = ()
     settle: Settlement | None = None

@@ -14,7 +14,7 @@ import msgspec
 
 from fidelio.errors import AgentBusy, AgentError, SessionNotFound
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import Kept, keep
+from fidelio.ledger.long_text import StoredText, store_text
 from fidelio.ledger.model import Change, Done, NewEvent
 from fidelio.orchestrator.record.model import Run
 from fidelio.orchestrator.record.record import CALLED_BACK
@@ -46,7 +46,7 @@ class Callbacks(msgspec.Struct, frozen=True):
         run = str(work.lease.payload["run"])
         child = await self.parts.desk.open(work.lease.session)
         parent = await self.parts.desk.open(child.record.parent)
-        text = keep(await self._words(child, run))
+        text = store_text(await self._words(child, run))
         event = NewEvent(type=CALLED_BACK, body={"run": run, "parent": parent.id}, actor="host")
         told = Change(session=child.id, events=(event,), lease=work.lease, settle=Done())
 
@@ -74,7 +74,7 @@ class Callbacks(msgspec.Struct, frozen=True):
 
     async def _tell_of_deletion(self, child: Opened, by: str) -> None:
         run = child.record.run
-        text = keep(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
+        text = store_text(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
         origin = {"from": child.id, "run": run.id}
         await self.parts.desk.write(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
 
@@ -100,7 +100,7 @@ def _block(child: Opened, run: int, state: str, reason: str, text: str) -> str:
     return f"<{_BLOCK} {about}>\n{_inside(text)}\n</{_BLOCK}>"
 
 
-def _received(parent: Opened, text: Kept, origin: dict[str, str]) -> Decision:
+def _received(parent: Opened, text: StoredText, origin: dict[str, str]) -> Decision:
     """A parent at rest goes on with it; one at work, or one that somebody has stopped, has it in its next turn."""
     state = parent.record.run.state
     if is_active(state) or state == "stopped":

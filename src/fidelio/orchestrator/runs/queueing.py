@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.ledger import Ledger
-from fidelio.ledger.long_text import Kept, whole
+from fidelio.ledger.long_text import StoredText, load_text
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.record.record import DELIVERED, QUEUED, RunRecord
@@ -23,7 +23,7 @@ GO_ON = (
 
 
 def next_run(
-    now: Opened | str, *, prompt: Kept | None = None, blueprint: Blueprint | None = None, resumes: RunRecord | None = None
+    now: Opened | str, *, prompt: StoredText | None = None, blueprint: Blueprint | None = None, resumes: RunRecord | None = None
 ) -> tuple[Draft, ...]:
     """The next run of a session (or the first of a new one), with all messages that wait for it."""
     session, number, messages = (now, 1, ()) if isinstance(now, str) else _standing(now)
@@ -66,9 +66,9 @@ async def original_prompt(ledger: Ledger, session: str, run: RunRecord) -> str:
 
 
 async def _words(ledger: Ledger, session: str, body: dict[str, Any]) -> str:
-    texts = [await whole(ledger, (await _body(ledger, session, seq)).get("message")) for seq in body.get("messages", ())]
+    texts = [await load_text(ledger, (await _body(ledger, session, seq)).get("message")) for seq in body.get("messages", ())]
     if "prompt" in body:
-        texts.append(await whole(ledger, body["prompt"]))
+        texts.append(await load_text(ledger, body["prompt"]))
     return "\n\n".join(texts)
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached, RequestClosed, RequestExists
-from fidelio.inbox import new_request
+from fidelio.inbox import NewRequest, RequestChange, dismiss_request, open_request
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import Kept, clean, json_text, keep, one_line
-from fidelio.ledger.model import CloseRequest, OpenRequest, Request
+from fidelio.ledger.long_text import StoredText, json_text, one_line, sanitize_text, store_text
+from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
 from fidelio.orchestrator.record.record import (
@@ -85,17 +85,19 @@ class RunTeller:
 
     async def conversation(self, name: str) -> None:
         if name != self.at.record.conversation:
-            await self._tell(Draft(CONVERSATION, {"run": self._run, "conversation": clean(name)}))
+            await self._tell(Draft(CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
 
     async def said(self, text: str) -> None:
-        await self._tell_once(lambda: _with(SAID, self._run, "said", keep(text), brief=one_line(text)))
+        await self._tell_once(lambda: _with(SAID, self._run, "said", store_text(text), brief=one_line(text)))
 
     async def called(self, call: str, tool: str, arguments: Any = None) -> None:
-        given = keep(json_text(arguments))
-        await self._tell_once(lambda: _with(CALLED, self._run, "arguments", given, call=clean(call), tool=clean(tool)))
+        given = store_text(json_text(arguments))
+        await self._tell_once(
+            lambda: _with(CALLED, self._run, "arguments", given, call=sanitize_text(call), tool=sanitize_text(tool))
+        )
 
     async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
-        await self._tell_once(lambda: _with(RETURNED, self._run, "text", keep(text), call=clean(call), ok=ok))
+        await self._tell_once(lambda: _with(RETURNED, self._run, "text", store_text(text), call=sanitize_text(call), ok=ok))
 
     async def used(self, usage: Usage) -> None:
         self.usage = _sum(self._spent, usage)
@@ -150,13 +152,13 @@ class RunTeller:
         return closed
 
     async def _withdraw(self, request: str) -> None:
-        close = CloseRequest(id=request, state="dismissed", by=_AGENT)
+        close = dismiss_request(request, by=_AGENT)
         try:
             await self._go_on(request, close)
         except RequestClosed:
             await self._go_on(request)
 
-    async def _go_on(self, request: str, *closing: CloseRequest) -> None:
+    async def _go_on(self, request: str, *closing: RequestChange) -> None:
         """The question no longer keeps the run waiting."""
         draft = Draft(GOING_ON, {"run": self._run, "request": request})
 
@@ -169,10 +171,10 @@ class RunTeller:
         self._changed()
 
     async def _open(self, question: Question) -> str:
-        request = new_request(
+        request = open_request(
             question.kind,
             self._key(question),
-            clean(question.text)[:_QUESTION_LENGTH],
+            sanitize_text(question.text)[:_QUESTION_LENGTH],
             tuple({"id": option, "label": label} for option, label in question.options),
             _bounded(question.detail),
         )
@@ -185,7 +187,7 @@ class RunTeller:
             return known.request
         return request.id
 
-    async def _ask(self, request: OpenRequest) -> None:
+    async def _ask(self, request: NewRequest) -> None:
         def decide(now: Opened) -> Decision:
             self._require_alive(now, WAITING)
             return Decision(drafts=(Draft(WAITING, {"run": self._run, "request": request.id}),), requests=(request,))
@@ -199,7 +201,7 @@ class RunTeller:
         plain = len(key) <= _KEY_LENGTH and key.isprintable()
         return f"{self._run}/{key if plain else hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
 
-    async def _tell_once(self, make: Callable[[], tuple[Draft, Kept]]) -> None:
+    async def _tell_once(self, make: Callable[[], tuple[Draft, StoredText]]) -> None:
         if self._known:
             self._known -= 1
             return
@@ -249,7 +251,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
     return Usage(**{field: getattr(one, field) + getattr(other, field) for field in fields})
 
 
-def _with(type_: str, run: str, field: str, kept: Kept, **more: Any) -> tuple[Draft, Kept]:
+def _with(type_: str, run: str, field: str, kept: StoredText, **more: Any) -> tuple[Draft, StoredText]:
     return Draft(type_, {"run": run, field: kept.body, **more}, kept.digests), kept
 
 

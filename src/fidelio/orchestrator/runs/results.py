@@ -12,9 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, FidelioError, RequestClosed, UncheckedAgentInput
+from fidelio.inbox import dismiss_all
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import clean, json_text, keep
-from fidelio.ledger.model import CloseRequest, Done, NewJob
+from fidelio.ledger.long_text import json_text, sanitize_text, store_text
+from fidelio.ledger.model import Done, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.executors.contract import Finished, Usage
@@ -92,8 +93,8 @@ async def bring_to_end(
 
 def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()) -> Decide:
     """What to write when `run` has ended. `answered` are questions that were closed meanwhile."""
-    text = keep(ending.text)
-    data = keep("" if ending.data is None else json_text(ending.data))
+    text = store_text(ending.text)
+    data = store_text("" if ending.data is None else json_text(ending.data))
 
     def decide(now: Opened) -> Decision | None:
         at = now.record.run
@@ -102,7 +103,7 @@ def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, ans
         body: dict[str, Any] = {
             "run": run,
             "reason": ending.reason[:200],
-            "detail": clean(ending.detail)[:_DETAIL],
+            "detail": sanitize_text(ending.detail)[:_DETAIL],
             "result": text.body,
             "usage": msgspec.to_builtins(ending.usage or at.usage),
             "tool_calls": at.tool_calls,
@@ -116,9 +117,7 @@ def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, ans
         return Decision(
             drafts=(Draft(END_OF[ending.state], body, text.digests + data.digests), *following),
             blobs=text.blobs + data.blobs,
-            requests=tuple(
-                CloseRequest(id=request, state="dismissed", by="host") for request in at.questions if request not in answered
-            ),
+            requests=dismiss_all(at.questions, by="host", but=answered),
             jobs=() if following else _callback(now, run, ending),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from fidelio.errors import SessionNotFound
-from fidelio.ledger.long_text import whole
+from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.record import phrases
@@ -100,10 +100,10 @@ class Queries(msgspec.Struct, frozen=True):
         if is_active(wanted.state):
             raise phrases.still_running(session)
         end = await self._end(at, wanted)
-        text = await whole(self.parts.ledger, end.body.get("result")) if end else ""
+        text = await load_text(self.parts.ledger, end.body.get("result")) if end else ""
         if wanted.state != "succeeded":
             raise phrases.unsuccessful(session, wanted, text or await self._said(at, wanted.id))
-        data = await whole(self.parts.ledger, end.body.get("data")) if end else ""
+        data = await load_text(self.parts.ledger, end.body.get("data")) if end else ""
         return Result(session=session, run=wanted, text=text, data=msgspec.json.decode(data) if data else None)
 
     async def events(self, at: Opened, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
@@ -159,7 +159,7 @@ class Queries(msgspec.Struct, frozen=True):
     async def _said(self, at: Opened, run: str) -> str:
         """What the agent had said before its run ended without a result."""
         bodies = [event.body for event in await all_events(self.parts.ledger, at.id, types=(SAID,))]
-        return "\n\n".join([await whole(self.parts.ledger, body["said"]) for body in bodies if body.get("run") == run])
+        return "\n\n".join([await load_text(self.parts.ledger, body["said"]) for body in bodies if body.get("run") == run])
 
 
 def _is_ours(session: Session) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import digest_of
-from fidelio.ledger.long_text import Kept, keep
+from fidelio.ledger.long_text import StoredText, store_text
 from fidelio.ledger.model import NewSession, Session
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input
@@ -57,7 +57,7 @@ class Starting(msgspec.Struct, frozen=True):
         if is_active(at.record.run.state):
             raise phrases.busy(view(at))
         blueprint = await self._usable(at)
-        kept = keep(_required(prompt))
+        kept = store_text(_required(prompt))
 
         def decide(now: Opened) -> Decision:
             if is_active(now.record.run.state):
@@ -68,7 +68,7 @@ class Starting(msgspec.Struct, frozen=True):
 
     async def send(self, at: Opened, text: str, *, by: str = "service") -> AgentSession:
         """A message for the next turn: a busy session takes it when it has finished, one at rest begins at once."""
-        kept = keep(_required(text))
+        kept = store_text(_required(text))
         blueprint = None if is_active(at.record.run.state) else await self._usable(at)
 
         def decide(now: Opened) -> Decision:
@@ -90,7 +90,7 @@ class Starting(msgspec.Struct, frozen=True):
 
     async def _create(self, asked: StartAgent, project: str, checked: _Checked) -> AgentSession:
         session = new_session_id()
-        kept, servers = keep(checked.prompt), _servers(asked)
+        kept, servers = store_text(checked.prompt), _servers(asked)
         created: dict[str, Any] = {
             "name": asked.name,
             "project": project,
@@ -149,7 +149,7 @@ def _servers(asked: StartAgent) -> tuple[bytes, ...]:
     return (msgspec.json.encode(asked.mcp_servers),) if asked.mcp_servers else ()
 
 
-def message(now: Opened, kept: Kept, origin: dict[str, str]) -> Decision:
+def message(now: Opened, kept: StoredText, origin: dict[str, str]) -> Decision:
     """A message that waits for the next turn."""
     if len(now.record.messages) >= MOST_MESSAGES:
         raise phrases.too_many_messages(view(now))

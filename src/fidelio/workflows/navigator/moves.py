@@ -21,7 +21,7 @@ from fidelio.engine.transitions import ends_workflow, open_ways
 from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
 from fidelio.errors import DefinitionError
 from fidelio.ids import new_session_id
-from fidelio.ledger.model import OpenRequest
+from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
 from fidelio.workflows.requests import put
 from fidelio.workflows.start import Birth, Starting, unborn
@@ -37,7 +37,7 @@ class Reached(msgspec.Struct, frozen=True):
 
     situation: Situation
     drafts: tuple[Draft, ...] = ()
-    requests: tuple[OpenRequest, ...] = ()
+    requests: tuple[NewRequest, ...] = ()
 
 
 class Aftermath(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Aftermath(msgspec.Struct, frozen=True):
 
     drafts: tuple[Draft, ...]
     situation: Situation
-    requests: tuple[OpenRequest, ...] = ()
+    requests: tuple[NewRequest, ...] = ()
     beside: tuple[Beside, ...] = ()
     warnings: tuple[str, ...] = ()
     child: str = ""

@@ -27,8 +27,7 @@ from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.variables import telling
 from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
-from fidelio.inbox import assurance_of
-from fidelio.ledger.model import CloseRequest, OpenRequest
+from fidelio.inbox import NewRequest, RequestChange, assurance_of
 from fidelio.ledger.paging import all_events
 from fidelio.workflows.checkpoints import Asking, refused_answer
 from fidelio.workflows.missing import left_out, lost_place
@@ -257,7 +256,7 @@ class Navigating:
 
     async def _accepted(
         self, opened: Opened, informed: Record, version: Version, act: Act
-    ) -> tuple[tuple[OpenRequest, ...], list[Draft]]:
+    ) -> tuple[tuple[NewRequest, ...], list[Draft]]:
         """The events of the move, and the question that they put on record when nobody has put it there before.
 
         `informed` is the record with what the agent reports; a refusal shows the one that stays.
@@ -266,7 +265,7 @@ class Navigating:
         if act.action == "transition" and not rules.moves:
             why = not_yours()
             raise await self._no(opened, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
-        asks: tuple[OpenRequest, ...] = ()
+        asks: tuple[NewRequest, ...] = ()
         checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.pending_as(act.target) is None:
             _, asked = put(workflow, informed, checkpoint, person=rules.asks_person)
@@ -381,7 +380,7 @@ def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | Non
     return None if record.pending_as(act.target) else last.option
 
 
-def _closed(drafts: tuple[Draft, ...]) -> tuple[CloseRequest, ...]:
+def _closed(drafts: tuple[Draft, ...]) -> tuple[RequestChange, ...]:
     return tuple(closing(draft.body) for draft in drafts if draft.type == ANSWERED)
 
 
