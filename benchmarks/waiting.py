@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.figures import Figure
-from fidelio.inbox import Inbox, new_request
+from fidelio.inbox import Inbox, open_request
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewSession
 
@@ -30,7 +30,7 @@ OPTIONS = ({"id": "yes", "label": "Yes", "effect": {}},)
 
 async def ask(path: str, number: int) -> str:
     async with await open_ledger(path) as ledger:
-        request = new_request("checkpoint", f"a/ask#{number}", "Shall we?", OPTIONS, {})
+        request = open_request("checkpoint", f"a/ask#{number}", "Shall we?", OPTIONS, {})
         create = NewSession(kind="workflow")
         await ledger.commit(Change(session=f"s_{number}", create=create, requests=(request,)))
         return request.id

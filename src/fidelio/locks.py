@@ -1,7 +1,7 @@
-"""Turns: the calls of one process on one session are carried out one after the other.
+"""Locks: by key inside a process, and by file between processes.
 
-All at once, every one of them but the first would have decided in vain and would have to decide again. Nearly always a call is
-alone, so that has to cost nothing: a session that nobody works on is not in here.
+Calls of one process on one session are carried out one after the other: all at once, every one of them but the first would have
+to decide again. Nearly always a call is alone, so that has to cost nothing: a key that nobody holds takes no memory.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from pathlib import Path
 from fidelio.home import Home
 
 
-class Turns:
-    """Whoever takes a turn gives it back, and the next in line has it."""
+class KeyedLock:
+    """One asyncio lock per key, first come, first served."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def take(self, session: str) -> None:
-        line = self._lines.get(session)
-        if line is None:
-            self._lines[session] = deque()
+    async def acquire(self, key: str) -> None:
+        queue = self._waiters.get(key)
+        if queue is None:
+            self._waiters[key] = deque()
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(mine)
+        queue.append(mine)
         try:
             await mine
         except asyncio.CancelledError:
-            # The turn may have come in the same moment; then nobody else would give it back.
+            # The lock may have been handed over in the same moment; then nobody else would release it.
             if not mine.cancelled():
-                self.give(session)
+                self.release(key)
             raise
 
-    def give(self, session: str) -> None:
-        line = self._lines[session]
-        while line:
-            following = line.popleft()
+    def release(self, key: str) -> None:
+        queue = self._waiters[key]
+        while queue:
+            following = queue.popleft()
             if not following.done():
                 following.set_result(None)
                 return
-        del self._lines[session]
+        del self._waiters[key]
 
 
 def host_name(home: Home) -> str:

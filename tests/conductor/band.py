@@ -130,11 +130,11 @@ class Concert:
         return [await self.record(event.body["session"]) for event in started]
 
     async def record(self, session: str) -> Record:
-        desk = (await self.house.workflows()).desk
-        return await desk.caught_up(await desk.ledger.session(session))
+        desk = (await self.house.workflows()).unit
+        return await desk.load_record(await desk.ledger.session(session))
 
     async def ledger(self) -> Ledger:
-        return (await self.house.workflows()).desk.ledger
+        return (await self.house.workflows()).unit.ledger
 
     async def killed_at(self, number: int, session: str, *, written: bool) -> bool:
         """Carries a run out and ends it at the commit with this number, before it is made or after. False: it came through."""

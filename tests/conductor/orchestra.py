@@ -108,7 +108,7 @@ class Orchestra:
 async def answering(house: House, answers: dict[str, str], told: asyncio.Event) -> None:
     """A person who answers what they were told of."""
     await told.wait()
-    inbox = Inbox((await house.workflows()).desk.ledger)
+    inbox = Inbox((await house.workflows()).unit.ledger)
     async for request in inbox.follow():
         if request.state == "open" and (option := answers.get(request.detail.get("checkpoint", ""))):
             await inbox.answer(request.id, option, by="person:tester", channel="cli")

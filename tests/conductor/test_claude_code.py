@@ -63,14 +63,14 @@ async def test_hello_is_carried_out_by_claude_code_with_the_answer_of_a_person(o
             stderr=asyncio.subprocess.PIPE,
         )
         async with orchestra.house() as house:
-            inbox = Inbox((await house.workflows()).desk.ledger)
+            inbox = Inbox((await house.workflows()).unit.ledger)
             request = await anext(aiter(inbox.follow()))
             await inbox.answer(request.id, "warm", by="person:tester", channel="cli")
             out, errors = await process.communicate()
             assert process.returncode == 0, (out.decode(), errors.decode())
             session = json.loads(out.splitlines()[0])["session"]
-            desk = (await house.workflows()).desk
-            record = await desk.caught_up(await desk.ledger.session(session))
+            desk = (await house.workflows()).unit
+            record = await desk.load_record(await desk.ledger.session(session))
             assert (record.status, list(record.completed)) == ("completed", ["greet", "compose", "farewell"])
             workers = await workers_of(house, session)
             assert [(one.executor, one.run.number) for one in workers] == [("claude", 2), ("claude", 1), ("claude", 1)]

@@ -26,7 +26,7 @@ async def test_hello_is_carried_out_and_stops_for_a_person(orchestra: Orchestra)
     assert "waiting" in kinds
     assert kinds[-1] == "completed"
     async with orchestra.house() as house:
-        ledger = (await house.workflows()).desk.ledger
+        ledger = (await house.workflows()).unit.ledger
         session = seen[0].session
         (answered,) = await ledger.events(session, types=("request.answered",))
         assert answered.body["by"] == "person:tester"
@@ -42,7 +42,7 @@ async def test_every_activity_has_a_worker_of_its_own_with_a_token_of_that_activ
     session = seen[0].session
     async with orchestra.house() as house:
         service = await house.agents()
-        desk = (await house.workflows()).desk
+        desk = (await house.workflows()).unit
         workers = await workers_of(house, session)
         assert [one.name for one in workers] == [f"{session}-1-one", f"{session}-2-two"]
         for worker, place in zip(workers, ("one", "two"), strict=True):
@@ -77,7 +77,7 @@ async def test_a_worker_that_never_finishes_fails_the_run_and_gets_another_chanc
             await conductor.carry_out(session)
         (worker,) = await workers_of(house, session)
         assert worker.run.number == 2
-        (failed,) = await (await house.workflows()).desk.ledger.events(session, types=("conductor.failed",))
+        (failed,) = await (await house.workflows()).unit.ledger.events(session, types=("conductor.failed",))
         assert "no JSON object" in failed.body["reason"]
         orchestra.says("lazy", "No.", "No.", report("one-step"))
         assert (await conductor.carry_out(session)).status == "completed"
@@ -108,7 +108,7 @@ async def test_a_blueprint_that_is_not_there_is_refused_before_anything_begins(o
         conductor = await house.conductor(lambda _: None)
         with pytest.raises(BlueprintNotFound, match="nobody"):
             await conductor.begin(orchestra.plan("hello", activity_agents={"greet": "nobody"}))
-        assert not (await (await house.workflows()).desk.ledger.sessions()).items
+        assert not (await (await house.workflows()).unit.ledger.sessions()).items
 
 
 @proves("conductor.carries-out")
@@ -148,7 +148,7 @@ async def test_a_run_that_was_stopped_goes_on_without_starting_a_worker_again(or
         session = await conductor.begin(orchestra.plan("hello"))
         service = await house.agents()
         running = asyncio.create_task(conductor.carry_out(session))
-        inbox = Inbox((await house.workflows()).desk.ledger)
+        inbox = Inbox((await house.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow(session=session)))
         (worker,) = await workers_of(house, session)
         running.cancel()

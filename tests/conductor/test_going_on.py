@@ -19,7 +19,7 @@ async def test_who_does_the_work_can_change_and_what_was_given_cannot(orchestra:
     orchestra.says("other", "x")
     async with orchestra.house() as house:
         conductor = await house.conductor(lambda _: None)
-        ledger, home = (await house.workflows()).desk.ledger, orchestra.settings.home
+        ledger, home = (await house.workflows()).unit.ledger, orchestra.settings.home
         first = await find_or_begin(conductor, ledger, home, orchestra.plan("single", inputs={"language": "de"}), anew=False)
         again = await find_or_begin(conductor, ledger, home, orchestra.plan("single", agent="other"), anew=False)
         assert (again.session, again.goes_on) == (first.session, True)

@@ -47,7 +47,7 @@ async def test_a_run_that_was_killed_goes_on_where_it_was(orchestra: Orchestra) 
         os.killpg(first.pid, signal.SIGKILL)
         await first.wait()
         async with orchestra.house() as house:
-            inbox = Inbox((await house.workflows()).desk.ledger)
+            inbox = Inbox((await house.workflows()).unit.ledger)
             await inbox.answer(waiting["request"], "warm", by="person:tester", channel="cli")
         second = await run_hello(orchestra)
         again = await until(second, "begun")

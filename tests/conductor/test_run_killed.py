@@ -55,7 +55,7 @@ async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestr
             person.cancel()
             await asyncio.gather(person, return_exceptions=True)
             workers = await workers_of(house, "")
-            await verify_session((await house.workflows()).desk.ledger, session)
+            await verify_session((await house.workflows()).unit.ledger, session)
 
     names = [f"{session}-{number}-{name}" for number, name in enumerate(("greet", "compose", "farewell"), 1)]
     assert [worker.name for worker in workers] == names
@@ -78,9 +78,9 @@ async def test_a_loop_that_is_killed_again_and_again_has_one_child_for_every_ite
         await process.communicate()
         assert process.returncode == 0
     async with orchestra.house() as house:
-        desk = (await house.workflows()).desk
+        desk = (await house.workflows()).unit
         children = (await desk.ledger.sessions(parent=session)).items
-        records = [await desk.caught_up(child) for child in children]
+        records = [await desk.load_record(child) for child in children]
         workers = await workers_of(house, "")
         await verify_session(desk.ledger, session)
     assert sorted((one.variables["island"], one.status) for one in records) == [("Faroe", "completed"), ("Lewis", "completed")]

@@ -34,7 +34,7 @@ async def test_a_run_is_begun_in_the_background_and_says_what_it_waits_for(orche
         begun = await toolset.call("run_workflow", arguments)
         assert isinstance(begun, Done)
         assert begun.structured is not None
-        inbox = Inbox((await house.workflows()).desk.ledger)
+        inbox = Inbox((await house.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow(session=begun.structured["session_id"])))
         waiting = await toolset.call("run_workflow", arguments)
         assert isinstance(waiting, Done)
@@ -108,7 +108,7 @@ async def test_a_run_says_what_the_workflow_waits_for_that_it_has_started(orches
         arguments = {"workflow_id": "outer", "agent_blueprint_name": "robot", "project_dir": str(orchestra.project)}
         begun = (await done_by(toolset, **arguments)).structured
         assert begun is not None
-        inbox = Inbox((await house.workflows()).desk.ledger)
+        inbox = Inbox((await house.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow()))
         waiting = (await done_by(toolset, **arguments)).structured
         assert waiting is not None

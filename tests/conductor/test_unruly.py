@@ -49,7 +49,7 @@ async def test_a_worker_cannot_answer_its_own_question(orchestra: Orchestra) -> 
     record = await orchestra.play(orchestra.plan("single", agent="eager"), seen, answers={"ask": "no"})
     assert record.status == "completed"
     async with orchestra.house() as house:
-        (answered,) = await (await house.workflows()).desk.ledger.events(seen[0].session, types=("request.answered",))
+        (answered,) = await (await house.workflows()).unit.ledger.events(seen[0].session, types=("request.answered",))
         assert (answered.body["option"], answered.body["by"]) == ("no", "person:tester")
 
 
@@ -98,7 +98,7 @@ async def test_only_one_process_carries_a_run_out(orchestra: Orchestra) -> None:
         first, second = await house.conductor(lambda _: None), await house.conductor(lambda _: None)
         session = await first.begin(orchestra.plan("hello"))
         running = asyncio.create_task(first.carry_out(session))
-        await anext(aiter(Inbox((await house.workflows()).desk.ledger).follow(session=session)))
+        await anext(aiter(Inbox((await house.workflows()).unit.ledger).follow(session=session)))
         with pytest.raises(ConductorFailure, match="by another process"):
             await second.carry_out(session)
         running.cancel()
@@ -132,8 +132,8 @@ async def test_inputs_are_for_the_workflow_they_were_given_to(orchestra: Orchest
     await orchestra.play(orchestra.plan("outer", inputs={"language": "de"}), seen)
     inner = next(one.session for one in seen if one.workflow == "inner")
     async with orchestra.house() as house:
-        desk = (await house.workflows()).desk
-        assert (await desk.caught_up(await desk.ledger.session(inner))).variables == {}
+        desk = (await house.workflows()).unit
+        assert (await desk.load_record(await desk.ledger.session(inner))).variables == {}
 
 
 @proves("conductor.tells-what-is-missing")
@@ -146,7 +146,7 @@ async def test_whatever_stops_a_run_is_on_record(orchestra: Orchestra) -> None:
         shutil.rmtree(orchestra.workflows / "nowhere")
         with pytest.raises(ConductorFailure, match="nowhere"):
             await conductor.carry_out(session)
-        (failed,) = await (await house.workflows()).desk.ledger.events(session, types=("conductor.failed",))
+        (failed,) = await (await house.workflows()).unit.ledger.events(session, types=("conductor.failed",))
         assert "nowhere" in failed.body["reason"]
 
 
@@ -162,7 +162,7 @@ async def test_what_cannot_begin_or_run_anywhere_is_refused_at_once(orchestra: O
         elsewhere = str(orchestra.place / "gone")
         with pytest.raises(UsageProblem, match="gone"):
             await conductor.begin(orchestra.plan("hello", project=elsewhere))
-        assert not (await (await house.workflows()).desk.ledger.sessions()).items
+        assert not (await (await house.workflows()).unit.ledger.sessions()).items
 
 
 @proves("conductor.carries-out")

@@ -32,11 +32,11 @@ async def test_work_packages_runs_a_session_of_work_package_for_every_package(or
     assert (record.variables["outcome"], record.variables["packages"]) == ("returned", PACKAGES)
     session = seen[0].session
     async with orchestra.house() as house:
-        desk = (await house.workflows()).desk
+        desk = (await house.workflows()).unit
         started = await desk.ledger.events(session, types=(CHILD_STARTED, CHILD_FINISHED))
         assert [event.type for event in started] == [CHILD_STARTED, CHILD_FINISHED] * len(PACKAGES)
         for event in started[::2]:
-            child = await desk.caught_up(await desk.ledger.session(event.body["session"]))
+            child = await desk.load_record(await desk.ledger.session(event.body["session"]))
             assert (child.workflow, child.status, child.variables["outcome"]) == ("work-package", "completed", "returned")
             assert child.parent is not None
             assert (child.parent.session, child.parent.activity) == (session, "carry-out")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fidelio.workflows import unit_of_work as desk
+from fidelio.ledger import unit_of_work
 from tests.dialects.conftest import Opens
 from tests.support import proves
 
@@ -54,7 +54,7 @@ async def test_many_children_of_one_parent_begin_and_end_at_once(memory: Opens) 
 async def test_a_call_that_always_loses_is_told_to_come_again(memory: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
     async with memory() as play:
         token = await play.start()
-        monkeypatch.setattr(desk, "ATTEMPTS", 0)
+        monkeypatch.setattr(unit_of_work, "MAX_ATTEMPTS", 0)
         refused = await play("get_workflow_status", session_token=token)
 
     assert refused.is_error

@@ -16,10 +16,10 @@ from fidelio.errors import UsageProblem
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Change, Committed, NewEvent, Session
+from fidelio.ledger.unit_of_work import REFUSAL_ATTEMPTS
 from fidelio.settings import Settings
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import Asked
-from fidelio.workflows.unit_of_work import REFUSAL_ATTEMPTS
 from tests.dialects.conftest import Player, Reply, playing
 from tests.support import proves
 
@@ -211,7 +211,7 @@ async def test_a_refusal_that_loses_every_time_is_still_on_record(
 ) -> None:
     async with House(settings, [str(library)]) as house:
         service = await house.workflows()
-        ledger, token = service.desk.ledger, (await service.sessions.start(Asked("score", "agent"))).token
+        ledger, token = service.unit.ledger, (await service.sessions.start(Asked("score", "agent"))).token
         session, commit = await only_session(ledger), ledger.commit
 
         async def commit_after_another(*changes: Change) -> tuple[Committed, ...]:
@@ -220,7 +220,7 @@ async def test_a_refusal_that_loses_every_time_is_still_on_record(
             return await commit(*changes)
 
         monkeypatch.setattr(ledger, "commit", commit_after_another)
-        await service.desk.note_misuse("next_activity", token, UsageProblem("No.", remedy="None."))
+        await service.unit.note_misuse("next_activity", token, UsageProblem("No.", remedy="None."))
         monkeypatch.undo()
         events = await ledger.events(session.id, after=session.last_seq)
         await service.moves.move(token, Move("tune"))

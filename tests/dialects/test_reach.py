@@ -183,7 +183,7 @@ async def test_a_passing_fault_ends_nothing(
 async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Settings, library: Path) -> None:
     async with House(settings, [str(library)]) as house:
         reply: Any = await tools_of("navigator", house).call("nav_start", {"workflow_id": "solo"})
-        claims: Any = (await house.workflows()).desk.claims(json.loads(reply.text)["state"])
+        claims: Any = (await house.workflows()).unit.claims(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:
         report = await report_session(ledger, claims.sid)
     (kept,) = claims.kept()

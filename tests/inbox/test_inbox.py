@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import RequestClosed, RequestNotFound, UsageProblem
-from fidelio.inbox import AGENT_MARKER, Inbox, new_request, this_person
+from fidelio.inbox import AGENT_MARKER, Inbox, open_request, this_person
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Change, NewEvent, NewSession
@@ -28,7 +28,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 async def ask(ledger: Ledger, key: str = "a/ask#1", *, session: str = "s_000000000001") -> str:
-    request = new_request("checkpoint", key, "Shall we?", OPTIONS, {})
+    request = open_request("checkpoint", key, "Shall we?", OPTIONS, {})
     create = NewSession(kind="workflow")
     asked = NewEvent(type="checkpoint.yielded", body={"request": request.id})
     await ledger.commit(Change(session=session, create=create, events=(asked,), requests=(request,)))

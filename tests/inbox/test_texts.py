@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import RequestClosed, UsageProblem
-from fidelio.inbox import LONGEST_TEXT, Inbox, new_request
+from fidelio.inbox import LONGEST_TEXT, Inbox, open_request
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.model import Change, Json, NewSession
 from tests.support import proves
@@ -25,7 +25,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 async def ask(ledger: Ledger, options: tuple[Json, ...] = ()) -> str:
-    request = new_request("question", "k", "Which port?", options, {})
+    request = open_request("question", "k", "Which port?", options, {})
     await ledger.commit(Change(session=SESSION, create=NewSession(kind="agent"), requests=(request,)))
     return request.id
 

@@ -85,7 +85,7 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
         try:
             async with asyncio.timeout(PATIENCE):
                 await until(service, session.id, lambda now: now.run.state == "waiting")
-                process = (await service.parts.desk.open(session.id)).record.run.process
+                process = (await service.parts.unit.load(session.id)).record.run.process
                 assert process is not None
                 assert is_alive(process)
                 takes(settings.home.path)

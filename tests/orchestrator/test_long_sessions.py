@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fidelio.ledger import open_ledger
 from fidelio.ledger.cursors import LARGEST_PAGE
-from fidelio.ledger.long_text import keep
+from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.orchestrator.record.record import QUEUED, RunRecord
 from fidelio.orchestrator.runs.queueing import original_prompt
@@ -17,7 +17,7 @@ from tests.support.ledgers import start
 @proves("orchestrator.resume-lost")
 async def test_the_prompt_of_a_lost_run_is_found_after_the_largest_page_of_turns(tmp_path: Path) -> None:
     earlier = [NewEvent(type=QUEUED, body={"run": f"r_{number}"}) for number in range(LARGEST_PAGE)]
-    lost = NewEvent(type=QUEUED, body={"run": "r_lost", "prompt": keep("Sing.").body})
+    lost = NewEvent(type=QUEUED, body={"run": "r_lost", "prompt": store_text("Sing.").body})
     resumed = NewEvent(type=QUEUED, body={"run": "r_resumed", "resumes": "r_lost"})
     async with await open_ledger(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a", kind="agent")

@@ -9,7 +9,7 @@ from typing import Any
 from mcp import Client
 
 from fidelio.home import Home
-from fidelio.inbox import new_request
+from fidelio.inbox import open_request
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from tests.support import proves
@@ -24,7 +24,7 @@ OPTIONS = ({"id": "fast", "label": "Fast", "description": "By air. " * 20}, {"id
 async def asked(home: Path, record: dict[str, Any] | None = None, **detail: Any) -> str:
     """A question on record, from a session that is called `parcel`."""
     Home(home).ensure()
-    request = new_request("checkpoint", "k", "How shall it go?", OPTIONS, {**PLACE, **detail})
+    request = open_request("checkpoint", "k", "How shall it go?", OPTIONS, {**PLACE, **detail})
     create, event = NewSession(kind="workflow", name="parcel"), NewEvent(type="checkpoint.yielded")
     change = Change(session="s_000000000001", create=create, events=(event,), record=record or {}, requests=(request,))
     async with await open_ledger(home / "ledger.db") as ledger:
@@ -116,7 +116,7 @@ async def test_what_was_answered_is_not_shown_with_the_variables_of_later(home: 
 @proves("inbox.context")
 async def test_an_agent_that_asks_is_named_with_its_project(home: Path, fidelio: Fidelio) -> None:
     Home(home).ensure()
-    request = new_request("permission", "k", "May I?", ({"id": "allow", "label": "Yes"},), {"tool": "Bash"})
+    request = open_request("permission", "k", "May I?", ({"id": "allow", "label": "Yes"},), {"tool": "Bash"})
     create, record = NewSession(kind="agent", name="smith", namespace="n"), {"blueprint": "coder", "project": "/srv/forge"}
     async with await open_ledger(home / "ledger.db") as ledger:
         await ledger.commit(Change(session="s_000000000002", create=create, record=record, requests=(request,)))

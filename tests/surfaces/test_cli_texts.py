@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fidelio.home import Home
-from fidelio.inbox import new_request
+from fidelio.inbox import open_request
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewSession
 from tests.support import proves
@@ -15,7 +15,7 @@ from tests.surfaces.conftest import Fidelio
 
 async def asked(home: Path) -> str:
     Home(home).ensure()
-    request = new_request("question", "k", "Which port shall it be?", (), {})
+    request = open_request("question", "k", "Which port shall it be?", (), {})
     async with await open_ledger(home / "ledger.db") as ledger:
         await ledger.commit(Change(session="s_000000000001", create=NewSession(kind="agent"), requests=(request,)))
     return request.id

@@ -149,11 +149,11 @@ class House:
         from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.service import WorkflowService  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.tokens import SessionTokens  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.unit_of_work import HouseRules  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import ServerPolicy  # noqa: PLC0415  # waits for the first call
 
         home = self.settings.home.ensure()
         library = open_library(home, self._directories, with_bundled=self._with_bundled)
-        rules = HouseRules(
+        rules = ServerPolicy(
             self._fidelity,
             self._person,
             self.settings.min_response_ms,
@@ -164,7 +164,7 @@ class House:
         keys = open_keys(home.keys)
         # Read now: without a key nothing that is begun here could be gone on with.
         keys.active()
-        return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), rules=rules)
+        return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=rules)
 
     async def _open_agents(self) -> AgentService:
         from fidelio.orchestrator.opening import open_agents  # noqa: PLC0415  # waits for the first call

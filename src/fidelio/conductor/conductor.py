@@ -64,7 +64,7 @@ class Conductor:
         self, workflows: WorkflowService, workers: Workers, home: Home, *, watch: Watcher = nobody, clock: Clock = now_ms
     ) -> None:
         self._workflows = workflows
-        self._ledger = workflows.desk.ledger
+        self._ledger = workflows.unit.ledger
         self._workers = workers
         self._home = home
         self._stage = Stage(workflows, workers, watch, clock)
@@ -213,7 +213,7 @@ class Conductor:
         record, manifest = reported.record, reported.manifest
         if manifest is None:
             return [reported.problem]
-        workflow, person = self._stage.workflow(record), self._stage.desk.rules.answered_by_person
+        workflow, person = self._stage.workflow(record), self._stage.unit.policy.answered_by_person
         informed = self._stage.informed(record, manifest.variables)
         said = check_report(workflow, record, manifest.variables, person=person)
         problems = [problem.sentence for problem in (*check_steps(workflow, informed, manifest.steps), *said)]

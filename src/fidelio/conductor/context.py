@@ -64,7 +64,7 @@ class Stage:
 
     def __init__(self, workflows: WorkflowService, workers: Workers, watch: Watcher, clock: Clock) -> None:
         self.workflows = workflows
-        self.desk = workflows.desk
+        self.unit = workflows.unit
         self.workers = workers
         self.clock = clock
         self.root = ""
@@ -72,7 +72,7 @@ class Stage:
         self._began = clock()
 
     async def record(self, session: str) -> Record:
-        return await self.desk.caught_up(await self.desk.ledger.session(session))
+        return await self.unit.load_record(await self.unit.ledger.session(session))
 
     def workflow(self, record: Record) -> Workflow:
         try:
@@ -94,10 +94,10 @@ class Stage:
 
     def token(self, session: str, record: Record) -> str:
         """A worker's key: it stands at this activity, and is stale for moving as soon as the session stands elsewhere."""
-        return self.desk.tokens.make(session, record, agent=f"worker-{record.activity}")
+        return self.unit.tokens.make(session, record, agent=f"worker-{record.activity}")
 
     def own_token(self, session: str, record: Record) -> str:
-        return self.desk.tokens.make(session, record, agent=CONDUCTOR)
+        return self.unit.tokens.make(session, record, agent=CONDUCTOR)
 
     def tell(
         self,

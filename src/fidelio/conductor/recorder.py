@@ -23,8 +23,9 @@ from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
 from fidelio.errors import WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent
+from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.navigator.wording import left_out
-from fidelio.workflows.unit_of_work import Beside, Decision, Opened, written
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowDecision, new_events
 
 if TYPE_CHECKING:
     from fidelio.conductor.context import Stage
@@ -42,7 +43,7 @@ class Leading:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._desk = stage.desk
+        self._unit = stage.unit
 
     async def take(self, session: str, reported: Reported, manifest: Manifest, stretch: Stretch) -> tuple[str, ...]:
         """Puts a report on record, together with the workflows that it starts; else says what is wrong with it."""
@@ -50,18 +51,18 @@ class Leading:
         taken = NewEvent(type=TAKEN, body={"worker": worker.name, "run": worker.run.number}, actor=worker.name)
         wrong: tuple[str, ...] = ()
 
-        async def decide(opened: Opened) -> Decision[None]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
             nonlocal wrong
-            workflow = self._stage.workflow(opened.record)
-            found = take(workflow, opened.record, stretch, manifest, self._how(), opened.agent)
+            workflow = self._stage.workflow(call.record)
+            found = take(workflow, call.record, stretch, manifest, self._how(), call.agent)
             wrong = found.problems if isinstance(found, Wrong) else ()
-            if isinstance(found, Wrong) or place_of(opened.record) != place_of(record):
-                return Decision(None, unfinished=True)
+            if isinstance(found, Wrong) or place_of(call.record) != place_of(record):
+                return WorkflowDecision(None, unfinished=True)
             # A worker is told not to start anything. One that does so all the same has started what would begin now.
-            begun = await started_in_pass(self._desk.ledger, session)
-            return self._starting(opened, workflow, without(workflow, opened.record, found, begun), (taken,))
+            begun = await started_in_pass(self._unit.ledger, session)
+            return self._starting(call, workflow, without(workflow, call.record, found, begun), (taken,))
 
-        await self._desk.perform(_TOOL, self._stage.own_token(session, record), decide)
+        await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)
         return wrong
 
     async def start_own(self, session: str, record: Record) -> bool:
@@ -69,47 +70,49 @@ class Leading:
         workflow = self._stage.workflow(record)
         own = _own(workflow, record)
         if own:
-            started = await started_by_activity(self._desk.ledger, session, record)
+            started = await started_by_activity(self._unit.ledger, session, record)
             own = [one for one in own if one.workflow not in started]
 
-        async def decide(opened: Opened) -> Decision[None]:
-            if place_of(opened.record) != place_of(record) or opened.record.children:
-                return Decision(None, unfinished=True)
-            return self._starting(opened, workflow, Taken((), opened.record, tuple(own)), ())
+        async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
+            if place_of(call.record) != place_of(record) or call.record.children:
+                return WorkflowDecision(None, unfinished=True)
+            return self._starting(call, workflow, Taken((), call.record, tuple(own)), ())
 
         if own:
-            await self._desk.perform(_TOOL, self._stage.own_token(session, record), decide)
+            await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)
         return bool(own)
 
     async def advance(self, session: str, record: Record, loop: str) -> tuple[str, ...]:
         """Goes into the first or the next pass of a loop; what it returns is to be known about it."""
 
-        async def decide(opened: Opened) -> Decision[None]:
-            if place_of(opened.record) != place_of(record):
-                return Decision(None, unfinished=True)
-            workflow = self._stage.workflow(opened.record)
-            found = accept(workflow, opened.record, Act("advance_loop", loop), self._how(), Actor(f"agent:{opened.agent}"))
+        async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
+            if place_of(call.record) != place_of(record):
+                return WorkflowDecision(None, unfinished=True)
+            workflow = self._stage.workflow(call.record)
+            found = accept(workflow, call.record, Act("advance_loop", loop), self._how(), Actor(f"agent:{call.agent}"))
             if isinstance(found, Refusal):
                 raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
-            return Decision(None, events=written(found, opened.agent), warnings=tuple(left_out(found)))
+            return WorkflowDecision(None, events=new_events(found, call.agent), warnings=tuple(left_out(found)))
 
-        return (await self._desk.perform(_TOOL, self._stage.own_token(session, record), decide)).warnings
+        return (await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)).warnings
 
-    def _starting(self, opened: Opened, workflow: Workflow, taken: Taken, more: tuple[NewEvent, ...]) -> Decision[None]:
-        born = [self._child(opened, workflow, taken.after, one) for one in taken.starts]
+    def _starting(
+        self, call: WorkflowCall, workflow: Workflow, taken: Taken, more: tuple[NewEvent, ...]
+    ) -> WorkflowDecision[None]:
+        born = [self._child(call, workflow, taken.after, one) for one in taken.starts]
         started = [child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
-        return Decision(None, events=(*written([*taken.drafts, *started], opened.agent), *more), beside=tuple(born))
+        return WorkflowDecision(None, events=(*new_events([*taken.drafts, *started], call.agent), *more), linked=tuple(born))
 
-    def _child(self, opened: Opened, workflow: Workflow, record: Record, trigger: Triggered) -> Beside:
+    def _child(self, call: WorkflowCall, workflow: Workflow, record: Record, trigger: Triggered) -> LinkedChange[Record]:
         """A session that has begun and entered nothing yet."""
         definition = self._stage.workflows.library.workflow(trigger.workflow)
-        inherited = inheritance(workflow, record, trigger, person=self._desk.rules.answered_by_person)
-        born = self._stage.workflows.sessions.birth(definition, opened.agent, parent=opened, **inherited)
-        return Beside(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
+        inherited = inheritance(workflow, record, trigger, person=self._unit.policy.answered_by_person)
+        born = self._stage.workflows.sessions.birth(definition, call.agent, parent=call, **inherited)
+        return LinkedChange(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
 
     def _how(self) -> Circumstances:
-        rules = self._desk.rules
-        return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person)
+        rules = self._unit.policy
+        return Circumstances(self._unit.clock(), demands_person=rules.answered_by_person)
 
 
 def _own(workflow: Workflow, record: Record) -> Sequence[Triggered]:

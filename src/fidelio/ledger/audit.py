@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 
 from fidelio.errors import ChainBroken
 from fidelio.ledger.chain import Verdict, Walker
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.model import Session
-from fidelio.ledger.paging import event_pages
+from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.projection import DELETED
-
-PAGE = 1000
 
 
 async def verify_session(ledger: Ledger, session: str, *, heads: Iterable[bytes] = ()) -> Verdict:
@@ -37,16 +36,5 @@ async def verify_all(ledger: Ledger) -> AsyncIterator[Verdict | ChainBroken]:
 async def every_session(ledger: Ledger) -> AsyncIterator[Session]:
     """Deleted ones too: what they said is gone, but their chains must still hold."""
     for status in (None, DELETED):
-        async for session in _listed(ledger, status):
+        async for session in all_pages(partial(ledger.sessions, status=status)):
             yield session
-
-
-async def _listed(ledger: Ledger, status: str | None) -> AsyncIterator[Session]:
-    cursor: str | None = None
-    while True:
-        page = await ledger.sessions(status=status, cursor=cursor, limit=PAGE)
-        for session in page.items:
-            yield session
-        cursor = page.next
-        if cursor is None:
-            return

@@ -19,7 +19,7 @@ INLINE = 4_000
 BEGINNING = 400
 
 
-class Text(msgspec.Struct, frozen=True, omit_defaults=True):
+class TextReference(msgspec.Struct, frozen=True, omit_defaults=True):
     """A text as an event holds it. `blob` is the digest of the whole where `text` is only its beginning."""
 
     text: str = ""
@@ -27,7 +27,7 @@ class Text(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int = 0
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredText(msgspec.Struct, frozen=True):
     """A text made ready for an event: what the body says, and what has to be stored beside it."""
 
     body: dict[str, Any]
@@ -35,19 +35,19 @@ class Kept(msgspec.Struct, frozen=True):
     blobs: tuple[bytes, ...] = ()
 
 
-def keep(text: str) -> Kept:
-    text = clean(text)
+def store_text(text: str) -> StoredText:
+    text = sanitize_text(text)
     if len(text) <= INLINE:
-        return Kept({"text": text, "size": len(text)})
+        return StoredText({"text": text, "size": len(text)})
     whole = text.encode()
     if len(whole) > MAX_BLOB:
         # Only what has grown by being cleaned gets here: nobody may say more than a blob holds.
         whole = whole[:MAX_BLOB].decode(errors="ignore").encode()
     digest = digest_of(whole)
-    return Kept({"text": text[:BEGINNING], "blob": digest, "size": len(text)}, (digest,), (whole,))
+    return StoredText({"text": text[:BEGINNING], "blob": digest, "size": len(text)}, (digest,), (whole,))
 
 
-def clean(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """The text in signs that every database keeps: programs print NULs and halves of a pair."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
@@ -58,12 +58,12 @@ def json_text(value: Any) -> str:
         return msgspec.json.encode(value, enc_hook=str).decode()
     except UnicodeEncodeError:
         # Half a pair somewhere inside: the slower encoder passes it on, and then it can be replaced.
-        return clean(json.dumps(value, ensure_ascii=False, default=str))
+        return sanitize_text(json.dumps(value, ensure_ascii=False, default=str))
 
 
-async def whole(ledger: Ledger, kept: dict[str, Any] | None) -> str:
-    """The text that `keep` was given; empty where it has been erased."""
-    text = msgspec.convert(kept or {}, Text)
+async def load_text(ledger: Ledger, kept: dict[str, Any] | None) -> str:
+    """The text that `store_text` was given; empty where it has been erased."""
+    text = msgspec.convert(kept or {}, TextReference)
     if not text.blob:
         return text.text
     content = await ledger.blob(text.blob)
@@ -71,5 +71,5 @@ async def whole(ledger: Ledger, kept: dict[str, Any] | None) -> str:
 
 
 def one_line(text: str, length: int = 120) -> str:
-    line = " ".join(clean(text[: length * 4]).split())
+    line = " ".join(sanitize_text(text[: length * 4]).split())
     return line if len(line) <= length else line[: length - 1] + "…"

@@ -1,17 +1,19 @@
-"""Reads all events of a session, page by page.
+"""Reads a whole list or all events of a session, page by page.
 
-`Ledger.events` returns one bounded page. Code that folds or counts events needs all of them: whoever takes one page for the
-whole is wrong from the 1,001st event on, and nobody notices before. This is the one place that follows the pages.
+The reads of a `Ledger` return one bounded page. Code that folds or counts needs all of them: taking one page for the whole is
+wrong from the 1,001st item on, and nobody notices before. This is the one place that follows the pages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.model import Event
+from fidelio.ledger.model import Event, Page
 
+T = TypeVar("T")
 PAGE = 1000
 
 
@@ -31,3 +33,15 @@ async def event_pages(
 async def all_events(ledger: Ledger, session: str, *, after: int = 0, types: Sequence[str] = ()) -> list[Event]:
     """What `event_pages` yields, in one list."""
     return [event async for page in event_pages(ledger, session, after=after, types=types) for event in page]
+
+
+async def all_pages(read: Callable[..., Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    """The items of a list with cursors, such as `partial(ledger.sessions, kind="agent")`, over all its pages."""
+    cursor: str | None = None
+    while True:
+        page = await read(cursor=cursor, limit=PAGE)
+        for item in page.items:
+            yield item
+        if (cursor := page.next) is None:
+            return
+        await asyncio.sleep(0)

@@ -17,7 +17,7 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.model import Request
 from fidelio.workflows.missing import is_withdrawn
 from fidelio.workflows.tokens import Claims, bounded
-from fidelio.workflows.unit_of_work import Opened
+from fidelio.workflows.unit_of_work import WorkflowCall
 
 # An activity that asks at its door asks a question of a loop for the first pass; outside loops there is none.
 FIRST_PASSES = (0, 1)
@@ -31,26 +31,26 @@ class Meant(msgspec.Struct, frozen=True):
     answer: Answer | None = None
 
 
-async def meant_by_handle(ledger: Ledger, opened: Opened) -> Meant:
+async def meant_by_handle(ledger: Ledger, call: WorkflowCall) -> Meant:
     """The asking that a handle means: the one it was made for, else the one that waits."""
-    named = opened.claims.req
-    waiting = opened.record.waiting
+    named = call.claims.req
+    waiting = call.record.waiting
     if waiting is not None and named in (None, waiting.request):
         return Meant(waiting.asked, waiting.request)
     if named is None:
         raise _not_active()
-    return await _earlier(ledger, opened, named)
+    return await _earlier(ledger, call, named)
 
 
-async def meant_by_name(ledger: Ledger, opened: Opened, checkpoint_id: str) -> Meant:
+async def meant_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> Meant:
     """The asking that a checkpoint's name means to whoever holds this token."""
-    claims, now = opened.claims, standing(opened.record, checkpoint_id)
+    claims, now = call.claims, standing(call.record, checkpoint_id)
     if claims.req is not None and claims.bcp == bounded(checkpoint_id):
-        return now if now is not None and now.request == claims.req else await _earlier(ledger, opened, claims.req)
-    if _moved_on(claims, opened.record):
-        return await _asked_then(ledger, opened, checkpoint_id)
+        return now if now is not None and now.request == claims.req else await _earlier(ledger, call, claims.req)
+    if _moved_on(claims, call.record):
+        return await _asked_then(ledger, call, checkpoint_id)
     if now is None:
-        raise _not_pending(opened.record, checkpoint_id)
+        raise _not_pending(call.record, checkpoint_id)
     return now
 
 
@@ -70,24 +70,24 @@ def _moved_on(claims: Claims, record: Record) -> bool:
     return claims.act != bounded(record.activity) or claims.vis not in (None, record.visit)
 
 
-async def _earlier(ledger: Ledger, opened: Opened, named: str) -> Meant:
+async def _earlier(ledger: Ledger, call: WorkflowCall, named: str) -> Meant:
     try:
         request = await ledger.request(named)
     except RequestNotFound:
         raise _not_active() from None
-    if request.session != opened.session.id:
+    if request.session != call.session.id:
         raise _not_active()
     return _of(request)
 
 
-async def _asked_then(ledger: Ledger, opened: Opened, checkpoint_id: str) -> Meant:
+async def _asked_then(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> Meant:
     """What the name meant in the visit that the token is of."""
-    activity, visit = opened.claims.act or "", opened.claims.vis or 0
+    activity, visit = call.claims.act or "", call.claims.vis or 0
     for iteration in FIRST_PASSES:
         key = Asked(checkpoint_id, activity, visit, iteration).key
-        for request in (await ledger.requests(session=opened.session.id, state=None, key=key)).items:
+        for request in (await ledger.requests(session=call.session.id, state=None, key=key)).items:
             return _of(request)
-    raise _not_asked_then(opened.record, checkpoint_id)
+    raise _not_asked_then(call.record, checkpoint_id)
 
 
 def _of(request: Request) -> Meant:

@@ -25,7 +25,7 @@ from fidelio.workflows.gate import no_activity, refuse_while_waiting, refused
 from fidelio.workflows.missing import definition_of
 from fidelio.workflows.requests import as_asked, as_it_would_be_asked, closing, put
 from fidelio.workflows.tokens import About
-from fidelio.workflows.unit_of_work import Decision, Desk, Opened, Outcome, written
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 
 class Yielded(msgspec.Struct, frozen=True):
@@ -57,60 +57,60 @@ class Resolved(msgspec.Struct, frozen=True):
 class Asking:
     """Everything about checkpoints."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
 
-    async def yield_(self, token: str, checkpoint_id: str, variables: Mapping[str, Any]) -> Outcome[Yielded]:
+    async def yield_(self, token: str, checkpoint_id: str, variables: Mapping[str, Any]) -> CallResult[Yielded]:
         """Closes the gate. A question that was answered in this visit does not close it again; one that waits is handed on."""
 
-        async def decide(opened: Opened) -> Decision[Yielded]:
-            record = opened.record
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Yielded]:
+            record = call.record
             armed = record.pending_as(checkpoint_id) if record.open is None else None
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
-            version, checkpoint = self._definition(opened, checkpoint_id)
+            version, checkpoint = self._definition(call, checkpoint_id)
             said, workflow = self.told(version, record, variables), version.workflow
             answer = record.answer_for(asking(workflow, record, checkpoint_id))
-            told = self.telling(version, opened, variables)
+            told = self.telling(version, call, variables)
             if (known := answer or armed) is not None:
                 yielded = Yielded(checkpoint_id, known.request, answer)
-                return Decision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
-            informed = foreseen(record, told, self._desk.clock())
-            draft, request = put(workflow, informed, checkpoint, person=self._desk.rules.asks_person)
-            events = (*told, *written([draft], opened.agent))
-            return Decision(Yielded(checkpoint_id, request.id), events=events, requests=(request,), warnings=said)
+                return WorkflowDecision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
+            informed = foreseen(record, told, self._unit.clock())
+            draft, request = put(workflow, informed, checkpoint, person=self._unit.policy.asks_person)
+            events = (*told, *new_events([draft], call.agent))
+            return WorkflowDecision(Yielded(checkpoint_id, request.id), events=events, requests=(request,), warnings=said)
 
-        return await self._desk.perform("yield_checkpoint", token, decide)
+        return await self._unit.perform("yield_checkpoint", token, decide)
 
-    async def present(self, token: str) -> Outcome[Presented]:
-        async def decide(opened: Opened) -> Decision[Presented]:
-            meant = await meant_by_handle(self._desk.ledger, opened)
-            workflow = definition_of(self._desk, opened).workflow
-            presented = await self._presented(workflow, opened.record, _find(workflow, meant.asked), meant)
-            return Decision(presented, about=About(presented.definition.id, meant.request))
+    async def present(self, token: str) -> CallResult[Presented]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Presented]:
+            meant = await meant_by_handle(self._unit.ledger, call)
+            workflow = definition_of(self._unit, call).workflow
+            presented = await self._presented(workflow, call.record, _find(workflow, meant.asked), meant)
+            return WorkflowDecision(presented, about=About(presented.definition.id, meant.request))
 
-        return await self._desk.perform("present_checkpoint", token, decide)
+        return await self._unit.perform("present_checkpoint", token, decide)
 
-    async def read(self, token: str, activity_id: str, checkpoint_id: str) -> Outcome[Presented]:
+    async def read(self, token: str, activity_id: str, checkpoint_id: str) -> CallResult[Presented]:
         """A checkpoint of any activity. Looking at it moves nothing."""
 
-        async def decide(opened: Opened) -> Decision[Presented]:
-            version = definition_of(self._desk, opened)
-            activity = self._desk.library.activity(version.workflow.id, activity_id)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Presented]:
+            version = definition_of(self._unit, call)
+            activity = self._unit.library.activity(version.workflow.id, activity_id)
             checkpoint = find_checkpoint(activity, checkpoint_id)
             if checkpoint is None:
                 raise _no_checkpoint(activity, checkpoint_id)
-            here = activity.id == opened.record.activity
-            meant = standing(opened.record, checkpoint_id) if here else None
-            return Decision(
-                await self._presented(version.workflow, opened.record, checkpoint, meant),
-                warnings=self.told(version, opened.record, {}),
+            here = activity.id == call.record.activity
+            meant = standing(call.record, checkpoint_id) if here else None
+            return WorkflowDecision(
+                await self._presented(version.workflow, call.record, checkpoint, meant),
+                warnings=self.told(version, call.record, {}),
             )
 
-        return await self._desk.perform("get_checkpoint", token, decide)
+        return await self._unit.perform("get_checkpoint", token, decide)
 
     async def _presented(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: Meant | None) -> Presented:
-        person = only_person(workflow, record, checkpoint, server=self._desk.rules.answered_by_person)
+        person = only_person(workflow, record, checkpoint, server=self._unit.policy.answered_by_person)
         truth = condition_holds(workflow, record, checkpoint)
         if meant is None:
             return Presented(as_it_would_be_asked(workflow, record, checkpoint), "", None, person, truth)
@@ -119,87 +119,89 @@ class Asking:
 
     async def _worded(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, request: str) -> Checkpoint:
         try:
-            return as_asked(checkpoint, await self._desk.ledger.request(request))
+            return as_asked(checkpoint, await self._unit.ledger.request(request))
         except RequestNotFound:
             # It was asked and answered on the server that the session comes from.
             return as_it_would_be_asked(workflow, record, checkpoint)
 
-    async def respond(self, token: str, choice: Choice, *, asked_person: Collection[str] = ()) -> Outcome[Resolved]:
+    async def respond(self, token: str, choice: Choice, *, asked_person: Collection[str] = ()) -> CallResult[Resolved]:
         """An answer that the model passes on, to the question that the handle stands for.
 
         `asked_person` are the requests that this very call has put to a person: it learns what they said, whatever the model
         had passed on before they spoke.
         """
 
-        async def decide(opened: Opened) -> Decision[Resolved]:
-            return self._answered(opened, await meant_by_handle(self._desk.ledger, opened), choice, asked_person)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Resolved]:
+            return self._answered(call, await meant_by_handle(self._unit.ledger, call), choice, asked_person)
 
-        return await self._desk.perform("respond_checkpoint", token, decide)
+        return await self._unit.perform("respond_checkpoint", token, decide)
 
     async def respond_to(
         self, token: str, checkpoint_id: str, choice: Choice, *, asked_person: Collection[str] = ()
-    ) -> Outcome[Resolved]:
+    ) -> CallResult[Resolved]:
         """The same for one of several questions that wait. The token of the reply stands for the first that is left."""
 
-        async def decide(opened: Opened) -> Decision[Resolved]:
-            meant = await meant_by_name(self._desk.ledger, opened, checkpoint_id)
-            return msgspec.structs.replace(self._answered(opened, meant, choice, asked_person), about=None)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Resolved]:
+            meant = await meant_by_name(self._unit.ledger, call, checkpoint_id)
+            return msgspec.structs.replace(self._answered(call, meant, choice, asked_person), about=None)
 
-        return await self._desk.perform("respond_checkpoint", token, decide)
+        return await self._unit.perform("respond_checkpoint", token, decide)
 
-    def _answered(self, opened: Opened, meant: Meant, choice: Choice, asked_person: Collection[str]) -> Decision[Resolved]:
-        version = definition_of(self._desk, opened)
+    def _answered(
+        self, call: WorkflowCall, meant: Meant, choice: Choice, asked_person: Collection[str]
+    ) -> WorkflowDecision[Resolved]:
+        version = definition_of(self._unit, call)
         workflow = version.workflow
-        given = meant.answer or opened.record.answer_for(meant.asked)
+        given = meant.answer or call.record.answer_for(meant.asked)
         if given is not None and meant.request in asked_person:
             resolution: Resolution | Refusal = Resolution(meant.asked, given.mode, given.option, given.effect, repeated=True)
         else:
-            resolution = self._resolution(workflow, opened.record, choice, meant)
+            resolution = self._resolution(workflow, call.record, choice, meant)
         if isinstance(resolution, Refusal):
             raise refused_answer(resolution, meant.request)
-        decision = _record_answer(resolution, opened, meant.request, workflow)
-        return msgspec.structs.replace(decision, warnings=self.told(version, opened.record, {}))
+        decision = _record_answer(resolution, call, meant.request, workflow)
+        return msgspec.structs.replace(decision, warnings=self.told(version, call.record, {}))
 
     def _resolution(self, workflow: Workflow, record: Record, choice: Choice, meant: Meant) -> Resolution | Refusal:
-        rules = self._desk.rules
-        how = Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        rules = self._unit.policy
+        how = Circumstances(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
         return resolve(workflow, record, choice, how, asked=meant.asked, earlier=meant.answer)
 
-    async def resume(self, token: str, variables: Mapping[str, Any]) -> Outcome[Answer]:
+    async def resume(self, token: str, variables: Mapping[str, Any]) -> CallResult[Answer]:
         """The worker takes note of the answer. Doing it again changes nothing."""
 
-        async def decide(opened: Opened) -> Decision[Answer]:
-            refuse_while_waiting(opened.record, "resume")
-            answer = opened.record.last
-            if answer is None or answer.visit != opened.record.visit:
-                raise _nothing_resolved(opened.record)
-            version = definition_of(self._desk, opened)
-            said = self.told(version, opened.record, variables)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Answer]:
+            refuse_while_waiting(call.record, "resume")
+            answer = call.record.last
+            if answer is None or answer.visit != call.record.visit:
+                raise _nothing_resolved(call.record)
+            version = definition_of(self._unit, call)
+            said = self.told(version, call.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
-            event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=opened.agent),)
-            return Decision(answer, events=(*event, *self.telling(version, opened, variables)), warnings=said)
+            event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=call.agent),)
+            return WorkflowDecision(answer, events=(*event, *self.telling(version, call, variables)), warnings=said)
 
-        return await self._desk.perform("resume_checkpoint", token, decide)
+        return await self._unit.perform("resume_checkpoint", token, decide)
 
-    def _definition(self, opened: Opened, checkpoint_id: str) -> tuple[Version, Checkpoint]:
-        version, record = definition_of(self._desk, opened), opened.record
+    def _definition(self, call: WorkflowCall, checkpoint_id: str) -> tuple[Version, Checkpoint]:
+        version, record = definition_of(self._unit, call), call.record
         if not record.activity:
             raise no_activity()
         checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)
         if checkpoint is None:
-            raise _no_checkpoint(self._desk.library.activity(record.workflow, record.activity), checkpoint_id)
+            raise _no_checkpoint(self._unit.library.activity(record.workflow, record.activity), checkpoint_id)
         return version, checkpoint
 
-    def telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
+    def telling(self, version: Version, call: WorkflowCall, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
         """What puts the variables that an agent reports on record."""
-        person = self._desk.rules.answered_by_person
-        return written(telling(version.workflow, opened.record, variables, opened.agent, person=person), opened.agent)
+        person = self._unit.policy.answered_by_person
+        return new_events(telling(version.workflow, call.record, variables, call.agent, person=person), call.agent)
 
     def told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
-        drift, person = check_drift(record, version.workflow.version, version.hash), self._desk.rules.answered_by_person
+        drift, person = check_drift(record, version.workflow.version, version.hash), self._unit.policy.answered_by_person
         problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
-        no = too_much(record.variables, variables) or refusal(problems, self._desk.fidelity(record))
+        no = too_much(record.variables, variables) or refusal(problems, self._unit.fidelity(record))
         if no is not None:
             raise refused(no)
         return tuple(warnings(problems))
@@ -221,16 +223,16 @@ def _nothing_resolved(record: Record) -> WorkflowRefusal:
     )
 
 
-def _record_answer(resolution: Resolution, opened: Opened, request: str, workflow: Workflow) -> Decision[Resolved]:
+def _record_answer(resolution: Resolution, call: WorkflowCall, request: str, workflow: Workflow) -> WorkflowDecision[Resolved]:
     resolved = Resolved(resolution.asked.checkpoint, resolution, workflow)
     about = About(resolution.asked.checkpoint, request)
     if resolution.repeated:
-        return Decision(resolved, about=about)
+        return WorkflowDecision(resolved, about=about)
     channel = "timer" if resolution.mode == "auto_advance" else "relayed"
-    assurance, by = assurance_of(channel), f"agent:{opened.agent}"
+    assurance, by = assurance_of(channel), f"agent:{call.agent}"
     body = resolution.body(by=by, channel=channel, assurance=assurance)
-    event = NewEvent(type=ANSWERED, body=body, actor=opened.agent)
-    return Decision(resolved, events=(event,), requests=(closing(body),), about=about)
+    event = NewEvent(type=ANSWERED, body=body, actor=call.agent)
+    return WorkflowDecision(resolved, events=(event,), requests=(closing(body),), about=about)
 
 
 def _find(workflow: Workflow, asked: Asked) -> Checkpoint:

@@ -18,7 +18,7 @@ from fidelio.errors import DefinitionError, PartNotFound, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
 from fidelio.workflows.missing import definition_of, left_out, unreadable_skill
-from fidelio.workflows.unit_of_work import Decision, Desk, Opened, Outcome
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
 
 if TYPE_CHECKING:
     from fidelio.definitions.models.resource import Resource
@@ -76,78 +76,78 @@ class ResourceText(msgspec.Struct, frozen=True):
 class Reading:
     """Everything that serves definitions to a session."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
 
-    async def workflow(self, token: str, *, gate: Gate = refuse_while_waiting) -> Outcome[WorkflowText]:
-        async def decide(opened: Opened) -> Decision[WorkflowText]:
-            gate(opened.record, "read the workflow")
-            version = definition_of(self._desk, opened)
+    async def workflow(self, token: str, *, gate: Gate = refuse_while_waiting) -> CallResult[WorkflowText]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[WorkflowText]:
+            gate(call.record, "read the workflow")
+            version = definition_of(self._unit, call)
             workflow, primary = version.workflow, version.workflow.skills.primary
             skill = self._found(primary, workflow.id) if primary else SkillFound("", None)
-            source = self._desk.library.toon("workflow", workflow=workflow.id)
-            said = (*_drift(version, opened.record), *skill.warnings, *left_out(workflow))
-            return Decision(WorkflowText(workflow, skill.text, source), warnings=said)
+            source = self._unit.library.toon("workflow", workflow=workflow.id)
+            said = (*_drift(version, call.record), *skill.warnings, *left_out(workflow))
+            return WorkflowDecision(WorkflowText(workflow, skill.text, source), warnings=said)
 
-        return await self._desk.perform("get_workflow", token, decide)
+        return await self._unit.perform("get_workflow", token, decide)
 
-    async def activity(self, token: str) -> Outcome[ActivityText]:
-        async def decide(opened: Opened) -> Decision[ActivityText]:
-            refuse_while_waiting(opened.record, "read the activity")
-            version = definition_of(self._desk, opened)
-            activity = self._current(version.workflow, opened.record)
+    async def activity(self, token: str) -> CallResult[ActivityText]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[ActivityText]:
+            refuse_while_waiting(call.record, "read the activity")
+            version = definition_of(self._unit, call)
+            activity = self._current(version.workflow, call.record)
             text = version.source(activity.id).toon
-            return Decision(ActivityText(version.workflow, activity, text), warnings=_drift(version, opened.record))
+            return WorkflowDecision(ActivityText(version.workflow, activity, text), warnings=_drift(version, call.record))
 
-        return await self._desk.perform("get_activity", token, decide)
+        return await self._unit.perform("get_activity", token, decide)
 
     async def workflow_skills(
         self, token: str, *, supporting: bool, gate: Gate = refuse_while_waiting
-    ) -> Outcome[tuple[SkillFound, ...]]:
+    ) -> CallResult[tuple[SkillFound, ...]]:
         """The skills of the workflow as a whole: the primary one, if there is one, and the supporting ones if wanted."""
 
-        async def decide(opened: Opened) -> Decision[tuple[SkillFound, ...]]:
-            gate(opened.record, "read the skills")
-            version = definition_of(self._desk, opened)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[tuple[SkillFound, ...]]:
+            gate(call.record, "read the skills")
+            version = definition_of(self._unit, call)
             skills = version.workflow.skills
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
             found = tuple(self._found(name, version.workflow.id) for name in names if name)
             broken = (warning for skill in found for warning in skill.warnings)
-            return Decision(found, warnings=(*_drift(version, opened.record), *broken))
+            return WorkflowDecision(found, warnings=(*_drift(version, call.record), *broken))
 
-        return await self._desk.perform("get_skills", token, decide)
+        return await self._unit.perform("get_skills", token, decide)
 
-    async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> Outcome[SkillFound]:
-        async def decide(opened: Opened) -> Decision[SkillFound]:
-            gate(opened.record, "read a skill")
-            version = definition_of(self._desk, opened)
-            reference, owner = self._wanted_skill(version.workflow, opened.record, step_id)
-            skill = self._desk.library.skill(reference, workflow=version.workflow.id, owner=owner)
+    async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> CallResult[SkillFound]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[SkillFound]:
+            gate(call.record, "read a skill")
+            version = definition_of(self._unit, call)
+            reference, owner = self._wanted_skill(version.workflow, call.record, step_id)
+            skill = self._unit.library.skill(reference, workflow=version.workflow.id, owner=owner)
             body = {"skill": reference, "owner": skill.owner}
-            event = NewEvent(type=SKILL_LOADED, body=body, actor=opened.agent)
-            return Decision(SkillFound(reference, skill), events=(event,), warnings=_drift(version, opened.record))
+            event = NewEvent(type=SKILL_LOADED, body=body, actor=call.agent)
+            return WorkflowDecision(SkillFound(reference, skill), events=(event,), warnings=_drift(version, call.record))
 
-        return await self._desk.perform("get_skill", token, decide)
+        return await self._unit.perform("get_skill", token, decide)
 
-    async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> Outcome[ResourceText]:
-        async def decide(opened: Opened) -> Decision[ResourceText]:
-            gate(opened.record, "read a resource")
-            version = definition_of(self._desk, opened)
-            resource, owner = self._resource(reference, opened.record)
+    async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> CallResult[ResourceText]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[ResourceText]:
+            gate(call.record, "read a resource")
+            version = definition_of(self._unit, call)
+            resource, owner = self._resource(reference, call.record)
             text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
             # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
-            through_skill = "/" not in reference and opened.record.workflow != owner == opened.record.skill_owner
-            said = check_skill(version.workflow, opened.record) if through_skill else []
-            return Decision(text, warnings=(*_drift(version, opened.record), *warnings(said)))
+            through_skill = "/" not in reference and call.record.workflow != owner == call.record.skill_owner
+            said = check_skill(version.workflow, call.record) if through_skill else []
+            return WorkflowDecision(text, warnings=(*_drift(version, call.record), *warnings(said)))
 
-        return await self._desk.perform("get_resource", token, decide)
+        return await self._unit.perform("get_resource", token, decide)
 
     def resources_of(self, skill: Loaded[Skill], workflow: str) -> list[ResourceNamed]:
         """What the skill points to, as far as it is there. A number is spelt out where it alone would mean another file."""
         named = list[ResourceNamed]()
         for reference in skill.definition.resources:
             try:
-                found = self._desk.library.resource(reference, workflow=workflow, last_skill_owner=skill.owner)
+                found = self._unit.library.resource(reference, workflow=workflow, last_skill_owner=skill.owner)
             except DefinitionError:
                 continue
             elsewhere = "/" not in reference and found.owner not in (workflow, META)
@@ -158,11 +158,11 @@ class Reading:
     def _current(self, workflow: Workflow, record: Record) -> Activity:
         if not record.activity:
             raise no_activity()
-        return workflow.activity(record.activity) or self._desk.library.activity(workflow.id, record.activity)
+        return workflow.activity(record.activity) or self._unit.library.activity(workflow.id, record.activity)
 
     def _resource(self, reference: str, record: Record) -> tuple[Resource, str]:
         """A resource and whose it is; `templates/03` and `workflow/templates/03` name a template, served in the same way."""
-        owner, library = record.skill_owner or None, self._desk.library
+        owner, library = record.skill_owner or None, self._unit.library
         parts = reference.split("/")
         if "templates" not in parts[:-1]:
             resource = library.resource(reference, workflow=record.workflow, last_skill_owner=owner)
@@ -173,7 +173,7 @@ class Reading:
     def _found(self, reference: str, workflow: str) -> SkillFound:
         """A skill of the workflow that is missing or broken does not keep the rest of the answer back."""
         try:
-            return SkillFound(reference, self._desk.library.skill(reference, workflow=workflow))
+            return SkillFound(reference, self._unit.library.skill(reference, workflow=workflow))
         except PartNotFound:
             return SkillFound(reference, None)
         except UnreadableDefinition as problem:

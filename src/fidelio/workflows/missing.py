@@ -23,10 +23,10 @@ from fidelio.errors import (
     WorkflowNotFound,
 )
 from fidelio.errors.workflows import Located
-from fidelio.inbox import assurance_of
-from fidelio.ledger.model import CloseRequest, Request
+from fidelio.inbox import RequestChange, assurance_of, dismiss_all
+from fidelio.ledger.model import Request
 from fidelio.workflows.gate import only_by_answer
-from fidelio.workflows.unit_of_work import Desk, Opened
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit
 
 
 def left_out(workflow: Workflow) -> tuple[str, ...]:
@@ -51,10 +51,10 @@ def _why(findings: Sequence[Located]) -> str:
     return f"{place}: {worst.sentence} `fidelio lint` says how to mend it."
 
 
-def refuse_uncertain(desk: Desk, opened: Opened, why: str) -> None:
+def refuse_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> None:
     """Raises where nobody can tell whether the definition is gone; `why` says what was found in its stead."""
-    record, session = opened.record, opened.session.id
-    if desk.rules.chosen_place or _looked_at(desk.library, record):
+    record, session = call.record, call.session.id
+    if unit.policy.chosen_place or _looked_at(unit.library, record):
         return
     if not record.found_in:
         sentence = "The record does not say where the definition of this session came from: nobody can tell whether it is gone."
@@ -109,37 +109,37 @@ class Ender(msgspec.Struct, frozen=True):
         return {"by": self.by, "channel": self.channel, "assurance": assurance_of(self.channel)}
 
 
-def definition_of(desk: Desk, opened: Opened) -> Version:
+def definition_of(unit: WorkflowUnit, call: WorkflowCall) -> Version:
     """The definition that a session goes by, as it is now."""
     try:
-        version = desk.library.version(opened.record.workflow)
+        version = unit.library.version(call.record.workflow)
     except UnreachableDefinition as fault:
         raise not_given(why_gone(fault)) from fault
     except DefinitionError as problem:
-        refuse_uncertain(desk, opened, why_gone(problem))
+        refuse_uncertain(unit, call, why_gone(problem))
         sentence = f"The definition of this session is gone: {why_gone(problem)}"
-        raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}") from problem
-    if is_hidden(version, opened.record):
+        raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(unit, call)}") from problem
+    if is_hidden(version, call.record):
         raise not_given(" ".join(left_out(version.workflow)))
     return version
 
 
-def lost_place(desk: Desk, opened: Opened, workflow: Workflow) -> DefinitionGone | None:
+def lost_place(unit: WorkflowUnit, call: WorkflowCall, workflow: Workflow) -> DefinitionGone | None:
     """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
-    record = opened.record
+    record = call.record
     if not is_lost(workflow, record):
         return None
     sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
-    refuse_uncertain(desk, opened, sentence)
-    return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}")
+    refuse_uncertain(unit, call, sentence)
+    return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(unit, call)}")
 
 
-def _way_out(desk: Desk, opened: Opened) -> str:
+def _way_out(unit: WorkflowUnit, call: WorkflowCall) -> str:
     """What whoever calls can do without the files."""
-    record, session = opened.record, opened.session.id
-    if record.status == "completed" or not desk.rules.moves:
+    record, session = call.record, call.session.id
+    if record.status == "completed" or not unit.policy.moves:
         return "."
-    if desk.fidelity(record) == "enforce":
+    if unit.fidelity(record) == "enforce":
         return f". {only_by_person(session)}"
     return f". {only_by_answer(record.waiting, session)}" if record.waiting else f", or end the session with `{TERMINAL}`."
 
@@ -182,9 +182,9 @@ def unchecked_end(
     return Draft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
 
 
-def withdrawn(record: Record, who: Ender) -> tuple[CloseRequest, ...]:
+def withdrawn(record: Record, who: Ender) -> tuple[RequestChange, ...]:
     """Nobody is to answer for a session that has ended."""
-    return tuple(CloseRequest(id=waiting.request, state="dismissed", **who.on_record) for waiting in record.pending)
+    return dismiss_all((waiting.request for waiting in record.pending), by=who.by, channel=who.channel)
 
 
 def is_withdrawn(request: Request) -> bool:

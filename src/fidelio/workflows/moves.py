@@ -27,6 +27,7 @@ from fidelio.engine.transitions import TERMINAL, ends_workflow
 from fidelio.engine.triggers import brought_back, child_finished
 from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
+from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.gate import refuse_unanswered_end, refuse_while_pending, refuse_while_waiting, refused
 from fidelio.workflows.missing import (
     ENDED_BY_PERSON,
@@ -41,7 +42,7 @@ from fidelio.workflows.missing import (
 )
 from fidelio.workflows.requests import arm
 from fidelio.workflows.tokens import Claims, bounded
-from fidelio.workflows.unit_of_work import Beside, Decision, Desk, Opened, Outcome, written
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -66,124 +67,124 @@ class Moved(msgspec.Struct, frozen=True):
 class Moving:
     """Everything that next_activity does."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
 
-    async def move(self, token: str, move: Move) -> Outcome[Moved]:
-        async def decide(opened: Opened, version: Version) -> Decision[Moved]:
+    async def move(self, token: str, move: Move) -> CallResult[Moved]:
+        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[Moved]:
             how = "The orchestrator resolves it with respond_checkpoint first."
-            refuse_while_waiting(opened.record, f"enter '{move.to}'", remedy=how)
-            return await self._decided(opened, version, move)
+            refuse_while_waiting(call.record, f"enter '{move.to}'", remedy=how)
+            return await self._decided(call, version, move)
 
         return await self._performed(token, move, decide)
 
-    async def enter(self, token: str, move: Move) -> Outcome[Moved]:
+    async def enter(self, token: str, move: Move) -> CallResult[Moved]:
         """The same where an activity asks all its questions at the door, and holds the session until they are answered.
 
         Entering the current activity while something waits is no move: it shows the activity again and asks what this visit has
         not asked yet.
         """
 
-        async def decide(opened: Opened, version: Version) -> Decision[Moved]:
-            record = opened.record
+        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[Moved]:
+            record = call.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
             again = False if record.pending else None
-            decision = await self._decided(opened, version, move, again=again, per_pass=False)
+            decision = await self._decided(call, version, move, again=again, per_pass=False)
             if decision.result.activity is None:
                 return decision
-            after = foreseen(record, decision.events, self._desk.clock())
-            armed = arm(decision.result.workflow, after, person=self._desk.rules.asks_person)
-            events = (*decision.events, *written(armed.drafts, opened.agent))
+            after = foreseen(record, decision.events, self._unit.clock())
+            armed = arm(decision.result.workflow, after, person=self._unit.policy.asks_person)
+            events = (*decision.events, *new_events(armed.drafts, call.agent))
             return replace(decision, events=events, requests=armed.requests)
 
         return await self._performed(token, move, decide)
 
-    async def end(self, session: str, *, by: str) -> Outcome[Moved]:
+    async def end(self, session: str, *, by: str) -> CallResult[Moved]:
         """A person ends a session whose definition is gone, whatever level it is led at. One that has it is left alone."""
 
-        async def decide(opened: Opened) -> Decision[Moved]:
-            _refuse_unmovable(opened)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Moved]:
+            _refuse_unmovable(call)
             try:
-                gone = lost_place(self._desk, opened, definition_of(self._desk, opened).workflow)
+                gone = lost_place(self._unit, call, definition_of(self._unit, call).workflow)
             except DefinitionGone as whole:
                 gone = whole
             if gone is None:
-                raise _has_definition(opened.record)
-            return await self._parting(opened, Move(TERMINAL), gone, Ender(by, "cli"))
+                raise _has_definition(call.record)
+            return await self._parting(call, Move(TERMINAL), gone, Ender(by, "cli"))
 
-        return await self._desk.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
+        return await self._unit.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
 
     async def _performed(
-        self, token: str, move: Move, decide: Callable[[Opened, Version], Awaitable[Decision[Moved]]]
-    ) -> Outcome[Moved]:
-        async def decide_or_end(opened: Opened) -> Decision[Moved]:
+        self, token: str, move: Move, decide: Callable[[WorkflowCall, Version], Awaitable[WorkflowDecision[Moved]]]
+    ) -> CallResult[Moved]:
+        async def decide_or_end(call: WorkflowCall) -> WorkflowDecision[Moved]:
             try:
-                version = definition_of(self._desk, opened)
+                version = definition_of(self._unit, call)
             except DefinitionGone as gone:
-                return await self.last_move(opened, move, gone)
-            lost = lost_place(self._desk, opened, version.workflow) if ends_workflow(version.workflow, move.to) else None
+                return await self.last_move(call, move, gone)
+            lost = lost_place(self._unit, call, version.workflow) if ends_workflow(version.workflow, move.to) else None
             if lost is not None:
-                return await self.last_move(opened, replace(move, to=TERMINAL), lost)
-            return await decide(opened, version)
+                return await self.last_move(call, replace(move, to=TERMINAL), lost)
+            return await decide(call, version)
 
-        return await self._desk.perform("next_activity", token, decide_or_end)
+        return await self._unit.perform("next_activity", token, decide_or_end)
 
-    async def last_move(self, opened: Opened, move: Move, gone: DefinitionGone) -> Decision[Moved]:
+    async def last_move(self, call: WorkflowCall, move: Move, gone: DefinitionGone) -> WorkflowDecision[Moved]:
         """The one move of an agent that takes no definition."""
-        self._refuse(opened)
-        if move.to != TERMINAL or self._desk.fidelity(opened.record) == "enforce":
+        self._refuse(call)
+        if move.to != TERMINAL or self._unit.fidelity(call.record) == "enforce":
             raise gone
-        refuse_unanswered_end(opened.record, opened.session.id)
-        return await self._parting(opened, move, gone, Ender(f"agent:{opened.agent}"))
+        refuse_unanswered_end(call.record, call.session.id)
+        return await self._parting(call, move, gone, Ender(f"agent:{call.agent}"))
 
-    async def _parting(self, opened: Opened, move: Move, gone: DefinitionGone, who: Ender) -> Decision[Moved]:
+    async def _parting(self, call: WorkflowCall, move: Move, gone: DefinitionGone, who: Ender) -> WorkflowDecision[Moved]:
         """The end of a session that nobody can check, and what it means for a parent that waits for it."""
-        record = opened.record
+        record = call.record
         said = tuple(unchecked(record, gone, move.variables))
         steps = None if move.steps is None else for_event(move.steps)
         drafts = [unchecked_end(record, who, condition=move.claim, manifest=steps, warnings=said)]
-        after = foreseen(record, drafts, self._desk.clock())
-        return Decision(
+        after = foreseen(record, drafts, self._unit.clock())
+        return WorkflowDecision(
             Moved(nameplate(record), None, record.activity, record.since),
-            events=written(drafts, opened.agent),
+            events=new_events(drafts, call.agent),
             requests=withdrawn(record, who),
             warnings=said,
-            beside=await self.returning(opened, after, outcome=OUTCOME),
+            linked=await self.returning(call, after, outcome=OUTCOME),
             closes=True,
         )
 
-    def _refuse(self, opened: Opened) -> None:
-        if not self._desk.rules.moves:
+    def _refuse(self, call: WorkflowCall) -> None:
+        if not self._unit.policy.moves:
             raise not_yours()
-        _refuse_unmovable(opened)
+        _refuse_unmovable(call)
 
     async def _decided(
-        self, opened: Opened, version: Version, move: Move, *, again: bool | None = None, per_pass: bool = True
-    ) -> Decision[Moved]:
-        self._refuse(opened)
+        self, call: WorkflowCall, version: Version, move: Move, *, again: bool | None = None, per_pass: bool = True
+    ) -> WorkflowDecision[Moved]:
+        self._refuse(call)
         ends = ends_workflow(version.workflow, move.to)
         activity = None if ends else self._activity(version.workflow, move.to)
         # The library is lenient about how an id is written. The record is not: it has the activity's own.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
-        person = self._desk.rules.answered_by_person
-        told = telling(version.workflow, opened.record, move.variables, opened.agent, person=person)
-        if move.steps and move.to != opened.record.activity:
-            told += done_by_steps(version.workflow, foreseen(opened.record, told, 0), move.steps)
-        informed = foreseen(opened.record, told, self._desk.clock())
-        said = self._weigh(version, opened.record, informed, move, per_pass=per_pass)
+        person = self._unit.policy.answered_by_person
+        told = telling(version.workflow, call.record, move.variables, call.agent, person=person)
+        if move.steps and move.to != call.record.activity:
+            told += done_by_steps(version.workflow, foreseen(call.record, told, 0), move.steps)
+        informed = foreseen(call.record, told, self._unit.clock())
+        said = self._weigh(version, call.record, informed, move, per_pass=per_pass)
         steps = None if move.steps is None else for_event(move.steps)
         drafts = departure(
             version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, again=again
         )
-        moved = Moved(version.workflow, activity, opened.record.activity, opened.record.since)
-        beside = await self.returning(opened, foreseen(informed, drafts, self._desk.clock())) if ends else ()
-        events = written([*told, *drafts], opened.agent)
-        return Decision(moved, events=events, warnings=said, beside=beside, closes=True)
+        moved = Moved(version.workflow, activity, call.record.activity, call.record.since)
+        linked = await self.returning(call, foreseen(informed, drafts, self._unit.clock())) if ends else ()
+        events = new_events([*told, *drafts], call.agent)
+        return WorkflowDecision(moved, events=events, warnings=said, linked=linked, closes=True)
 
     def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_pass: bool) -> tuple[str, ...]:
         """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
-        workflow, person = version.workflow, self._desk.rules.answered_by_person
+        workflow, person = version.workflow, self._unit.policy.answered_by_person
         leaving = move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim),
@@ -193,36 +194,38 @@ class Moving:
             *check_activities(workflow, move.activities),
             *check_report(workflow, record, move.variables, person=person),
         ]
-        no = too_much(record.variables, move.variables) or refusal(problems, self._desk.fidelity(record))
+        no = too_much(record.variables, move.variables) or refusal(problems, self._unit.fidelity(record))
         if no is not None:
             raise refused(no)
         return tuple(warnings(problems))
 
     def _activity(self, workflow: Workflow, name: str) -> Activity:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
-        return workflow.activity(name) or self._desk.library.activity(workflow.id, name)
+        return workflow.activity(name) or self._unit.library.activity(workflow.id, name)
 
-    async def returning(self, opened: Opened, record: Record, *, outcome: str = "completed") -> tuple[Beside, ...]:
+    async def returning(
+        self, call: WorkflowCall, record: Record, *, outcome: str = "completed"
+    ) -> tuple[LinkedChange[Record], ...]:
         """The end of a child that its parent waits for gives the parent its outcome and the variables back."""
         if record.parent is None:
             return ()
         try:
-            parent = await self._desk.open_claims(Claims(sid=record.parent.session))
+            parent = await self._unit.load_claims(Claims(sid=record.parent.session))
         except SessionNotFound:
             return ()
-        child = next((one for one in parent.record.children if one.session == opened.session.id), None)
+        child = next((one for one in parent.record.children if one.session == call.session.id), None)
         if child is None:
             return ()
         back = self._brought_back(parent.record, record)
-        events = written([child_finished(child, back, outcome)], opened.agent)
-        return (Beside(parent.session.id, events, parent.record),)
+        events = new_events([child_finished(child, back, outcome)], call.agent)
+        return (LinkedChange(parent.session.id, events, parent.record),)
 
     def _brought_back(self, parent: Record, ended: Record) -> dict[str, Any]:
         try:
-            workflow = self._desk.library.workflow(parent.workflow)
+            workflow = self._unit.library.workflow(parent.workflow)
         except DefinitionError:
             workflow = None
-        return brought_back(workflow, parent, ended, person=self._desk.rules.answered_by_person)
+        return brought_back(workflow, parent, ended, person=self._unit.policy.answered_by_person)
 
 
 def not_yours() -> WorkflowRefusal:
@@ -241,13 +244,13 @@ def _has_definition(record: Record) -> WorkflowRefusal:
     )
 
 
-def _refuse_unmovable(opened: Opened) -> None:
-    record = opened.record
+def _refuse_unmovable(call: WorkflowCall) -> None:
+    record = call.record
     if record.status == "completed":
         raise WorkflowRefusal(
             "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
         )
-    claimed = opened.claims.act
+    claimed = call.claims.act
     if claimed is not None and claimed != bounded(record.activity):
         raise WorkflowRefusal(
             f"This token is stale: it stands at '{claimed or 'the start'}', the session at '{record.activity or 'the start'}'.",

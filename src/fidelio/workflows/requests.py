@@ -13,28 +13,28 @@ from fidelio.definitions.models.activity import Option
 from fidelio.engine.checkpoints import asking, demands_person, effect_of, to_arm
 from fidelio.engine.record import ARMED, YIELDED, Draft, Record
 from fidelio.engine.scope import filled, known
-from fidelio.inbox import new_request
-from fidelio.ledger.model import CloseRequest, OpenRequest, Request
+from fidelio.inbox import NewRequest, RequestChange, answer_request, dismiss_request, open_request
+from fidelio.ledger.model import Request
 
 
 class Armed(msgspec.Struct, frozen=True):
     """The questions that an activity asks at its door."""
 
     drafts: tuple[Draft, ...] = ()
-    requests: tuple[OpenRequest, ...] = ()
+    requests: tuple[NewRequest, ...] = ()
 
 
-def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> OpenRequest:
+def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool, request: str = "") -> NewRequest:
     """The question as a person reads it: with what it is about put in, as far as that is known when it is asked.
 
-    `person`: the server wants people to answer everything.
+    `person`: the server wants people to answer everything. `request` is the id of one that was asked on another server.
     """
     asked, values = asking(workflow, record, checkpoint.id), known(workflow, record)
     options = tuple(_option(option, values) for option in checkpoint.options)
     who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
     place = {"workflow": workflow.id, "activity": asked.activity, "checkpoint": checkpoint.id}
     detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who, **_timer(checkpoint)}
-    return new_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail)
+    return open_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail, request=request)
 
 
 def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -73,32 +73,29 @@ def as_it_would_be_asked(workflow: Workflow, record: Record, checkpoint: Checkpo
     return _in_words(checkpoint, filled(checkpoint.message, values), [_option(option, values) for option in checkpoint.options])
 
 
-def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:
+def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, NewRequest]:
     """One question on record, and in the inbox."""
     request = question(workflow, record, checkpoint, person=person)
     return Draft(YIELDED, _named(checkpoint, request)), request
 
 
-def _named(checkpoint: Checkpoint, request: OpenRequest) -> dict[str, Any]:
+def _named(checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
     person = {"person": True} if request.detail["answered_by"] == "person" else {}
     return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"], **person}
 
 
-def closing(answer: Mapping[str, Any]) -> CloseRequest:
+def closing(answer: Mapping[str, Any]) -> RequestChange:
     """What becomes of the request when this answer, as its event holds it, is put on record."""
-    return CloseRequest(
-        id=answer["request"],
-        state="dismissed" if answer["mode"] == "condition_not_met" else "answered",
-        answer={"option": answer["option"], "mode": answer["mode"]},
-        by=answer["by"],
-        channel=answer["channel"],
-        assurance=answer["assurance"],
-    )
+    request, by, channel = answer["request"], answer["by"], answer["channel"]
+    given = {"option": answer["option"], "mode": answer["mode"]}
+    if answer["mode"] == "condition_not_met":
+        return dismiss_request(request, by=by, channel=channel, answer=given)
+    return answer_request(request, given, by=by, channel=channel)
 
 
 def arm(workflow: Workflow, record: Record, *, person: bool) -> Armed:
     """Every question of the activity that was just entered, as far as this visit has not dealt with it."""
-    entries, requests = list[dict[str, Any]](), list[OpenRequest]()
+    entries, requests = list[dict[str, Any]](), list[NewRequest]()
     for checkpoint, truth in to_arm(workflow, record):
         request = question(workflow, record, checkpoint, person=person)
         entries.append({**_named(checkpoint, request), "condition_holds": truth})

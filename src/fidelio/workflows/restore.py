@@ -15,77 +15,73 @@ from msgspec.structs import replace
 from fidelio.definitions.library.search_path import place_of
 from fidelio.definitions.models import Workflow
 from fidelio.engine.checkpoints import current_checkpoint
-from fidelio.engine.record import RESTORED, Draft, Record, as_json, foreseen
+from fidelio.engine.record import RESTORED, Record, as_json
 from fidelio.errors import DefinitionError, SessionExists
+from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import digest_of
-from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Session
+from fidelio.ledger.model import NewEvent, NewSession, Session
+from fidelio.ledger.unit_of_work import Decision
 from fidelio.workflows.requests import question
 from fidelio.workflows.tokens import Kept, StateClaims
-from fidelio.workflows.unit_of_work import Desk
+from fidelio.workflows.unit_of_work import WorkflowUnit
 
 
-async def restore(desk: Desk, claims: StateClaims) -> Session:
-    """Puts the sessions that the token carries on record, parents first, as far as the ledger does not know them."""
+async def restore(unit: WorkflowUnit, claims: StateClaims) -> Session:
+    """Commit the sessions that the token carries, parents first, as far as the ledger does not know them."""
     known: set[str] = set()
     for kept in claims.kept():
         # Another call may have brought the same session a moment ago, and a parent may have been here before its child.
         with suppress(SessionExists):
-            await desk.ledger.commit(_birth(desk, kept, known, claims.aid))
+            await unit.create(kept.session, Record(), _birth(unit, kept, known, claims.aid))
         known.add(kept.session)
-    return await desk.ledger.session(claims.sid)
+    return await unit.ledger.session(claims.sid)
 
 
-def _birth(desk: Desk, kept: Kept, known: set[str], agent: str) -> Change:
-    record = replace(kept.record, found_in=_found_in(desk, kept.record.workflow))
-    snapshot = _snapshot(desk, record.workflow)
+def _birth(unit: WorkflowUnit, kept: Kept, known: set[str], agent: str) -> Decision[None]:
+    record = replace(kept.record, found_in=_found_in(unit, kept.record.workflow))
+    snapshot = _snapshot(unit, record.workflow)
     digests = tuple(map(digest_of, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
     body |= {"agent": agent, "record": as_json(record), **({"snapshot": digests[0]} if digests else {})}
     parent = record.parent.session if record.parent is not None else None
-    now = desk.clock()
-    after = foreseen(Record(), [Draft(RESTORED, body)], now)
-    return Change(
-        session=kept.session,
-        create=NewSession(kind="workflow", parent=parent if parent in known else None),
+    return Decision(
+        None,
         events=(NewEvent(type=RESTORED, body=body, actor=agent, blobs=digests),),
-        time=now,
-        status=after.status,
-        record=after,
-        requests=tuple(_questions(desk, after)),
+        requests=tuple(_questions(unit, record)),
         blobs=snapshot,
+        create=NewSession(kind="workflow", parent=parent if parent in known else None),
     )
 
 
-def _snapshot(desk: Desk, workflow: str) -> tuple[bytes, ...]:
+def _snapshot(unit: WorkflowUnit, workflow: str) -> tuple[bytes, ...]:
     """The definition as it is here; nothing where this server does not have it."""
     try:
-        return (msgspec.json.encode(desk.library.snapshot(workflow)),)
+        return (msgspec.json.encode(unit.library.snapshot(workflow)),)
     except DefinitionError:
         return ()
 
 
-def _found_in(desk: Desk, workflow: str) -> str:
+def _found_in(unit: WorkflowUnit, workflow: str) -> str:
     """From here on the session goes by what this server has. A state does not say where another one keeps its files."""
     try:
-        return place_of(desk.library.root(workflow))
+        return place_of(unit.library.root(workflow))
     except DefinitionError:
         return ""
 
 
-def _questions(desk: Desk, record: Record) -> Iterator[OpenRequest]:
+def _questions(unit: WorkflowUnit, record: Record) -> Iterator[RequestChange]:
     """What waited there waits here, under the same id, so that the answer finds its way into the record."""
-    workflow = _workflow(desk, record)
+    workflow = _workflow(unit, record)
     if workflow is None:
         return
     for waiting in record.pending:
         checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
-            asked = question(workflow, record, checkpoint, person=desk.rules.asks_person)
-            yield replace(asked, id=waiting.request)
+            yield question(workflow, record, checkpoint, person=unit.policy.asks_person, request=waiting.request)
 
 
-def _workflow(desk: Desk, record: Record) -> Workflow | None:
+def _workflow(unit: WorkflowUnit, record: Record) -> Workflow | None:
     try:
-        return desk.library.workflow(record.workflow)
+        return unit.library.workflow(record.workflow)
     except DefinitionError:
         return None

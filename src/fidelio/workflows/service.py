@@ -1,7 +1,7 @@
 """One service for workflow sessions; every dialect translates to it.
 
-Its parts share one desk, which carries out every call in the same way. Each part is one subject: how sessions begin, how they
-move, what agents read, what people are asked, and what can be traced.
+Its parts share one unit of work, which carries out every call in the same way. Each part is one subject: how sessions begin,
+how they move, what agents read, what people are asked, and what can be traced.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from fidelio.workflows.moves import Moving
 from fidelio.workflows.start import Starting
 from fidelio.workflows.tokens import SessionTokens
 from fidelio.workflows.trace import Tracing
-from fidelio.workflows.unit_of_work import Decision, Desk, HouseRules, Opened, Outcome
+from fidelio.workflows.unit_of_work import (
+    CallResult,
+    ServerPolicy,
+    WorkflowCall,
+    WorkflowDecision,
+    WorkflowRecords,
+    WorkflowUnit,
+)
 
 if TYPE_CHECKING:
     from fidelio.workflows.navigator.service import Navigating
 
-NO_RULES = HouseRules()
+DEFAULT_POLICY = ServerPolicy()
 
 
 class WorkflowService:
@@ -38,34 +45,34 @@ class WorkflowService:
         tokens: SessionTokens,
         *,
         clock: Clock = now_ms,
-        rules: HouseRules = NO_RULES,
+        policy: ServerPolicy = DEFAULT_POLICY,
     ) -> None:
         self.library = library
-        self.desk = Desk(ledger, library, tokens, clock, rules)
-        self.sessions = Starting(self.desk)
-        self.moves = Moving(self.desk)
-        self.reads = Reading(self.desk)
-        self.checkpoints = Asking(self.desk)
-        self.traces = Tracing(self.desk)
+        self.unit = WorkflowUnit(ledger, clock, WorkflowRecords(), library, tokens, policy)
+        self.sessions = Starting(self.unit)
+        self.moves = Moving(self.unit)
+        self.reads = Reading(self.unit)
+        self.checkpoints = Asking(self.unit)
+        self.traces = Tracing(self.unit)
 
     @cached_property
     def navigation(self) -> Navigating:
         from fidelio.workflows.navigator.service import Navigating  # noqa: PLC0415  # only one dialect leads, the others start without it
 
-        return Navigating(self.desk)
+        return Navigating(self.unit)
 
-    async def status(self, token: str) -> Outcome[None]:
+    async def status(self, token: str) -> CallResult[None]:
         """Where the session stands. Never held by the gate."""
 
-        async def decide(_: Opened) -> Decision[None]:
-            return Decision(None)
+        async def decide(_: WorkflowCall) -> WorkflowDecision[None]:
+            return WorkflowDecision(None)
 
-        return await self.desk.perform("get_workflow_status", token, decide)
+        return await self.unit.perform("get_workflow_status", token, decide)
 
     async def current_record(self, session: str) -> Record:
         """The record of a session with everything that was appended to it."""
-        return await self.desk.caught_up(await self.desk.ledger.session(session))
+        return await self.unit.load_record(await self.unit.ledger.session(session))
 
     async def note_misuse(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
         """Record a call that was refused before any rule saw it; see `UnitOfWork.note_misuse`."""
-        await self.desk.note_misuse(tool, token, error, session=session)
+        await self.unit.note_misuse(tool, token, error, session=session)

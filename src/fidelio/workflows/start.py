@@ -19,17 +19,17 @@ from fidelio.errors import (
     BadToken,
     DefinitionGone,
     FidelioError,
-    SequenceConflict,
     SessionExists,
     SessionNotFound,
     WorkflowRefusal,
 )
 from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import digest_of
-from fidelio.ledger.model import NO_RECORD, NewEvent, NewSession, Session
+from fidelio.ledger.model import NewEvent, NewSession, Session
+from fidelio.ledger.unit_of_work import LinkedChange, blank_session
 from fidelio.workflows.missing import definition_of, left_out, nameplate
 from fidelio.workflows.tokens import Claims, stands_for
-from fidelio.workflows.unit_of_work import ATTEMPTS, Beside, Decision, Desk, Opened, Outcome, outrun, step_aside, written
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 ORCHESTRATOR = "orchestrator"
 
@@ -82,16 +82,16 @@ class _Origin(msgspec.Struct, frozen=True):
 class Starting:
     """Everything that start_session does."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
         self._newest: tuple[Workflow, bytes] | None = None
 
-    async def start(self, asked: Asked) -> Outcome[Started]:
+    async def start(self, asked: Asked) -> CallResult[Started]:
         if not asked.session_token:
             return await self._fresh(asked, _Origin(new_session_id()), {})
         claims: Claims | None = None
         try:
-            claims = self._desk.claims(asked.session_token)
+            claims = self._unit.claims(asked.session_token)
             return await self._inherit(asked, claims)
         except (BadToken, SessionNotFound) as problem:
             # What a genuine token names and the ledger knows was deleted on purpose: nothing takes its place.
@@ -99,51 +99,51 @@ class Starting:
                 raise
             return await self._without_proof(asked, problem)
 
-    async def _inherit(self, asked: Asked, claims: Claims) -> Outcome[Started]:
+    async def _inherit(self, asked: Asked, claims: Claims) -> CallResult[Started]:
         """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
 
-        async def decide(opened: Opened) -> Decision[Started]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Started]:
             if asked.exact:
-                _refuse_other_workflow(asked, opened.record)
+                _refuse_other_workflow(asked, call.record)
             if asked.parent_token:
-                parent = await self._desk.open_claims(self._parent(asked.parent_token))
-                _refuse_other_parent(parent, opened.record)
-            mismatches = [] if asked.exact else _mismatches(asked, claims, opened.record)
-            workflow, said = self._as_it_is_now(opened)
+                parent = await self._unit.load_claims(self._parent(asked.parent_token))
+                _refuse_other_parent(parent, call.record)
+            mismatches = [] if asked.exact else _mismatches(asked, claims, call.record)
+            workflow, said = self._as_it_is_now(call)
             started = Started(workflow, inherited=True, warning=" ".join(mismatches))
-            return Decision(started, warnings=(*mismatches, *said))
+            return WorkflowDecision(started, warnings=(*mismatches, *said))
 
-        return await self._desk.perform("start_session", asked.session_token, decide, agent=asked.agent)
+        return await self._unit.perform("start_session", asked.session_token, decide, agent=asked.agent)
 
-    def _as_it_is_now(self, opened: Opened) -> tuple[Workflow, tuple[str, ...]]:
+    def _as_it_is_now(self, call: WorkflowCall) -> tuple[Workflow, tuple[str, ...]]:
         """The definition of a session that goes on, and what is to be said of it.
 
         Whoever takes over one that has lost it needs a token that is not stale, to end it with.
         """
         try:
-            version = definition_of(self._desk, opened)
+            version = definition_of(self._unit, call)
         except DefinitionGone as gone:
-            return nameplate(opened.record), (str(gone),)
-        drift = check_drift(opened.record, version.workflow.version, version.hash)
+            return nameplate(call.record), (str(gone),)
+        drift = check_drift(call.record, version.workflow.version, version.hash)
         return version.workflow, (*warnings(drift), *left_out(version.workflow))
 
-    async def _without_proof(self, asked: Asked, problem: FidelioError) -> Outcome[Started]:
-        if not self._desk.rules.adoption:
+    async def _without_proof(self, asked: Asked, problem: FidelioError) -> CallResult[Started]:
+        if not self._unit.policy.adoption:
             raise problem
-        claims = self._desk.tokens.claimed(asked.session_token)
-        workflow = self._desk.library.workflow(claims.wf if claims is not None else asked.workflow_id or META)
+        claims = self._unit.tokens.claimed(asked.session_token)
+        workflow = self._unit.library.workflow(claims.wf if claims is not None else asked.workflow_id or META)
         if self._fidelity(asked.fidelity, workflow) == "enforce":
             raise problem
         return await self._recover(asked) if claims is None else await self._adopt(asked, claims)
 
-    async def _recover(self, asked: Asked) -> Outcome[Started]:
+    async def _recover(self, asked: Asked) -> CallResult[Started]:
         warning = (
             "The saved token cannot be read, so a fresh session was started. The previous session state was NOT inherited; "
             "reconstruct it from what you saved."
         )
         return await self._fresh(asked, _Origin(new_session_id()), {"recovered": True, "warning": warning})
 
-    async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
+    async def _adopt(self, asked: Asked, claims: Claims) -> CallResult[Started]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
         if taken is not None and taken.kind == "workflow" and read(taken.raw).fidelity == "enforce":
@@ -162,64 +162,68 @@ class Starting:
 
     async def _knows(self, session: str) -> Session | None:
         try:
-            return await self._desk.ledger.session(session)
+            return await self._unit.ledger.session(session)
         except SessionNotFound:
             return None
 
-    async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> Outcome[Started]:
-        """In the parent's turn, where there is one: it is written, too. Retried when another process was first."""
+    async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> CallResult[Started]:
+        """Under the lock of the parent, where there is one: its record changes, too."""
+        began = self._unit.clock()
         parent = self._parent(asked.parent_token) if asked.parent_token else None
-        written = parent.sid if parent is not None else origin.session
-        await self._desk.turns.take(written)
+
+        async def load() -> WorkflowCall:
+            return new_call(origin.session, Record(), asked.author)
+
+        async def decide(_: WorkflowCall) -> WorkflowDecision[Started]:
+            workflow = self._unit.library.workflow(asked.workflow_id or META)
+            above = await self._unit.load_claims(parent) if parent is not None else None
+            said = (*([flags["warning"]] if flags.get("warning") else ()), *left_out(workflow))
+            decision = self._birth(asked, origin, workflow, above)
+            return replace(decision, result=Started(workflow, **flags), warnings=said)
+
+        async def commit(call: WorkflowCall, decision: WorkflowDecision[Started]) -> CallResult[Started]:
+            return await self._unit.commit_call("start_session", call, decision, began)
+
+        locked = parent.sid if parent is not None else origin.session
+        await self._unit.locks.acquire(locked)
         try:
-            return await self._written(asked, origin, parent, flags)
+            return await self._unit.run(load, decide, commit)
         finally:
-            self._desk.turns.give(written)
+            self._unit.locks.release(locked)
 
     def _parent(self, token: str) -> Claims:
         """Says which of the two tokens of the call is the bad one."""
         try:
-            return self._desk.claims(token)
+            return self._unit.claims(token)
         except BadToken as error:
             raise BadToken(f"parent_session_token: {error.sentence}", remedy=error.remedy) from error
 
-    async def _written(self, asked: Asked, origin: _Origin, parent: Claims | None, flags: dict[str, Any]) -> Outcome[Started]:
-        began = self._desk.clock()
-        for losses in range(ATTEMPTS):
-            await step_aside(losses)
-            workflow = self._desk.library.workflow(asked.workflow_id or META)
-            above = await self._desk.open_claims(parent) if parent is not None else None
-            opened = Opened(unborn(origin.session), Record(), Claims(sid=origin.session), asked.author)
-            said = (*([flags["warning"]] if flags.get("warning") else ()), *left_out(workflow))
-            decision = self._birth(asked, origin, workflow, above)
-            decision = replace(decision, result=Started(workflow, **flags), warnings=said)
-            try:
-                called = self._desk.called("start_session", opened, began, warnings=said)
-                return await self._desk.write(opened, decision, called)
-            except SequenceConflict:
-                continue
-        raise outrun()
-
-    def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: Opened | None) -> Decision[Any]:
-        more, beside = _claimed(origin, workflow), tuple[Beside, ...]()
+    def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: WorkflowCall | None) -> WorkflowDecision[Any]:
+        more, linked = _claimed(origin, workflow), tuple[LinkedChange[Record], ...]()
         if parent is not None:
-            definition = definition_of(self._desk, parent).workflow
-            link = _link(parent, workflow.id, origin.session, definition, person=self._desk.rules.answered_by_person)
+            definition = definition_of(self._unit, parent).workflow
+            link = _link(parent, workflow.id, origin.session, definition, person=self._unit.policy.answered_by_person)
             more |= link.inherited
-            beside = (Beside(parent.session.id, link.events, parent.record),)
+            linked = (LinkedChange(parent.session.id, link.events, parent.record),)
         born = self.birth(workflow, asked.author, fidelity=asked.fidelity, parent=parent, **more)
-        return Decision(None, events=(born.event,), blobs=(born.snapshot,), create=born.create, beside=beside)
+        return WorkflowDecision(None, events=(born.event,), blobs=(born.snapshot,), create=born.create, linked=linked)
 
     def birth(
-        self, workflow: Workflow, agent: str, *, fidelity: Fidelity | None = None, parent: Opened | None = None, **more: Any
+        self,
+        workflow: Workflow,
+        agent: str,
+        *,
+        fidelity: Fidelity | None = None,
+        parent: WorkflowCall | None = None,
+        **more: Any,
     ) -> Birth:
         """How a session of this workflow begins; `more` is what its first event says besides."""
         snapshot = self._snapshot(workflow)
         body: dict[str, Any] = {
             "workflow": workflow.id,
             "version": workflow.version,
-            "definition": self._desk.library.content_hash(workflow.id),
-            "found_in": place_of(self._desk.library.root(workflow.id)),
+            "definition": self._unit.library.content_hash(workflow.id),
+            "found_in": place_of(self._unit.library.root(workflow.id)),
             "snapshot": digest_of(snapshot),
             "agent": agent,
             "fidelity": self._fidelity(fidelity, workflow),
@@ -232,12 +236,12 @@ class Starting:
     def _snapshot(self, workflow: Workflow) -> bytes:
         """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
         if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, msgspec.json.encode(self._desk.library.snapshot(workflow.id))
+            self._newest = workflow, msgspec.json.encode(self._unit.library.snapshot(workflow.id))
         return self._newest[1]
 
     def _fidelity(self, asked: Fidelity | None, workflow: Workflow) -> Fidelity:
         """The strictest of what the server, the workflow and the caller want."""
-        wanted = (self._desk.rules.fidelity, workflow.fidelity, asked)
+        wanted = (self._unit.policy.fidelity, workflow.fidelity, asked)
         return "enforce" if "enforce" in wanted else "advise"
 
 
@@ -246,15 +250,15 @@ class _Link(msgspec.Struct, frozen=True):
     inherited: dict[str, Any]
 
 
-def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
+def _link(parent: WorkflowCall, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
     """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
     trigger = trigger_for(definition, parent.record, workflow_id)
     inherited = inheritance(definition, parent.record, trigger, person=person) if trigger else {}
-    events = written([child_started(child, workflow_id, trigger)], parent.agent)
+    events = new_events([child_started(child, workflow_id, trigger)], parent.agent)
     return _Link(events, inherited)
 
 
-def _as_parent(parent: Opened) -> Parent:
+def _as_parent(parent: WorkflowCall) -> Parent:
     record = parent.record
     return Parent(parent.session.id, record.workflow, record.activity, record.version)
 
@@ -276,7 +280,7 @@ def _refuse_other_workflow(asked: Asked, record: Record) -> None:
         )
 
 
-def _refuse_other_parent(parent: Opened, record: Record) -> None:
+def _refuse_other_parent(parent: WorkflowCall, record: Record) -> None:
     if record.parent is None or record.parent.session != parent.session.id:
         raise WorkflowRefusal(
             "The session of session_token is not a child of the session of parent_session_token.",
@@ -293,6 +297,6 @@ def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
     return found
 
 
-def unborn(session: str) -> Session:
-    """A session that nothing has been written of yet."""
-    return Session(session, "workflow", "", None, None, "active", "", NO_RECORD, 0, b"", 0, 0)
+def new_call(session: str, record: Record, agent: str) -> WorkflowCall:
+    """A call on a session that nothing has been committed of yet."""
+    return WorkflowCall(blank_session(session, "workflow"), record, Claims(sid=session), agent)

@@ -18,7 +18,7 @@ from fidelio.ledger.model import Event, Session
 from fidelio.workflows.gate import Gate, refuse_while_waiting
 from fidelio.workflows.moves import Moved
 from fidelio.workflows.tokens import Claims, Segment, alias
-from fidelio.workflows.unit_of_work import Decision, Desk, Opened, Outcome
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
 
 # Reading the trace and the status is looking, not working: it would only bury what happened.
 LOOKING = frozenset({"get_trace", "get_workflow_status"})
@@ -50,42 +50,42 @@ class Trace(msgspec.Struct, frozen=True):
 class Tracing:
     """Everything about the trace."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
 
-    def seal(self, outcome: Outcome[Moved]) -> str:
+    def seal(self, outcome: CallResult[Moved]) -> str:
         """A token that commits to the events of the stretch that a move has closed."""
         last = outcome.events[-1]
         segment = Segment(
             outcome.session, outcome.result.left, outcome.result.first_event, last.seq, last.hash, last.time // 1000
         )
-        return self._desk.tokens.make_trace(segment)
+        return self._unit.tokens.make_trace(segment)
 
     async def trace(
         self, token: str, tokens: Sequence[str], *, after: int = 0, gate: Gate = refuse_while_waiting
-    ) -> Outcome[Trace]:
-        async def decide(opened: Opened) -> Decision[Trace]:
-            gate(opened.record, "read the trace")
-            reading = _Reading(self._desk, opened)
-            return Decision(await (reading.stretches(tokens, after) if tokens else reading.whole(after)))
+    ) -> CallResult[Trace]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Trace]:
+            gate(call.record, "read the trace")
+            reading = _Reading(self._unit, call)
+            return WorkflowDecision(await (reading.stretches(tokens, after) if tokens else reading.whole(after)))
 
-        return await self._desk.perform("get_trace", token, decide)
+        return await self._unit.perform("get_trace", token, decide)
 
 
 class _Reading:
     """What one reply is put together from."""
 
-    def __init__(self, desk: Desk, opened: Opened) -> None:
-        self._desk = desk
-        self._opened = opened
+    def __init__(self, unit: WorkflowUnit, call: WorkflowCall) -> None:
+        self._unit = unit
+        self._call = call
         self._found: list[dict[str, Any]] = []
         self._errors: list[str] = []
         self._looked_at = 0
         self._seen = set[str]()
-        self._others = dict[str, tuple[Opened, bool]]()
+        self._others = dict[str, tuple[WorkflowCall, bool]]()
 
     async def whole(self, after: int) -> Trace:
-        rest = await self._read(self._opened, after, self._opened.record.seq)
+        rest = await self._read(self._call, after, self._call.record.seq)
         return Trace("memory", tuple(self._found), rest=None if rest is None else Rest(rest))
 
     async def stretches(self, tokens: Sequence[str], after: int) -> Trace:
@@ -100,7 +100,7 @@ class _Reading:
 
     async def _resolved(self, number: int, token: str, after: int) -> int | None:
         try:
-            return await self._stretch(self._desk.tokens.open_trace(token), after)
+            return await self._stretch(self._unit.tokens.open_trace(token), after)
         except FidelioError as error:
             self._errors.append(f"trace_tokens[{number}]: {error.sentence}")
             return None
@@ -108,18 +108,18 @@ class _Reading:
     async def _stretch(self, segment: Segment, after: int) -> int | None:
         """A stretch that was changed since does not resolve."""
         other, foreign = await self._other(segment.sid)
-        head = await self._desk.ledger.events(segment.sid, after=segment.last - 1, limit=1)
+        head = await self._unit.ledger.events(segment.sid, after=segment.last - 1, limit=1)
         if not head or head[0].hash != segment.head:
             raise SessionNotFound("The events that this trace token commits to are not in the ledger.")
         return await self._read(other, max(segment.first - 1, after), segment.last, foreign=foreign)
 
-    async def _read(self, of: Opened, after: int, last: int, *, foreign: bool = False) -> int | None:
+    async def _read(self, of: WorkflowCall, after: int, last: int, *, foreign: bool = False) -> int | None:
         """Takes in the calls up to `last`. When the reply is full before that, the number of the last event it has got to."""
         while after < last:
             room = min(PAGE, MOST_CALLS - len(self._found), MOST_LOOKED_AT - self._looked_at)
             if room <= 0:
                 return after
-            events = await self._desk.ledger.events(of.session.id, after=after, types=[CALLED], limit=room)
+            events = await self._unit.ledger.events(of.session.id, after=after, types=[CALLED], limit=room)
             self._looked_at += len(events)
             self._found += [call_json(event, of.record, foreign=foreign) for event in events if self._is_wanted(event, last)]
             after = events[-1].seq if len(events) == room else last
@@ -133,10 +133,10 @@ class _Reading:
         self._seen.add(event.id)
         return True
 
-    async def _other(self, session: str) -> tuple[Opened, bool]:
+    async def _other(self, session: str) -> tuple[WorkflowCall, bool]:
         """The session of a trace token, and whether it is foreign to the one that asks."""
         if session not in self._others:
-            other, mine = await self._desk.open_claims(Claims(sid=session)), self._opened.session
+            other, mine = await self._unit.load_claims(Claims(sid=session)), self._call.session
             related = await self._descends(other.session, mine.id) or await self._descends(mine, session)
             self._others[session] = other, not related
         return self._others[session]
@@ -146,7 +146,7 @@ class _Reading:
         for _ in range(LONGEST_LINE):
             if session.id == ancestor or session.parent is None:
                 return session.id == ancestor
-            session = await self._desk.ledger.session(session.parent)
+            session = await self._unit.ledger.session(session.parent)
         return False
 
 

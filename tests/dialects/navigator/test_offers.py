@@ -78,7 +78,7 @@ class Stage:
         return self.call("nav_situation", state=refused["state"])
 
     async def _answer(self, request: str, option: str) -> None:
-        inbox = Inbox((await self.house.workflows()).desk.ledger)
+        inbox = Inbox((await self.house.workflows()).unit.ledger)
         await inbox.answer(request, option, by="person:test", channel="cli")
 
 

@@ -16,7 +16,7 @@ from fidelio.tokens.keyring import FixedKeys
 from fidelio.workflows.navigator.service import Navigating
 from fidelio.workflows.service import WorkflowService
 from fidelio.workflows.tokens import SessionTokens
-from fidelio.workflows.unit_of_work import HouseRules
+from fidelio.workflows.unit_of_work import ServerPolicy
 from tests.support import proves
 
 BIG = Act("respond_to_checkpoint", "size", "big")
@@ -42,8 +42,8 @@ async def navigation(settings: Settings, library: Path, watch: Watch) -> AsyncIt
     tokens = SessionTokens(FixedKeys(b"k" * 32), watch)
     async with await open_ledger(settings.ledger) as ledger:
         found = Library([Root(library, "here")])
-        rules = HouseRules(min_response_ms=2000)
-        yield WorkflowService(ledger, found, tokens, clock=watch, rules=rules).navigation
+        rules = ServerPolicy(min_response_ms=2000)
+        yield WorkflowService(ledger, found, tokens, clock=watch, policy=rules).navigation
 
 
 async def at_the_question(navigation: Navigating, *steps: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import NewEvent
-from fidelio.ledger.paging import PAGE, all_events, event_pages
+from fidelio.ledger.model import Change, NewEvent, NewSession
+from fidelio.ledger.paging import PAGE, all_events, all_pages, event_pages
 from tests.support import proves
 from tests.support.ledgers import start
 
@@ -48,3 +50,14 @@ async def test_events_that_are_appended_between_two_pages_are_read(ledger: Ledge
 async def test_a_session_that_does_not_exist_is_an_error(ledger: Ledger) -> None:
     with pytest.raises(SessionNotFound):
         await all_events(ledger, "s_missing")
+
+
+@proves("ledger.all-pages")
+async def test_a_list_of_more_than_one_page_is_read_to_its_end(ledger: Ledger) -> None:
+    names = [f"s_{number:05}" for number in range(PAGE + 1)]
+    await ledger.commit(*(Change(session=name, create=NewSession(kind="agent")) for name in names))
+    await start(ledger, "s_other")
+
+    found = [session.id async for session in all_pages(partial(ledger.sessions, kind="agent"))]
+
+    assert sorted(found) == names

@@ -117,7 +117,7 @@ async def test_a_question_is_answered_from_the_inbox_too(settings: Settings, pro
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk, House(settings) as other:
         desk.script("curious", [{"ask": {"text": "Which colour?", "kind": "question"}}, {"result": "{answer.text} it is."}])
         await desk.start("task", "curious")
-        inbox = Inbox((await other.workflows()).desk.ledger)
+        inbox = Inbox((await other.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow()))
         await inbox.answer(request.id, text="Green", by="person:tester", channel="cli")
         place = {"session_name": "task", "project_dir": str(project)}

@@ -1,49 +1,26 @@
-"""The one way the record of an agent session changes.
-
-Read the session, let a rule decide what is to be written, fold it into the record, and commit events, status, record and
-whatever goes with them in one transaction. When somebody else wrote first, the rule decides again on what is there now.
-"""
+"""Unit of work for agent sessions: the generic loop with the record of an agent, and events that get their actor at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import msgspec
 
 from fidelio.clock import Clock
-from fidelio.errors import SequenceConflict, SessionNotFound
+from fidelio.errors import SessionNotFound
+from fidelio.inbox import RequestChange
 from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.model import (
-    Change,
-    CloseRequest,
-    NewEvent,
-    NewJob,
-    NewSession,
-    OpenRequest,
-    Session,
-    Settlement,
-)
+from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, Session, Settlement
+from fidelio.ledger.unit_of_work import Decision, LoadedSession, RecordEvent, UnitOfWork
 from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.orchestrator.record.record import Record, fold, read
 
-# Under contention somebody always wins; this many losses in a row mean that something else is wrong.
-ATTEMPTS = 64
+LoadedAgent: TypeAlias = LoadedSession[Record]
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """A session as it was read or written last."""
-
-    session: Session
-    record: Record
-
-    @property
-    def id(self) -> str:
-        return self.session.id
-
-
-class Draft(msgspec.Struct, frozen=True):
+class EventDraft(msgspec.Struct, frozen=True):
     """An event that is decided on. `blobs` are the digests its body refers to."""
 
     type: str
@@ -51,97 +28,88 @@ class Draft(msgspec.Struct, frozen=True):
     blobs: tuple[str, ...] = ()
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be written in one transaction. `beside` are changes of other sessions."""
+class AgentDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be committed in one transaction. `linked` are changes of other sessions."""
 
-    drafts: tuple[Draft, ...]
-    requests: tuple[OpenRequest | CloseRequest, ...] = ()
+    drafts: tuple[EventDraft, ...]
+    requests: tuple[RequestChange, ...] = ()
     blobs: tuple[bytes, ...] = ()
     jobs: tuple[NewJob, ...] = ()
     settle: Settlement | None = None
-    beside: tuple[Change, ...] = ()
+    linked: tuple[Change, ...] = ()
+
+    def by(self, actor: str, create: NewSession | None = None) -> Decision[None]:
+        """The same with events of the actor."""
+        events = tuple(NewEvent(type=one.type, body=one.body, actor=actor, blobs=one.blobs) for one in self.drafts)
+        return Decision(None, events, self.requests, self.blobs, self.jobs, create, self.linked, self.settle)
 
 
-Decide = Callable[[Opened], Decision | None]
+Decide = Callable[[LoadedAgent], AgentDecision | None]
 
 
-class _Fact(msgspec.Struct, frozen=True):
-    seq: int
-    type: str
-    time: int
-    body: dict[str, Any]
+class AgentRecords:
+    """How agent sessions keep their record."""
+
+    def check(self, session: Session) -> None:
+        """Also one that was deleted has no record."""
+        if session.kind != "agent" or not session.has_record:
+            raise SessionNotFound(f"Session {session.id} is no agent session.", remedy="List them with `list_agent_sessions`.")
+
+    def read(self, raw: str) -> Record:
+        return read(raw)
+
+    def fold(self, record: Record, events: Iterable[RecordEvent]) -> Record:
+        return fold(record, events)
+
+    def seq(self, record: Record) -> None:  # noqa: ARG002  # what others append to the session does not change the record
+        return None
+
+    def status(self, record: Record) -> tuple[str, str]:
+        return record.run.state, record.run.reason
 
 
-class Desk(msgspec.Struct, frozen=True):
-    """Reads and writes agent sessions."""
+_RECORDS = AgentRecords()
+
+
+class AgentUnit(msgspec.Struct, frozen=True):
+    """Loads and changes agent sessions."""
 
     ledger: Ledger
     clock: Clock
 
-    async def open(self, session: str) -> Opened:
+    @property
+    def _work(self) -> UnitOfWork[Record]:
+        return UnitOfWork(self.ledger, self.clock, _RECORDS)
+
+    async def load(self, session: str) -> LoadedAgent:
         """Raises `SessionNotFound` also for one that was deleted, or is not an agent's."""
-        return opened(await self.ledger.session(session))
+        return await self._work.load(session)
 
-    async def create(self, session: str, birth: NewSession, decision: Decision) -> Opened:
-        change = self.change(session, 0, Record(), decision, actor="service")
-        (done, *_) = await self.ledger.commit(msgspec.structs.replace(change, create=birth), *decision.beside)
-        return opened(done.session)
+    async def create(self, session: str, birth: NewSession, decision: AgentDecision) -> LoadedAgent:
+        return await self._work.create(session, Record(), decision.by("service", birth))
 
-    async def write(
-        self, at: Opened | str, decide: Decide, *, actor: str = "service", work: Assignment | None = None
-    ) -> Opened:
-        """Makes what `decide` wants durable. It is asked again when the session has moved on; None writes nothing.
+    async def update(
+        self, at: LoadedAgent | str, decide: Decide, *, actor: str = "service", work: Assignment | None = None
+    ) -> LoadedAgent:
+        """Commit what `decide` wants; it is asked again when the session has moved on, and None commits nothing.
 
-        `work` is the job this belongs to: nothing is written once somebody else has taken it over.
+        `work` is the job that this is part of: nothing is committed once somebody else has claimed it.
         """
-        now = await self.open(at) if isinstance(at, str) else at
-        for _ in range(ATTEMPTS):
+
+        def decide_for_actor(now: LoadedAgent) -> Decision[None] | None:
             decision = decide(now)
-            if decision is None:
-                return now
-            change = self.change(now.id, now.session.last_seq, now.record, decision, actor=actor)
-            try:
-                done = await self._commit(change, decision, work)
-            except SequenceConflict:
-                now = await self.open(now.id)
-                continue
-            return done
-        raise SequenceConflict(now.id, now.session.last_seq, now.session.last_seq + 1)
+            return None if decision is None else decision.by(actor)
 
-    async def _commit(self, change: Change, decision: Decision, work: Assignment | None) -> Opened:
-        if work is None:
-            (done, *_) = await self.ledger.commit(change, *decision.beside)
-        else:
-            (done, *_) = await work.commit(change, *decision.beside, settle=decision.settle)
-        return opened(done.session)
-
-    def change(self, session: str, seq: int, record: Record, decision: Decision, *, actor: str) -> Change:
-        moment = self.clock()
-        facts = [_Fact(seq + number, draft.type, moment, draft.body) for number, draft in enumerate(decision.drafts, 1)]
-        after = fold(record, facts)
-        return Change(
-            session=session,
-            expect=seq,
-            events=tuple(
-                NewEvent(type=draft.type, body=draft.body, actor=actor, blobs=draft.blobs) for draft in decision.drafts
-            ),
-            time=moment,
-            status=after.run.state,
-            reason=after.run.reason,
-            record=after,
-            requests=decision.requests,
-            blobs=decision.blobs,
-            jobs=decision.jobs,
-        )
+        return await self._work.update(at, decide_for_actor, assignment=work)
 
 
-def opened(session: Session) -> Opened:
-    if session.kind != "agent" or not session.has_record:
-        raise SessionNotFound(f"Session {session.id} is no agent session.", remedy="List them with `list_agent_sessions`.")
-    return Opened(session, read(session.raw))
+def load_row(session: Session) -> LoadedAgent:
+    """A session of a list, which has its record with it."""
+    _RECORDS.check(session)
+    return LoadedSession(session, read(session.raw))
 
 
-def view(at: Opened) -> AgentSession:
+def view(at: LoadedAgent) -> AgentSession:
     """A session as callers see it."""
     record, session = at.record, at.session
     return AgentSession(

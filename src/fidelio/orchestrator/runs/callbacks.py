@@ -14,12 +14,12 @@ import msgspec
 
 from fidelio.errors import AgentBusy, AgentError, SessionNotFound
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import Kept, keep
+from fidelio.ledger.long_text import StoredText, store_text
 from fidelio.ledger.model import Change, Done, NewEvent
 from fidelio.orchestrator.record.model import Run
 from fidelio.orchestrator.record.record import CALLED_BACK
 from fidelio.orchestrator.record.rules import is_active
-from fidelio.orchestrator.record.unit_of_work import Decision, Opened
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent
 from fidelio.orchestrator.runs.context import Parts
 from fidelio.orchestrator.runs.lineage import calling_session
 from fidelio.orchestrator.runs.queueing import next_run
@@ -44,20 +44,20 @@ class Callbacks(msgspec.Struct, frozen=True):
 
     async def _deliver(self, work: Assignment) -> None:
         run = str(work.lease.payload["run"])
-        child = await self.parts.desk.open(work.lease.session)
-        parent = await self.parts.desk.open(child.record.parent)
-        text = keep(await self._words(child, run))
+        child = await self.parts.unit.load(work.lease.session)
+        parent = await self.parts.unit.load(child.record.parent)
+        text = store_text(await self._words(child, run))
         event = NewEvent(type=CALLED_BACK, body={"run": run, "parent": parent.id}, actor="host")
         told = Change(session=child.id, events=(event,), lease=work.lease, settle=Done())
 
-        def decide(now: Opened) -> Decision:
+        def decide(now: LoadedAgent) -> AgentDecision:
             decision = _received(now, text, {"from": child.id, "run": run})
-            return msgspec.structs.replace(decision, beside=(told,))
+            return msgspec.structs.replace(decision, linked=(told,))
 
-        await self.parts.desk.write(parent, decide, actor="host")
+        await self.parts.unit.update(parent, decide, actor="host")
         work.settled = True
 
-    async def before_deletion(self, children: Sequence[Opened], *, going: Collection[str], by: str) -> None:
+    async def before_deletion(self, children: Sequence[LoadedAgent], *, going: Collection[str], by: str) -> None:
         """Tells the parents that still wait for a word of these sessions that none will come.
 
         Not those that are going as well, nor one that deletes them itself.
@@ -69,23 +69,23 @@ class Callbacks(msgspec.Struct, frozen=True):
                 with suppress(SessionNotFound, AgentBusy):
                     await self._tell_of_deletion(child, by)
 
-    async def _is_owed(self, child: Opened) -> bool:
+    async def _is_owed(self, child: LoadedAgent) -> bool:
         return any(job.kind == CALLBACK for job in await self.parts.ledger.jobs(session=child.id))
 
-    async def _tell_of_deletion(self, child: Opened, by: str) -> None:
+    async def _tell_of_deletion(self, child: LoadedAgent, by: str) -> None:
         run = child.record.run
-        text = keep(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
+        text = store_text(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
         origin = {"from": child.id, "run": run.id}
-        await self.parts.desk.write(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
+        await self.parts.unit.update(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
 
-    async def _words(self, child: Opened, wanted: str) -> str:
+    async def _words(self, child: LoadedAgent, wanted: str) -> str:
         run = await self.queries.run(child, wanted)
         text = await self._result(child, run)
         if len(text) > _RESULT_LENGTH:
             text = f"{text[:_RESULT_LENGTH]}\n[{len(text)} characters; read the whole with `get_agent_session_result`]"
         return _block(child, run.number, run.state, run.reason, text)
 
-    async def _result(self, child: Opened, run: Run) -> str:
+    async def _result(self, child: LoadedAgent, run: Run) -> str:
         try:
             return (await self.queries.result(child, run.id)).text
         except AgentError as error:
@@ -93,19 +93,19 @@ class Callbacks(msgspec.Struct, frozen=True):
             return f"{error.sentence}\n{partial}".rstrip()
 
 
-def _block(child: Opened, run: int, state: str, reason: str, text: str) -> str:
+def _block(child: LoadedAgent, run: int, state: str, reason: str, text: str) -> str:
     """The message to the parent, in a block that no agent mistakes for a person who talks to it."""
     why = f' reason="{reason}"' if reason else ""
     about = f'session="{child.session.name}" id="{child.id}" run="{run}" state="{state}"{why}'
     return f"<{_BLOCK} {about}>\n{_inside(text)}\n</{_BLOCK}>"
 
 
-def _received(parent: Opened, text: Kept, origin: dict[str, str]) -> Decision:
+def _received(parent: LoadedAgent, text: StoredText, origin: dict[str, str]) -> AgentDecision:
     """A parent at rest goes on with it; one at work, or one that somebody has stopped, has it in its next turn."""
     state = parent.record.run.state
     if is_active(state) or state == "stopped":
         return message(parent, text, origin)
-    return Decision(drafts=next_run(parent, prompt=text), blobs=text.blobs)
+    return AgentDecision(drafts=next_run(parent, prompt=text), blobs=text.blobs)
 
 
 def _inside(text: str) -> str:

@@ -21,7 +21,7 @@ from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import first_working
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.record import Record
-from fidelio.orchestrator.record.unit_of_work import Desk
+from fidelio.orchestrator.record.unit_of_work import AgentUnit
 from fidelio.settings import AgentLimits
 from fidelio.validation.pool import getting_aside
 
@@ -36,7 +36,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """`project` is the directory that is meant where none is named, `executor` the kind of agent where none is named."""
 
     ledger: Ledger
-    desk: Desk
+    unit: AgentUnit
     inbox: Inbox
     blueprints: Catalogue
     executors: Mapping[str, Executor]

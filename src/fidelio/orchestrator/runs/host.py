@@ -22,7 +22,7 @@ from fidelio.ledger.model import Event, Lease, Retry
 from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import DELETED, ENDS, GOING_ON, QUEUED, STOP_REQUESTED, WAITING
 from fidelio.orchestrator.record.rules import is_active, session_of
-from fidelio.orchestrator.record.unit_of_work import Opened, opened
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent, load_row
 from fidelio.orchestrator.runs.admission import Admission, Candidate
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import end_processes_of_deleted, sweep
@@ -162,8 +162,8 @@ class Duty:
         for state in _BEGUN:
             async for session in self._queries.every(status=state):
                 begun.add(session.id)
-                await self._take_over(opened(session))
-        queued = [opened(session) async for session in self._queries.every(status="queued")]
+                await self._take_over(load_row(session))
+        queued = [load_row(session) async for session in self._queries.every(status="queued")]
         for at in sorted(queued, key=lambda at: at.record.run.queued_at):
             self._join(at)
         await sweep(self._parts.home, self._parts.ledger, begun)
@@ -187,7 +187,7 @@ class Duty:
                 with suppress(StaleLease):
                     await self._parts.ledger.settle(lease, Retry(due=self._parts.clock(), error="Its host has died."))
 
-    async def _take_over(self, at: Opened) -> None:
+    async def _take_over(self, at: LoadedAgent) -> None:
         """A run that was begun here has a job; should that be lost, it gets another. Runs of other machines stay theirs."""
         run = at.record.run
         if run.host == self._name:
@@ -220,7 +220,7 @@ class Duty:
             self._let_go(event.session)
         elif event.type in (QUEUED, WAITING, GOING_ON):
             with suppress(SessionNotFound):
-                at = await self._parts.desk.open(event.session)
+                at = await self._parts.unit.load(event.session)
                 (self._join if event.type == QUEUED else self._give_place)(at)
         else:
             self._admission.leave(run)
@@ -231,12 +231,12 @@ class Duty:
             if session_of(run) == session:
                 hand.stop()
 
-    def _join(self, at: Opened) -> None:
+    def _join(self, at: LoadedAgent) -> None:
         if at.record.run.state == "queued":
             self._admission.join(_candidate(at))
             self._look.set()
 
-    def _give_place(self, at: Opened) -> None:
+    def _give_place(self, at: LoadedAgent) -> None:
         """A run in our hands has a place while it works. While people think about its question, others have it."""
         run = at.record.run
         if run.id not in self._hands:
@@ -274,7 +274,7 @@ class Duty:
         self._hands[hand.run] = hand
         try:
             with suppress(SessionNotFound):
-                self._give_place(await self._parts.desk.open(work.lease.session))
+                self._give_place(await self._parts.unit.load(work.lease.session))
             await hand.carry_out()
         finally:
             # A second job of the same run, left over from a host that died, may have come while we tidied up.
@@ -284,7 +284,7 @@ class Duty:
             self._look.set()
 
 
-def _candidate(at: Opened) -> Candidate:
+def _candidate(at: LoadedAgent) -> Candidate:
     return Candidate(run=at.record.run.id, session=at.id, project=at.session.namespace, depth=at.record.depth)
 
 

@@ -96,7 +96,7 @@ async def _end_with_home(service: AgentService, run: str) -> None:
     ending = Ending(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
     # A record that went with the home may take it or not: nobody reads it.
     with suppress(LedgerError):
-        await bring_to_end(service.parts, await service.parts.desk.open(session_of(run)), ending, actor="worker")
+        await bring_to_end(service.parts, await service.parts.unit.load(session_of(run)), ending, actor="worker")
 
 
 async def _looks(service: AgentService, host: Host, idle_seconds: float) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.orchestrator.record.record import RunRecord
-from fidelio.orchestrator.record.unit_of_work import Opened
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent
 from fidelio.orchestrator.runs.context import Parts
 
 _AGENT = "agent:"
@@ -29,7 +29,7 @@ async def own_line(parts: Parts, by: str) -> tuple[str, ...]:
     return tuple(line)
 
 
-async def require_not_own(parts: Parts, at: Opened, by: str) -> None:
+async def require_not_own(parts: Parts, at: LoadedAgent, by: str) -> None:
     """Raises where an agent would end itself."""
     if at.id in await own_line(parts, by):
         raise UsageProblem(
@@ -38,7 +38,7 @@ async def require_not_own(parts: Parts, at: Opened, by: str) -> None:
         )
 
 
-def require_may_start(parent: Opened, *, most: int) -> int:
+def require_may_start(parent: LoadedAgent, *, most: int) -> int:
     """How deep a session is that this one starts; raises where it must start none."""
     depth = parent.record.depth + 1
     if depth > most:
@@ -54,7 +54,7 @@ def require_may_start(parent: Opened, *, most: int) -> int:
     return depth
 
 
-async def is_left_over(parts: Parts, at: Opened) -> bool:
+async def is_left_over(parts: Parts, at: LoadedAgent) -> bool:
     """Whether a session that is to begin was started by one that was being stopped meanwhile.
 
     Only its first run: whoever gives it another one later knows what became of its parent.
@@ -62,7 +62,7 @@ async def is_left_over(parts: Parts, at: Opened) -> bool:
     if not at.record.parent or at.record.run.number > 1:
         return False
     try:
-        return is_stopped((await parts.desk.open(at.record.parent)).record.run)
+        return is_stopped((await parts.unit.load(at.record.parent)).record.run)
     except SessionNotFound:
         return False
 
@@ -74,6 +74,6 @@ def is_stopped(run: RunRecord) -> bool:
 
 async def _parent(parts: Parts, session: str) -> str:
     try:
-        return (await parts.desk.open(session)).record.parent
+        return (await parts.unit.load(session)).record.parent
     except SessionNotFound:
         return ""

@@ -14,7 +14,7 @@ from fidelio.orchestrator.blueprints.servers import introduced, with_secrets
 from fidelio.orchestrator.executors.contract import Executor, Turn
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.rules import run_id
-from fidelio.orchestrator.record.unit_of_work import Opened
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import spool_of
 from fidelio.orchestrator.runs.context import Parts, require_directory
@@ -32,7 +32,7 @@ class Prepared(msgspec.Struct, frozen=True):
     made: Worktree | None = None
 
 
-async def prepare(parts: Parts, at: Opened) -> Prepared:
+async def prepare(parts: Parts, at: LoadedAgent) -> Prepared:
     """For a turn that is to begin. Checks again what was checked when it was asked for: that may be days ago."""
     record = at.record
     require_directory(record.project)
@@ -53,7 +53,7 @@ def ready(parts: Parts, blueprint: Blueprint, run: str) -> Blueprint:
     return housed(introduced(with_secrets(blueprint, os.environ), run), house(os.environ, parts.home))
 
 
-async def recall(parts: Parts, at: Opened) -> Prepared:
+async def recall(parts: Parts, at: LoadedAgent) -> Prepared:
     """For a turn that has begun: as it was, as far as that can be told."""
     blueprint = await parts.blueprint_begun_with(at.record)
     executor = parts.known_executor(at.record.executor)
@@ -80,7 +80,7 @@ def _directory(record: Record) -> str:
     return worktrees.recorded(record).directory if record.worktree else record.project
 
 
-async def _turn(parts: Parts, at: Opened, blueprint: Blueprint, *, directory: str, fresh: str) -> Turn:
+async def _turn(parts: Parts, at: LoadedAgent, blueprint: Blueprint, *, directory: str, fresh: str) -> Turn:
     record, run = at.record, at.record.run
     # An id that we chose for a turn that was lost: the agent knows it if it came that far.
     chosen = run.fresh if run.resumes else ""

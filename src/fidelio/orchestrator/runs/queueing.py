@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.ledger import Ledger
-from fidelio.ledger.long_text import Kept, whole
+from fidelio.ledger.long_text import StoredText, load_text
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.record.record import DELIVERED, QUEUED, RunRecord
 from fidelio.orchestrator.record.rules import run_id
-from fidelio.orchestrator.record.unit_of_work import Draft, Opened
+from fidelio.orchestrator.record.unit_of_work import EventDraft, LoadedAgent
 
 GO_ON = (
     "Your last turn was cut off: the process that ran you ended before you had finished. Look at what is done already, do not "
@@ -23,8 +23,12 @@ GO_ON = (
 
 
 def next_run(
-    now: Opened | str, *, prompt: Kept | None = None, blueprint: Blueprint | None = None, resumes: RunRecord | None = None
-) -> tuple[Draft, ...]:
+    now: LoadedAgent | str,
+    *,
+    prompt: StoredText | None = None,
+    blueprint: Blueprint | None = None,
+    resumes: RunRecord | None = None,
+) -> tuple[EventDraft, ...]:
     """The next run of a session (or the first of a new one), with all messages that wait for it."""
     session, number, messages = (now, 1, ()) if isinstance(now, str) else _standing(now)
     run = run_id(session, number)
@@ -36,13 +40,13 @@ def next_run(
     if resumes is not None:
         body |= {"resumes": resumes.id, "fresh": resumes.fresh}
     if not messages:
-        return (Draft(QUEUED, body, prompt.digests if prompt else ()),)
+        return (EventDraft(QUEUED, body, prompt.digests if prompt else ()),)
     body["messages"] = list(messages)
-    delivered = Draft(DELIVERED, {"run": run, "messages": list(messages)})
-    return Draft(QUEUED, body, prompt.digests if prompt else ()), delivered
+    delivered = EventDraft(DELIVERED, {"run": run, "messages": list(messages)})
+    return EventDraft(QUEUED, body, prompt.digests if prompt else ()), delivered
 
 
-def _standing(now: Opened) -> tuple[str, int, tuple[int, ...]]:
+def _standing(now: LoadedAgent) -> tuple[str, int, tuple[int, ...]]:
     return now.id, now.record.run.number + 1, now.record.messages
 
 
@@ -66,9 +70,9 @@ async def original_prompt(ledger: Ledger, session: str, run: RunRecord) -> str:
 
 
 async def _words(ledger: Ledger, session: str, body: dict[str, Any]) -> str:
-    texts = [await whole(ledger, (await _body(ledger, session, seq)).get("message")) for seq in body.get("messages", ())]
+    texts = [await load_text(ledger, (await _body(ledger, session, seq)).get("message")) for seq in body.get("messages", ())]
     if "prompt" in body:
-        texts.append(await whole(ledger, body["prompt"]))
+        texts.append(await load_text(ledger, body["prompt"]))
     return "\n\n".join(texts)
 
 

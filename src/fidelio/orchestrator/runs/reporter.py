@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached, RequestClosed, RequestExists
-from fidelio.inbox import new_request
+from fidelio.inbox import NewRequest, RequestChange, dismiss_request, open_request
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import Kept, clean, json_text, keep, one_line
-from fidelio.ledger.model import CloseRequest, OpenRequest, Request
+from fidelio.ledger.long_text import StoredText, json_text, one_line, sanitize_text, store_text
+from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
 from fidelio.orchestrator.record.record import (
@@ -34,7 +34,7 @@ from fidelio.orchestrator.record.record import (
     state_after,
 )
 from fidelio.orchestrator.record.rules import limit_passed
-from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
 from fidelio.orchestrator.runs.context import Parts
 from fidelio.retry import patiently
 
@@ -48,7 +48,7 @@ _DETAIL_LENGTH = 100_000
 class RunTeller:
     """The teller of one run. `at` is the session as this run has left it last; `changed` is called when it waits or goes on."""
 
-    def __init__(self, parts: Parts, at: Opened, work: Assignment, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(self, parts: Parts, at: LoadedAgent, work: Assignment, limits: Limits, changed: Callable[[], None]) -> None:
         self.at = at
         self.usage = at.record.run.usage
         self.leaving = False
@@ -61,7 +61,7 @@ class RunTeller:
         self._spent = at.record.run.spent
         self._used_at = 0
         self._usage_waits = False
-        self._pending: list[Draft] = []
+        self._pending: list[EventDraft] = []
         self._blobs: list[bytes] = []
         self._broken = False
         self._lock = asyncio.Lock()
@@ -81,21 +81,23 @@ class RunTeller:
         self._spent = self.at.record.run.spent
 
     async def process(self, identity: ProcessIdentity) -> None:
-        await self._tell(Draft(PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
+        await self._tell(EventDraft(PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
 
     async def conversation(self, name: str) -> None:
         if name != self.at.record.conversation:
-            await self._tell(Draft(CONVERSATION, {"run": self._run, "conversation": clean(name)}))
+            await self._tell(EventDraft(CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
 
     async def said(self, text: str) -> None:
-        await self._tell_once(lambda: _with(SAID, self._run, "said", keep(text), brief=one_line(text)))
+        await self._tell_once(lambda: _with(SAID, self._run, "said", store_text(text), brief=one_line(text)))
 
     async def called(self, call: str, tool: str, arguments: Any = None) -> None:
-        given = keep(json_text(arguments))
-        await self._tell_once(lambda: _with(CALLED, self._run, "arguments", given, call=clean(call), tool=clean(tool)))
+        given = store_text(json_text(arguments))
+        await self._tell_once(
+            lambda: _with(CALLED, self._run, "arguments", given, call=sanitize_text(call), tool=sanitize_text(tool))
+        )
 
     async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
-        await self._tell_once(lambda: _with(RETURNED, self._run, "text", keep(text), call=clean(call), ok=ok))
+        await self._tell_once(lambda: _with(RETURNED, self._run, "text", store_text(text), call=sanitize_text(call), ok=ok))
 
     async def used(self, usage: Usage) -> None:
         self.usage = _sum(self._spent, usage)
@@ -115,7 +117,7 @@ class RunTeller:
 
     async def write_usage(self) -> None:
         self._used_at, self._usage_waits = self._parts.clock(), False
-        await self._tell(Draft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
+        await self._tell(EventDraft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
 
     async def output(self, size: int) -> None:
         self._bytes += size
@@ -150,29 +152,29 @@ class RunTeller:
         return closed
 
     async def _withdraw(self, request: str) -> None:
-        close = CloseRequest(id=request, state="dismissed", by=_AGENT)
+        close = dismiss_request(request, by=_AGENT)
         try:
             await self._go_on(request, close)
         except RequestClosed:
             await self._go_on(request)
 
-    async def _go_on(self, request: str, *closing: CloseRequest) -> None:
+    async def _go_on(self, request: str, *closing: RequestChange) -> None:
         """The question no longer keeps the run waiting."""
-        draft = Draft(GOING_ON, {"run": self._run, "request": request})
+        draft = EventDraft(GOING_ON, {"run": self._run, "request": request})
 
-        def decide(now: Opened) -> Decision | None:
+        def decide(now: LoadedAgent) -> AgentDecision | None:
             waits = now.record.run.id == self._run and request in now.record.run.questions
-            return Decision(drafts=(draft,), requests=closing) if waits else None
+            return AgentDecision(drafts=(draft,), requests=closing) if waits else None
 
         async with self._lock:
             self.at = await self._write(decide)
         self._changed()
 
     async def _open(self, question: Question) -> str:
-        request = new_request(
+        request = open_request(
             question.kind,
             self._key(question),
-            clean(question.text)[:_QUESTION_LENGTH],
+            sanitize_text(question.text)[:_QUESTION_LENGTH],
             tuple({"id": option, "label": label} for option, label in question.options),
             _bounded(question.detail),
         )
@@ -181,14 +183,14 @@ class RunTeller:
         except RequestExists as known:
             # It was asked before we lost sight of the agent. Its answer may be there already.
             if known.state == "open" and known.request not in self.at.record.run.questions:
-                await self._tell(Draft(WAITING, {"run": self._run, "request": known.request}))
+                await self._tell(EventDraft(WAITING, {"run": self._run, "request": known.request}))
             return known.request
         return request.id
 
-    async def _ask(self, request: OpenRequest) -> None:
-        def decide(now: Opened) -> Decision:
+    async def _ask(self, request: NewRequest) -> None:
+        def decide(now: LoadedAgent) -> AgentDecision:
             self._require_alive(now, WAITING)
-            return Decision(drafts=(Draft(WAITING, {"run": self._run, "request": request.id}),), requests=(request,))
+            return AgentDecision(drafts=(EventDraft(WAITING, {"run": self._run, "request": request.id}),), requests=(request,))
 
         async with self._lock:
             self.at = await self._write(decide)
@@ -199,7 +201,7 @@ class RunTeller:
         plain = len(key) <= _KEY_LENGTH and key.isprintable()
         return f"{self._run}/{key if plain else hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
 
-    async def _tell_once(self, make: Callable[[], tuple[Draft, Kept]]) -> None:
+    async def _tell_once(self, make: Callable[[], tuple[EventDraft, StoredText]]) -> None:
         if self._known:
             self._known -= 1
             return
@@ -207,7 +209,7 @@ class RunTeller:
         self._blobs.extend(kept.blobs)
         await self._tell(draft)
 
-    async def _tell(self, draft: Draft) -> None:
+    async def _tell(self, draft: EventDraft) -> None:
         self._pending.append(draft)
         async with self._lock:
             if self._broken:
@@ -220,19 +222,19 @@ class RunTeller:
         self._pending.clear()
         self._blobs.clear()
 
-        def decide(now: Opened) -> Decision:
+        def decide(now: LoadedAgent) -> AgentDecision:
             self._require_alive(now, drafts[0].type)
-            return Decision(drafts=drafts, blobs=blobs)
+            return AgentDecision(drafts=drafts, blobs=blobs)
 
         # Those whose words are in this commit wait behind us, and must not take silence for success.
         self._broken = True
         self.at = await self._write(decide)
         self._broken = False
 
-    async def _write(self, decide: Decide) -> Opened:
-        return await patiently(lambda: self._parts.desk.write(self.at, decide, actor=_AGENT, work=self._work))
+    async def _write(self, decide: Decide) -> LoadedAgent:
+        return await patiently(lambda: self._parts.unit.update(self.at, decide, actor=_AGENT, work=self._work))
 
-    def _require_alive(self, now: Opened, type_: str) -> None:
+    def _require_alive(self, now: LoadedAgent, type_: str) -> None:
         if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:
             raise ExecutorFailure("The run is over; nobody listens any more.", reason="over")
 
@@ -249,8 +251,8 @@ def _sum(one: Usage, other: Usage) -> Usage:
     return Usage(**{field: getattr(one, field) + getattr(other, field) for field in fields})
 
 
-def _with(type_: str, run: str, field: str, kept: Kept, **more: Any) -> tuple[Draft, Kept]:
-    return Draft(type_, {"run": run, field: kept.body, **more}, kept.digests), kept
+def _with(type_: str, run: str, field: str, kept: StoredText, **more: Any) -> tuple[EventDraft, StoredText]:
+    return EventDraft(type_, {"run": run, field: kept.body, **more}, kept.digests), kept
 
 
 def _bounded(detail: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, FidelioError, RequestClosed, UncheckedAgentInput
+from fidelio.inbox import dismiss_all
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import clean, json_text, keep
-from fidelio.ledger.model import CloseRequest, Done, NewJob
+from fidelio.ledger.long_text import json_text, sanitize_text, store_text
+from fidelio.ledger.model import Done, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.executors.contract import Finished, Usage
@@ -27,7 +28,7 @@ from fidelio.orchestrator.record.rules import (
     STOPPED_WITH_PARENT,
     is_active,
 )
-from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import remove_run
 from fidelio.orchestrator.runs.context import Parts
@@ -68,7 +69,7 @@ def of_stop(run: RunRecord) -> Ending:
 
 
 async def bring_to_end(
-    parts: Parts, at: Opened, ending: Ending, *, actor: str, work: Assignment | None = None, resume_lost: bool = False
+    parts: Parts, at: LoadedAgent, ending: Ending, *, actor: str, work: Assignment | None = None, resume_lost: bool = False
 ) -> None:
     """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
 
@@ -81,7 +82,7 @@ async def bring_to_end(
     while True:
         decide = end(run.id, ending, now_ms=parts.clock(), resume_lost=resume_lost, answered=answered)
         try:
-            await patiently(partial(parts.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
+            await patiently(partial(parts.unit.update, at, settled(decide) if work else decide, actor=actor, work=work))
         except RequestClosed as closed:
             # Somebody has answered while the run ended: one question less to dismiss.
             answered |= {closed.request}
@@ -92,17 +93,17 @@ async def bring_to_end(
 
 def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()) -> Decide:
     """What to write when `run` has ended. `answered` are questions that were closed meanwhile."""
-    text = keep(ending.text)
-    data = keep("" if ending.data is None else json_text(ending.data))
+    text = store_text(ending.text)
+    data = store_text("" if ending.data is None else json_text(ending.data))
 
-    def decide(now: Opened) -> Decision | None:
+    def decide(now: LoadedAgent) -> AgentDecision | None:
         at = now.record.run
         if at.id != run or not is_active(at.state):
             return None
         body: dict[str, Any] = {
             "run": run,
             "reason": ending.reason[:200],
-            "detail": clean(ending.detail)[:_DETAIL],
+            "detail": sanitize_text(ending.detail)[:_DETAIL],
             "result": text.body,
             "usage": msgspec.to_builtins(ending.usage or at.usage),
             "tool_calls": at.tool_calls,
@@ -113,12 +114,10 @@ def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, ans
         if ending.changes is not None:
             body["changes"] = ending.changes
         following = _following(now, ending, resume_lost=resume_lost)
-        return Decision(
-            drafts=(Draft(END_OF[ending.state], body, text.digests + data.digests), *following),
+        return AgentDecision(
+            drafts=(EventDraft(END_OF[ending.state], body, text.digests + data.digests), *following),
             blobs=text.blobs + data.blobs,
-            requests=tuple(
-                CloseRequest(id=request, state="dismissed", by="host") for request in at.questions if request not in answered
-            ),
+            requests=dismiss_all(at.questions, by="host", but=answered),
             jobs=() if following else _callback(now, run, ending),
         )
 
@@ -128,14 +127,14 @@ def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, ans
 def settled(decide: Decide) -> Decide:
     """The same decision, with the end of the job that carried it out."""
 
-    def and_settle(now: Opened) -> Decision | None:
+    def and_settle(now: LoadedAgent) -> AgentDecision | None:
         decision = decide(now)
         return None if decision is None else msgspec.structs.replace(decision, settle=Done())
 
     return and_settle
 
 
-def _following(now: Opened, ending: Ending, *, resume_lost: bool) -> tuple[Draft, ...]:
+def _following(now: LoadedAgent, ending: Ending, *, resume_lost: bool) -> tuple[EventDraft, ...]:
     if ending.state == "stopped" or now.record.run.stop_by:
         return ()
     if ending.state == "lost" and _may_resume(now, resume_lost=resume_lost):
@@ -143,11 +142,11 @@ def _following(now: Opened, ending: Ending, *, resume_lost: bool) -> tuple[Draft
     return next_run(now) if now.record.messages else ()
 
 
-def _may_resume(now: Opened, *, resume_lost: bool) -> bool:
+def _may_resume(now: LoadedAgent, *, resume_lost: bool) -> bool:
     return resume_lost and now.record.lost_in_a_row < RESUMES_IN_A_ROW
 
 
-def _callback(now: Opened, run: str, ending: Ending) -> tuple[NewJob, ...]:
+def _callback(now: LoadedAgent, run: str, ending: Ending) -> tuple[NewJob, ...]:
     """The parent hears of the end once nothing more follows by itself. One that was stopped has no use for it."""
     if not now.record.callback or ending.reason == STOPPED_WITH_PARENT:
         return ()

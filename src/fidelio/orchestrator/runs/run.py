@@ -31,7 +31,7 @@ from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Finished
 from fidelio.orchestrator.record.record import AGAIN, GOING_ON, STARTING, WORKTREE
 from fidelio.orchestrator.record.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
-from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import end_processes, spool_of, was_deleted
 from fidelio.orchestrator.runs.context import Parts, as_kept
@@ -85,7 +85,7 @@ class Hand:
             raise
 
     async def _carry_out(self) -> None:
-        at = await self._parts.desk.open(self._work.lease.session)
+        at = await self._parts.unit.load(self._work.lease.session)
         if at.record.run.id != self.run or not is_active(at.record.run.state):
             return
         try:
@@ -93,7 +93,7 @@ class Hand:
         except Left:
             await self._hand_over()
 
-    async def _begin(self, at: Opened) -> None:
+    async def _begin(self, at: LoadedAgent) -> None:
         if self._work.lease.attempt > _BEGINNINGS:
             await self._end(at, Ending(state="failed", reason=CANNOT_BEGIN, detail=f"It could not begin.{await self._words()}"))
             return
@@ -114,10 +114,10 @@ class Hand:
         elif run.stop_by:
             await self._end(at, of_stop(run))
 
-    async def _record_beginning(self, at: Opened, prepared: Prepared) -> Opened:
+    async def _record_beginning(self, at: LoadedAgent, prepared: Prepared) -> LoadedAgent:
         """Records that the run begins, or finds that it must not: then a worktree that was made for it goes again."""
         try:
-            now = await self._parts.desk.write(at, self._starting(prepared), actor="host", work=self._work)
+            now = await self._parts.unit.update(at, self._starting(prepared), actor="host", work=self._work)
         except FidelioError:
             await worktrees.settle(at.record, prepared.made)
             raise
@@ -134,18 +134,18 @@ class Hand:
             "blueprint_hash": prepared.blueprint.hash,
             "blueprint_blob": digest_of(kept),
         }
-        begun = Draft(STARTING, body, (digest_of(kept),))
-        made = (Draft(WORKTREE, msgspec.structs.asdict(prepared.made)),) if prepared.made else ()
+        begun = EventDraft(STARTING, body, (digest_of(kept),))
+        made = (EventDraft(WORKTREE, msgspec.structs.asdict(prepared.made)),) if prepared.made else ()
 
-        def decide(now: Opened) -> Decision | None:
+        def decide(now: LoadedAgent) -> AgentDecision | None:
             run = now.record.run
             if run.id != self.run or run.state != "queued" or run.stop_by:
                 return None
-            return Decision(drafts=(*made, begun), blobs=(kept,))
+            return AgentDecision(drafts=(*made, begun), blobs=(kept,))
 
         return decide
 
-    async def _recover(self, at: Opened) -> None:
+    async def _recover(self, at: LoadedAgent) -> None:
         """Goes on with a run that somebody else began: its process, or what that has left, or the fact that it is gone."""
         if self._work.lease.attempt > _ADOPTIONS:
             await self._abandon(at, f"It was taken up {_ADOPTIONS} times.{await self._words()}")
@@ -168,18 +168,18 @@ class Hand:
             limits = msgspec.structs.replace(limits, wall_seconds=math.inf)
         await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, tell), limits)
 
-    async def _abandon(self, at: Opened, why: str) -> None:
+    async def _abandon(self, at: LoadedAgent, why: str) -> None:
         await end_processes(self.run)
         await self._end(at, Ending(state="lost", reason=LOST_WITH_HOST, detail=f"It cannot be watched any more: {why}"))
 
-    async def _without_answered(self, at: Opened) -> Opened:
+    async def _without_answered(self, at: LoadedAgent) -> LoadedAgent:
         """Questions that were answered while nobody watched no longer keep the run waiting."""
         for request in at.record.run.questions:
             if (await self._parts.ledger.request(request)).state != "open":
-                at = await self._write(at, Draft(GOING_ON, {"run": self.run, "request": request}))
+                at = await self._write(at, EventDraft(GOING_ON, {"run": self.run, "request": request}))
         return at
 
-    def _teller(self, at: Opened, prepared: Prepared) -> RunTeller:
+    def _teller(self, at: LoadedAgent, prepared: Prepared) -> RunTeller:
         self._resume_lost = prepared.blueprint.resume_lost
         self._tell = RunTeller(self._parts, at, self._work, prepared.blueprint.limits, self._watch.look)
         return self._tell
@@ -190,7 +190,7 @@ class Hand:
         try:
             ending = await self._outcome(prepared, working, limits, tell)
         except Stopped:
-            ending = of_stop((await self._parts.desk.open(tell.at.id)).record.run)
+            ending = of_stop((await self._parts.unit.load(tell.at.id)).record.run)
         except AgentError as error:
             ending = of_failure(error)
         if ending.state != "succeeded" and self.has_process:
@@ -219,7 +219,7 @@ class Hand:
     async def _again(self, prepared: Prepared, tell: RunTeller, *, prompt: str, fresh: str = "") -> Finished | None:
         """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
         body = {"run": self.run, **tell.spent, **({"fresh": fresh} if fresh else {})}
-        tell.at = await self._write(tell.at, Draft(AGAIN, body))
+        tell.at = await self._write(tell.at, EventDraft(AGAIN, body))
         tell.begin_part()
         run = tell.at.record.run
         turn = msgspec.structs.replace(
@@ -233,9 +233,9 @@ class Hand:
         )
         return await self._watch.over(prepared.executor.carry_out(turn, tell), tell, prepared.blueprint.limits)
 
-    async def _write(self, at: Opened, draft: Draft) -> Opened:
-        decision = Decision(drafts=(draft,))
-        return await patiently(lambda: self._parts.desk.write(at, lambda _: decision, actor="host", work=self._work))
+    async def _write(self, at: LoadedAgent, draft: EventDraft) -> LoadedAgent:
+        decision = AgentDecision(drafts=(draft,))
+        return await patiently(lambda: self._parts.unit.update(at, lambda _: decision, actor="host", work=self._work))
 
     async def _lost(self, reason: str) -> Ending:
         why = f"The process that carried it out ended before it had finished.{await self._words()}"
@@ -247,7 +247,7 @@ class Hand:
         error = next((job.error for job in jobs if job.id == self._work.lease.job), "")
         return f" The last that was heard: {error}" if error else ""
 
-    async def _end(self, at: Opened, ending: Ending) -> None:
+    async def _end(self, at: LoadedAgent, ending: Ending) -> None:
         await bring_to_end(self._parts, at, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
 
     async def _hand_over(self) -> None:

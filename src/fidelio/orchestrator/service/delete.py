@@ -17,7 +17,7 @@ import msgspec
 from fidelio.errors import SequenceConflict, SessionNotFound
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.rules import is_active
-from fidelio.orchestrator.record.unit_of_work import Opened, opened, view
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent, load_row, view
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import remove_sessions
@@ -54,19 +54,19 @@ class Deletion(msgspec.Struct, frozen=True):
     queries: Queries
     stopping: Stopping
 
-    async def delete(self, at: Opened, *, by: str) -> Deleted:
+    async def delete(self, at: LoadedAgent, *, by: str) -> Deleted:
         await require_not_own(self.parts, at, by)
         return await self._delete([at], by=by)
 
     async def delete_all(self, project: str | None, *, by: str) -> Deleted:
         """All sessions of a project, or of all projects. One whose agent cannot be stopped stays, and is an error."""
-        found = [opened(session) async for session in self.queries.every(project) if session.has_record]
+        found = [load_row(session) async for session in self.queries.every(project) if session.has_record]
         own = await own_line(self.parts, by)
         deleted = await self._delete([at for at in found if at.id not in own], by=by)
         spared = tuple(at.session.name or at.id for at in found if at.id in own)
         return msgspec.structs.replace(deleted, spared=spared)
 
-    async def _delete(self, sessions: list[Opened], *, by: str) -> Deleted:
+    async def _delete(self, sessions: list[LoadedAgent], *, by: str) -> Deleted:
         going = {at.id for at in sessions}
         sessions = await self._at_rest(sessions, by=by)
         deleted = Deleted()
@@ -75,7 +75,7 @@ class Deletion(msgspec.Struct, frozen=True):
             deleted = Deleted(deleted.count + part.count, deleted.kept + part.kept)
         return deleted
 
-    async def _erase(self, sessions: list[Opened], going: Collection[str], *, by: str) -> Deleted:
+    async def _erase(self, sessions: list[LoadedAgent], going: Collection[str], *, by: str) -> Deleted:
         told: set[str] = set()
         for attempt in count(1):
             new = [at for at in sessions if at.record.run.id not in told]
@@ -93,12 +93,12 @@ class Deletion(msgspec.Struct, frozen=True):
         await asyncio.to_thread(remove_sessions, self.parts.home, [at.id for at in sessions])
         return Deleted(len(sessions), kept)
 
-    async def _erase_unchanged(self, sessions: list[Opened], *, by: str) -> None:
+    async def _erase_unchanged(self, sessions: list[LoadedAgent], *, by: str) -> None:
         """Raises `SequenceConflict`, and erases none of them, when anything was written to one since it was read."""
         expect = {at.id: at.session.last_seq for at in sessions}
         await self.parts.ledger.erase(list(expect), actor=by, reason="The session was deleted.", expect=expect)
 
-    async def _at_rest(self, sessions: list[Opened], *, by: str) -> list[Opened]:
+    async def _at_rest(self, sessions: list[LoadedAgent], *, by: str) -> list[LoadedAgent]:
         """The sessions once nobody works on them any more, as they are then: a last turn may have changed anything."""
         working = [at for at in sessions if is_active(at.record.run.state)]
         await self.stopping.stop_all(working, by=by, going={at.id for at in sessions})
@@ -109,19 +109,19 @@ class Deletion(msgspec.Struct, frozen=True):
         gone = {at.id for at in working} - set(stopped)
         return [stopped.get(at.id, at) for at in sessions if at.id not in gone]
 
-    async def _as_they_are(self, sessions: list[Opened]) -> list[Opened]:
+    async def _as_they_are(self, sessions: list[LoadedAgent]) -> list[LoadedAgent]:
         """Those that nobody else has deleted meanwhile."""
         found = []
         for at in sessions:
             with suppress(SessionNotFound):
-                found.append(await self.parts.desk.open(at.id))
+                found.append(await self.parts.unit.load(at.id))
         return found
 
-    async def _worktrees_left(self, sessions: list[Opened]) -> tuple[str, ...]:
+    async def _worktrees_left(self, sessions: list[LoadedAgent]) -> tuple[str, ...]:
         """Where the worktrees of sessions are that have to stay."""
         few = asyncio.Semaphore(_WORKTREES_AT_ONCE)
 
-        async def left(at: Opened) -> str:
+        async def left(at: LoadedAgent) -> str:
             async with few:
                 removed = await worktrees.remove(at.record.project, worktrees.recorded(at.record))
             return "" if removed else at.record.worktree

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from fidelio.errors import SessionNotFound
-from fidelio.ledger.long_text import whole
+from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.model import AgentSession, Result, Run
 from fidelio.orchestrator.record.record import ABOUT_RUNS, CREATED, END_OF, SAID, Record, fold
 from fidelio.orchestrator.record.rules import is_active, is_state, is_status, matches, namespace_of
-from fidelio.orchestrator.record.unit_of_work import Opened, opened, view, view_run
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent, load_row, view, view_run
 from fidelio.orchestrator.runs.context import Parts, project_path
 
 # How often one call looks for more when a filter leaves most of them out; the cursor says where to go on.
@@ -28,12 +28,12 @@ class Queries(msgspec.Struct, frozen=True):
 
     parts: Parts
 
-    async def find(self, name: str, project: str | None = None) -> Opened:
+    async def find(self, name: str, project: str | None = None) -> LoadedAgent:
         """By name or id: in the project, or without one in the default project and then wherever it is the only one."""
         if project is not None:
             return await self._in_project(name, project_path(project))
         found = await self._named(name, self.parts.project) or await self._with_id(name) or await self._anywhere(name)
-        return opened(found)
+        return load_row(found)
 
     async def page(
         self,
@@ -53,7 +53,7 @@ class Queries(msgspec.Struct, frozen=True):
         found: list[AgentSession] = []
         for _ in range(_MOST_LOOKS):
             page = await self.parts.ledger.sessions(kind="agent", **filters, cursor=cursor, limit=limit - len(found))
-            views = (view(opened(session)) for session in page.items if session.has_record)
+            views = (view(load_row(session)) for session in page.items if session.has_record)
             found += [one for one in views if matches(one.run.state, status) and blueprint in (None, one.blueprint)]
             cursor = page.next
             if cursor is None or len(found) >= limit:
@@ -73,7 +73,7 @@ class Queries(msgspec.Struct, frozen=True):
             if (cursor := page.next) is None:
                 return
 
-    async def runs(self, at: Opened) -> tuple[Run, ...]:
+    async def runs(self, at: LoadedAgent) -> tuple[Run, ...]:
         """Every turn of the session, the oldest first."""
         found: dict[str, Run] = {}
         record = Record()
@@ -83,7 +83,7 @@ class Queries(msgspec.Struct, frozen=True):
                 found[record.run.id] = view_run(record)
         return tuple({**found, at.record.run.id: view_run(at.record)}.values())
 
-    async def run(self, at: Opened, wanted: str) -> Run:
+    async def run(self, at: LoadedAgent, wanted: str) -> Run:
         """By its id or its number. The newest is nearly always the one that is meant, and costs nothing."""
         newest = view_run(at.record)
         if wanted in (newest.id, str(newest.number)):
@@ -93,36 +93,36 @@ class Queries(msgspec.Struct, frozen=True):
                 return run
         raise phrases.no_such_run(view(at), wanted)
 
-    async def result(self, at: Opened, run: str | None = None) -> Result:
+    async def result(self, at: LoadedAgent, run: str | None = None) -> Result:
         """What a run left, by default the newest; raises for one that is at work or did not succeed."""
         session = view(at)
         wanted = session.run if run is None else await self.run(at, run)
         if is_active(wanted.state):
             raise phrases.still_running(session)
         end = await self._end(at, wanted)
-        text = await whole(self.parts.ledger, end.body.get("result")) if end else ""
+        text = await load_text(self.parts.ledger, end.body.get("result")) if end else ""
         if wanted.state != "succeeded":
             raise phrases.unsuccessful(session, wanted, text or await self._said(at, wanted.id))
-        data = await whole(self.parts.ledger, end.body.get("data")) if end else ""
+        data = await load_text(self.parts.ledger, end.body.get("data")) if end else ""
         return Result(session=session, run=wanted, text=text, data=msgspec.json.decode(data) if data else None)
 
-    async def events(self, at: Opened, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
+    async def events(self, at: LoadedAgent, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
         return await self.parts.ledger.events(at.id, after=after, limit=limit)
 
-    async def children(self, session: str) -> list[Opened]:
-        found: list[Opened] = []
+    async def children(self, session: str) -> list[LoadedAgent]:
+        found: list[LoadedAgent] = []
         cursor: str | None = None
         while True:
             page = await self.parts.ledger.sessions(kind="agent", parent=session, cursor=cursor, limit=_PAGE)
-            found += [opened(one) for one in page.items if one.has_record]
+            found += [load_row(one) for one in page.items if one.has_record]
             if (cursor := page.next) is None:
                 return found
 
-    async def _in_project(self, name: str, project: str) -> Opened:
+    async def _in_project(self, name: str, project: str) -> LoadedAgent:
         found = await self._named(name, project) or await self._with_id(name)
         if found is None or found.namespace != namespace_of(project):
             raise phrases.missing(name, project)
-        return opened(found)
+        return load_row(found)
 
     async def _named(self, name: str, project: str) -> Session | None:
         try:
@@ -147,7 +147,7 @@ class Queries(msgspec.Struct, frozen=True):
             raise phrases.ambiguous(name, found)
         return found[0]
 
-    async def _end(self, at: Opened, run: Run) -> Event | None:
+    async def _end(self, at: LoadedAgent, run: Run) -> Event | None:
         if run.id == at.record.run.id:
             found = await self.parts.ledger.events(at.id, after=at.record.run.ended - 1, limit=1)
             return found[0] if found else None
@@ -156,10 +156,10 @@ class Queries(msgspec.Struct, frozen=True):
                 return event
         return None
 
-    async def _said(self, at: Opened, run: str) -> str:
+    async def _said(self, at: LoadedAgent, run: str) -> str:
         """What the agent had said before its run ended without a result."""
         bodies = [event.body for event in await all_events(self.parts.ledger, at.id, types=(SAID,))]
-        return "\n\n".join([await whole(self.parts.ledger, body["said"]) for body in bodies if body.get("run") == run])
+        return "\n\n".join([await load_text(self.parts.ledger, body["said"]) for body in bodies if body.get("run") == run])
 
 
 def _is_ours(session: Session) -> bool:

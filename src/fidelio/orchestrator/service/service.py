@@ -19,7 +19,7 @@ from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.model import AgentSession, Result, Run, StartAgent
 from fidelio.orchestrator.record.rules import TRANSITIONS, matches, namespace_of
-from fidelio.orchestrator.record.unit_of_work import Desk, view
+from fidelio.orchestrator.record.unit_of_work import AgentUnit, view
 from fidelio.orchestrator.runs.context import Catalogue, Parts, project_path
 from fidelio.orchestrator.service.delete import Deleted, Deletion
 from fidelio.orchestrator.service.queries import Queries
@@ -49,7 +49,7 @@ class AgentService:
         """`project` is what is meant where a call names none, by default the working directory; `executor` the usual agent."""
         self.parts = Parts(
             ledger=ledger,
-            desk=Desk(ledger, clock),
+            unit=AgentUnit(ledger, clock),
             inbox=Inbox(ledger, clock=clock),
             blueprints=blueprints,
             executors=executors,

@@ -13,7 +13,7 @@ import msgspec
 from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import digest_of
-from fidelio.ledger.long_text import Kept, keep
+from fidelio.ledger.long_text import StoredText, store_text
 from fidelio.ledger.model import NewSession, Session
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input
@@ -21,7 +21,7 @@ from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.record.record import CREATED, MESSAGE
 from fidelio.orchestrator.record.rules import MOST_MESSAGES, is_active, is_name, namespace_of
-from fidelio.orchestrator.record.unit_of_work import Decision, Draft, Opened, opened, view
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent, load_row, view
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.context import Parts, project_path, require_directory, with_wishes
 from fidelio.orchestrator.runs.lineage import require_may_start
@@ -52,31 +52,31 @@ class Starting(msgspec.Struct, frozen=True):
         await self._require_free(asked.name, project)
         return await self._create(asked, project, await self._check(asked, project))
 
-    async def resume(self, at: Opened, prompt: str, *, by: str = "service") -> AgentSession:
+    async def resume(self, at: LoadedAgent, prompt: str, *, by: str = "service") -> AgentSession:
         """A new run in the conversation of the session, which has to be at rest."""
         if is_active(at.record.run.state):
             raise phrases.busy(view(at))
         blueprint = await self._usable(at)
-        kept = keep(_required(prompt))
+        kept = store_text(_required(prompt))
 
-        def decide(now: Opened) -> Decision:
+        def decide(now: LoadedAgent) -> AgentDecision:
             if is_active(now.record.run.state):
                 raise phrases.busy(view(now))
-            return Decision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
+            return AgentDecision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
 
-        return view(await self.parts.desk.write(at, decide, actor=by))
+        return view(await self.parts.unit.update(at, decide, actor=by))
 
-    async def send(self, at: Opened, text: str, *, by: str = "service") -> AgentSession:
+    async def send(self, at: LoadedAgent, text: str, *, by: str = "service") -> AgentSession:
         """A message for the next turn: a busy session takes it when it has finished, one at rest begins at once."""
-        kept = keep(_required(text))
+        kept = store_text(_required(text))
         blueprint = None if is_active(at.record.run.state) else await self._usable(at)
 
-        def decide(now: Opened) -> Decision:
+        def decide(now: LoadedAgent) -> AgentDecision:
             if is_active(now.record.run.state):
                 return message(now, kept, {"from": by})
-            return Decision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
+            return AgentDecision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
 
-        return view(await self.parts.desk.write(at, decide, actor=by))
+        return view(await self.parts.unit.update(at, decide, actor=by))
 
     async def _check(self, asked: StartAgent, project: str) -> _Checked:
         blueprint = with_wishes(await self.parts.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
@@ -90,7 +90,7 @@ class Starting(msgspec.Struct, frozen=True):
 
     async def _create(self, asked: StartAgent, project: str, checked: _Checked) -> AgentSession:
         session = new_session_id()
-        kept, servers = keep(checked.prompt), _servers(asked)
+        kept, servers = store_text(checked.prompt), _servers(asked)
         created: dict[str, Any] = {
             "name": asked.name,
             "project": project,
@@ -106,9 +106,9 @@ class Starting(msgspec.Struct, frozen=True):
         birth = NewSession(kind="agent", namespace=namespace_of(project), name=asked.name, parent=checked.parent)
         first = next_run(session, prompt=kept, blueprint=checked.blueprint)
         try:
-            born = Draft(CREATED, created, tuple(map(digest_of, servers)))
-            decision = Decision(drafts=(born, *first), blobs=kept.blobs + servers)
-            return view(await self.parts.desk.create(session, birth, decision))
+            born = EventDraft(CREATED, created, tuple(map(digest_of, servers)))
+            decision = AgentDecision(drafts=(born, *first), blobs=kept.blobs + servers)
+            return view(await self.parts.unit.create(session, birth, decision))
         except SessionExists as error:
             raise phrases.exists(asked.name, project) from error
 
@@ -127,7 +127,7 @@ class Starting(msgspec.Struct, frozen=True):
             if asked.callback:
                 raise _nobody_to_call()
             return (found.id if found else None), 0
-        return found.id, require_may_start(opened(found), most=self.parts.limits.depth)
+        return found.id, require_may_start(load_row(found), most=self.parts.limits.depth)
 
     async def _session(self, name: str) -> Session:
         """A session of any kind by its id, or an agent's by its name."""
@@ -136,7 +136,7 @@ class Starting(msgspec.Struct, frozen=True):
         except SessionNotFound:
             return (await self.queries.find(name)).session
 
-    async def _usable(self, at: Opened) -> Blueprint:
+    async def _usable(self, at: LoadedAgent) -> Blueprint:
         """The checks of a start for a session that is there already."""
         require_directory(at.record.project)
         blueprint = await self.parts.blueprint_of(at.record)
@@ -149,11 +149,11 @@ def _servers(asked: StartAgent) -> tuple[bytes, ...]:
     return (msgspec.json.encode(asked.mcp_servers),) if asked.mcp_servers else ()
 
 
-def message(now: Opened, kept: Kept, origin: dict[str, str]) -> Decision:
+def message(now: LoadedAgent, kept: StoredText, origin: dict[str, str]) -> AgentDecision:
     """A message that waits for the next turn."""
     if len(now.record.messages) >= MOST_MESSAGES:
         raise phrases.too_many_messages(view(now))
-    return Decision(drafts=(Draft(MESSAGE, {**origin, "message": kept.body}, kept.digests),), blobs=kept.blobs)
+    return AgentDecision(drafts=(EventDraft(MESSAGE, {**origin, "message": kept.body}, kept.digests),), blobs=kept.blobs)
 
 
 def _required(prompt: str) -> str:

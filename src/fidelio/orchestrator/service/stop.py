@@ -14,7 +14,7 @@ import msgspec
 from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import STOP_REQUESTED
 from fidelio.orchestrator.record.rules import STOPPED_ON_REQUEST, STOPPED_WITH_PARENT, is_active
-from fidelio.orchestrator.record.unit_of_work import Decision, Draft, Opened
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent
 from fidelio.orchestrator.runs.cleanup import end_processes
 from fidelio.orchestrator.runs.context import Parts
 from fidelio.orchestrator.runs.lineage import require_not_own
@@ -35,13 +35,13 @@ class Stopping(msgspec.Struct, frozen=True):
     queries: Queries
     waits: Waits
 
-    async def stop(self, at: Opened, *, by: str) -> Opened:
+    async def stop(self, at: LoadedAgent, *, by: str) -> LoadedAgent:
         """The session at rest, or as it is when that takes too long. Stopping what has ended changes nothing."""
         await require_not_own(self.parts, at, by)
         await self.stop_all([at], by=by)
-        return await self.parts.desk.open(at.id)
+        return await self.parts.unit.load(at.id)
 
-    async def stop_all(self, sessions: Sequence[Opened], *, by: str, going: Collection[str] = ()) -> None:
+    async def stop_all(self, sessions: Sequence[LoadedAgent], *, by: str, going: Collection[str] = ()) -> None:
         """Stops many sessions at once with all that they have started, also what they start while they are stopped.
 
         `going` are sessions that need no word of a child's end, because they are going themselves.
@@ -58,7 +58,7 @@ class Stopping(msgspec.Struct, frozen=True):
             seen |= {at.record.run.id for at in asked}
             asked = []
 
-    async def ended(self, asked: list[Opened]) -> None:
+    async def ended(self, asked: list[LoadedAgent]) -> None:
         """Waits for the ends that were asked for, and brings them about where nobody else will."""
         active = [at for at in asked if is_active(at.record.run.state)]
         lock = host_lock(self.parts.home)
@@ -73,22 +73,22 @@ class Stopping(msgspec.Struct, frozen=True):
         if active:
             await self.waits.at_rest(active, seconds=STOP_SECONDS)
 
-    async def _ask(self, at: Opened, by: str, reason: str) -> Opened:
-        def decide(now: Opened) -> Decision | None:
+    async def _ask(self, at: LoadedAgent, by: str, reason: str) -> LoadedAgent:
+        def decide(now: LoadedAgent) -> AgentDecision | None:
             run = now.record.run
             if not is_active(run.state) or run.stop_by:
                 return None
             if run.state == "queued":
                 ending = Ending(state="stopped", reason=reason, detail=f"It was stopped by {by} before it began.")
                 return end(run.id, ending, now_ms=self.parts.clock())(now)
-            return Decision(drafts=(Draft(STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
+            return AgentDecision(drafts=(EventDraft(STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
 
-        return await self.parts.desk.write(at, decide, actor=by)
+        return await self.parts.unit.update(at, decide, actor=by)
 
-    async def _at_work_below(self, sessions: Sequence[Opened], seen: Collection[str]) -> list[Opened]:
+    async def _at_work_below(self, sessions: Sequence[LoadedAgent], seen: Collection[str]) -> list[LoadedAgent]:
         """The children at work, and theirs, except the runs that were seen to already."""
         below = list(sessions)
-        found: dict[str, Opened] = {}
+        found: dict[str, LoadedAgent] = {}
         while below:
             for child in await self.queries.children(below.pop().id):
                 if child.id not in found:
@@ -96,7 +96,7 @@ class Stopping(msgspec.Struct, frozen=True):
                     below.append(child)
         return [at for at in found.values() if is_active(at.record.run.state) and at.record.run.id not in seen]
 
-    async def _end_orphan(self, at: Opened) -> None:
+    async def _end_orphan(self, at: LoadedAgent) -> None:
         """Nobody carries out runs, so what is left of this one belongs to whoever holds the lock now."""
         await end_processes(at.record.run.id)
         await bring_to_end(self.parts, at, of_stop(at.record.run), actor="service")

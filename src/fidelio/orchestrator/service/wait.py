@@ -13,7 +13,7 @@ from fidelio.errors import SessionNotFound
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.record.record import DELETED, ENDS, WAITING
 from fidelio.orchestrator.record.rules import is_active
-from fidelio.orchestrator.record.unit_of_work import Opened, view
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent, view
 from fidelio.orchestrator.runs.context import Parts
 
 Notice = Callable[[tuple[AgentSession, ...]], Awaitable[None]]
@@ -28,7 +28,7 @@ class Waits(msgspec.Struct, frozen=True):
     parts: Parts
 
     async def wait(
-        self, sessions: Sequence[Opened], *, mode: Mode, seconds: float | None, notice: Notice | None = None
+        self, sessions: Sequence[LoadedAgent], *, mode: Mode, seconds: float | None, notice: Notice | None = None
     ) -> tuple[AgentSession, ...]:
         """The sessions as they are when any (or all) of them have finished, or when `seconds` have passed. None: to the end."""
         ends = [asyncio.create_task(self._ended(at)) for at in sessions]
@@ -42,7 +42,7 @@ class Waits(msgspec.Struct, frozen=True):
             await _cancel(*ends, *([telling] if telling else []))
         return await self._now(sessions)
 
-    async def at_rest(self, sessions: Sequence[Opened], *, seconds: float) -> None:
+    async def at_rest(self, sessions: Sequence[LoadedAgent], *, seconds: float) -> None:
         """Waits until all of them have ended or are gone, whatever they ask meanwhile, or `seconds` have passed."""
         ends = [asyncio.create_task(self._ended(at, asks=False)) for at in sessions]
         try:
@@ -50,7 +50,7 @@ class Waits(msgspec.Struct, frozen=True):
         finally:
             await _cancel(*ends)
 
-    async def _ended(self, at: Opened, *, asks: bool = True) -> None:
+    async def _ended(self, at: LoadedAgent, *, asks: bool = True) -> None:
         """Returns when the session is at rest, or asks something. One that starts its next turn by itself is not at rest."""
         if not is_active(at.record.run.state):
             return
@@ -61,22 +61,22 @@ class Waits(msgspec.Struct, frozen=True):
 
     async def _is_active(self, session: str) -> bool:
         try:
-            return is_active((await self.parts.desk.open(session)).record.run.state)
+            return is_active((await self.parts.unit.load(session)).record.run.state)
         except SessionNotFound:
             # Deleted as soon as it had ended.
             return False
 
-    async def _tell(self, sessions: Sequence[Opened], notice: Notice) -> None:
+    async def _tell(self, sessions: Sequence[LoadedAgent], notice: Notice) -> None:
         while True:
             await asyncio.sleep(NOTICE_SECONDS)
             await notice(await self._now(sessions))
 
-    async def _now(self, sessions: Sequence[Opened]) -> tuple[AgentSession, ...]:
+    async def _now(self, sessions: Sequence[LoadedAgent]) -> tuple[AgentSession, ...]:
         """As they are now; those that were deleted meanwhile are left out."""
         found = []
         for at in sessions:
             with suppress(SessionNotFound):
-                found.append(view(await self.parts.desk.open(at.id)))
+                found.append(view(await self.parts.unit.load(at.id)))
         return tuple(found)
 
 

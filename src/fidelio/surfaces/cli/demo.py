@@ -29,7 +29,7 @@ async def show_demo(house: House, address: str, *, token: str | None, person: st
     """
     from fidelio.inbox import Inbox
 
-    ledger = (await house.workflows()).desk.ledger
+    ledger = (await house.workflows()).unit.ledger
     click.echo()
     async with scripted_agent(address, token, project=printable(Path(here()).name)) as agent:
         session = await agent.begin()

@@ -289,11 +289,11 @@ async def end_session(app: App, *, ending: str, directories: tuple[str, ...], wi
 
     person = this_person()
     async with House(app.settings) as house:
-        desk = (await house.workflows()).desk
-        session = await find_session(desk.ledger, ending)
-        opened = await desk.open_claims(Claims(sid=session.id))
+        unit = (await house.workflows()).unit
+        session = await find_session(unit.ledger, ending)
+        opened = await unit.load_claims(Claims(sid=session.id))
         library = _library(app, opened.record.found_in, directories, with_bundled=with_bundled)
-        chosen = replace(desk, library=library, rules=replace(desk.rules, chosen_place=True))
+        chosen = replace(unit, library=library, policy=replace(unit.policy, chosen_place=True))
         ended = await Moving(chosen).end(session.id, by=person)
     if as_json:
         print_json({"session": ended.session, "status": ended.record.status, "warnings": list(ended.warnings)})

@@ -68,7 +68,7 @@ def run_command(app: App, /, project: str | None, directories: tuple[str, ...], 
         async with House(app.settings, directories, with_bundled=with_bundled) as house:
             plan = await _plan(house, place, wanted)
             conductor = await house.conductor(watch=display.show)
-            ledger = (await house.workflows()).desk.ledger
+            ledger = (await house.workflows()).unit.ledger
             found = await find_or_begin(conductor, ledger, app.settings.home, plan, anew=wanted["anew"])
             display.begin(found.session, plan.workflow, goes_on=found.goes_on)
             await conductor.carry_out(found.session)

@@ -21,12 +21,12 @@ from fidelio.engine.transitions import ends_workflow, open_ways
 from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
 from fidelio.errors import DefinitionError
 from fidelio.ids import new_session_id
-from fidelio.ledger.model import OpenRequest
+from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
+from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.requests import put
-from fidelio.workflows.start import Birth, Starting, unborn
-from fidelio.workflows.tokens import Claims
-from fidelio.workflows.unit_of_work import Beside, Desk, Opened, written
+from fidelio.workflows.start import Birth, Starting, new_call
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, new_events
 
 # Workflows that start each other as soon as they begin would never come to anything.
 DEEPEST = 8
@@ -37,7 +37,7 @@ class Reached(msgspec.Struct, frozen=True):
 
     situation: Situation
     drafts: tuple[Draft, ...] = ()
-    requests: tuple[OpenRequest, ...] = ()
+    requests: tuple[NewRequest, ...] = ()
 
 
 class Aftermath(msgspec.Struct, frozen=True):
@@ -45,8 +45,8 @@ class Aftermath(msgspec.Struct, frozen=True):
 
     drafts: tuple[Draft, ...]
     situation: Situation
-    requests: tuple[OpenRequest, ...] = ()
-    beside: tuple[Beside, ...] = ()
+    requests: tuple[NewRequest, ...] = ()
+    linked: tuple[LinkedChange[Record], ...] = ()
     warnings: tuple[str, ...] = ()
     child: str = ""
 
@@ -61,9 +61,9 @@ def reached(workflow: Workflow, record: Record, *, person: bool, now: int) -> Re
     return Reached(situation(workflow, foreseen(record, [draft], now), now=now, person=person), (draft,), (request,))
 
 
-def as_led(desk: Desk, record: Record) -> Record:
+def as_led(unit: WorkflowUnit, record: Record) -> Record:
     """The record as strict as this server is, to look at what is possible. What is kept stays as the session began."""
-    fidelity = desk.fidelity(record)
+    fidelity = unit.fidelity(record)
     return record if fidelity == record.fidelity else replace(record, fidelity=fidelity)
 
 
@@ -78,31 +78,31 @@ def first_entry(workflow: Workflow, record: Record) -> list[Draft]:
 class Consequences:
     """Works out what follows from a move, down to the sessions that begin with it."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._starting = Starting(desk)
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
+        self._starting = Starting(unit)
 
     def birth(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> Birth:
         return self._starting.birth(workflow, agent, variables=dict(variables), variables_by=by)
 
-    async def of(self, opened: Opened, workflow: Workflow, drafts: Sequence[Draft], *, step: str = "") -> Aftermath:
+    async def of(self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[Draft], *, step: str = "") -> Aftermath:
         """What follows when these drafts are written; `step` is the one that they complete."""
-        after = foreseen(opened.record, drafts, self._desk.clock())
-        triggers = fired(workflow, opened.record, after, step)
-        due = [one for one in triggers if one.step or not await self._started_before(opened, after, one)]
-        return self._with_children(opened, workflow, drafts, after, due, depth=1)
+        after = foreseen(call.record, drafts, self._unit.clock())
+        triggers = fired(workflow, call.record, after, step)
+        due = [one for one in triggers if one.step or not await self._started_before(call, after, one)]
+        return self._with_children(call, workflow, drafts, after, due, depth=1)
 
-    async def _started_before(self, opened: Opened, after: Record, trigger: Triggered) -> bool:
+    async def _started_before(self, call: WorkflowCall, after: Record, trigger: Triggered) -> bool:
         """Whether this visit has started the workflow already, as an agent can by itself in another dialect."""
-        if after.visit > opened.record.visits:
+        if after.visit > call.record.visits:
             return False
-        events = await all_events(self._desk.ledger, opened.session.id, types=[ENTERED, CHILD_STARTED])
+        events = await all_events(self._unit.ledger, call.session.id, types=[ENTERED, CHILD_STARTED])
         entered = max((one.seq for one in events if one.type == ENTERED), default=0)
         return any(one.seq > entered and one.body.get("workflow") == trigger.workflow for one in events)
 
     def _with_children(
         self,
-        opened: Opened,
+        call: WorkflowCall,
         workflow: Workflow,
         drafts: Sequence[Draft],
         after: Record,
@@ -113,41 +113,43 @@ class Consequences:
         """`after` is the record that the drafts lead to, `due` the workflows that begin with them."""
         if not due:
             return self._reaching(workflow, drafts, after)
-        started, beside, said = list[Draft](), list[Beside](), list[str]()
+        started, linked, said = list[Draft](), list[LinkedChange[Record]](), list[str]()
         for trigger in due:
             try:
-                born = self._child(opened, workflow, after, trigger, depth)
+                born = self._child(call, workflow, after, trigger, depth)
             except DefinitionError as problem:
                 said.append(f"Workflow '{trigger.workflow}' is to be started here and cannot be: {problem.sentence} Go on.")
                 continue
             started.append(child_started(born[0].session, trigger.workflow, trigger))
-            beside += born
-        if not beside:
+            linked += born
+        if not linked:
             return self._reaching(workflow, drafts, after, said)
-        now = self._desk.clock()
-        led = as_led(self._desk, foreseen(after, started, now))
-        waits = situation(workflow, led, now=now, person=self._desk.rules.answered_by_person)
-        return Aftermath((*drafts, *started), waits, (), tuple(beside), tuple(said), beside[0].session)
+        now = self._unit.clock()
+        led = as_led(self._unit, foreseen(after, started, now))
+        waits = situation(workflow, led, now=now, person=self._unit.policy.answered_by_person)
+        return Aftermath((*drafts, *started), waits, (), tuple(linked), tuple(said), linked[0].session)
 
     def _reaching(self, workflow: Workflow, drafts: Sequence[Draft], after: Record, said: Sequence[str] = ()) -> Aftermath:
         """What follows from a move that no session begins with."""
-        led, person = as_led(self._desk, after), self._desk.rules.answered_by_person
-        asks = reached(workflow, led, person=person, now=self._desk.clock())
+        led, person = as_led(self._unit, after), self._unit.policy.answered_by_person
+        asks = reached(workflow, led, person=person, now=self._unit.clock())
         return Aftermath((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
 
-    def _child(self, parent: Opened, workflow: Workflow, record: Record, trigger: Triggered, depth: int) -> tuple[Beside, ...]:
+    def _child(
+        self, parent: WorkflowCall, workflow: Workflow, record: Record, trigger: Triggered, depth: int
+    ) -> tuple[LinkedChange[Record], ...]:
         """The session of a workflow that is started, and those that begin with it in turn."""
-        definition = self._desk.library.workflow(trigger.workflow)
-        inherited = inheritance(workflow, record, trigger, person=self._desk.rules.answered_by_person)
+        definition = self._unit.library.workflow(trigger.workflow)
+        inherited = inheritance(workflow, record, trigger, person=self._unit.policy.answered_by_person)
         standing = replace(parent, record=record)
         born = self._starting.birth(definition, parent.agent, parent=standing, **inherited)
         session, begun = new_session_id(), [Draft(born.event.type, dict(born.event.body))]
-        fresh = foreseen(Record(), begun, self._desk.clock())
+        fresh = foreseen(Record(), begun, self._unit.clock())
         entry = first_entry(definition, fresh)
-        unwritten = Opened(unborn(session), fresh, Claims(sid=session), parent.agent)
-        after = foreseen(fresh, entry, self._desk.clock())
+        child = new_call(session, fresh, parent.agent)
+        after = foreseen(fresh, entry, self._unit.clock())
         due = fired(definition, fresh, after) if depth < DEEPEST else []
-        found = self._with_children(unwritten, definition, entry, after, due, depth=depth + 1)
-        events = (born.event, *written(found.drafts, parent.agent))
-        own = Beside(session, events, Record(), born.create, found.requests, (born.snapshot,))
-        return (own, *found.beside)
+        found = self._with_children(child, definition, entry, after, due, depth=depth + 1)
+        events = (born.event, *new_events(found.drafts, parent.agent))
+        own = LinkedChange(session, events, Record(), born.create, found.requests, (born.snapshot,))
+        return (own, *found.linked)

@@ -27,9 +27,9 @@ from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.variables import telling
 from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
-from fidelio.inbox import assurance_of
-from fidelio.ledger.model import CloseRequest, OpenRequest
+from fidelio.inbox import NewRequest, RequestChange, assurance_of
 from fidelio.ledger.paging import all_events
+from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.checkpoints import Asking, refused_answer
 from fidelio.workflows.missing import left_out, lost_place
 from fidelio.workflows.moves import Move, Moving, not_yours
@@ -38,9 +38,9 @@ from fidelio.workflows.navigator.moves import Consequences, as_led, first_entry,
 from fidelio.workflows.navigator.states import answered_before, is_elsewhere, last_moved, stood_at
 from fidelio.workflows.navigator.survey import Standing, Survey
 from fidelio.workflows.requests import closing, put
-from fidelio.workflows.start import ORCHESTRATOR, unborn
+from fidelio.workflows.start import ORCHESTRATOR, new_call
 from fidelio.workflows.tokens import Claims
-from fidelio.workflows.unit_of_work import Beside, Decision, Desk, Opened, Outcome, written
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 # So many workflows may wait for each other; more would be a circle.
 DEEPEST = 32
@@ -86,75 +86,74 @@ class _NotAsked(Exception):
 class Navigating:
     """Everything that leads an agent move by move."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._asking = Asking(desk)
-        self._moving = Moving(desk)
-        self._consequences = Consequences(desk)
-        self._survey = Survey(desk)
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
+        self._asking = Asking(unit)
+        self._moving = Moving(unit)
+        self._consequences = Consequences(unit)
+        self._survey = Survey(unit)
 
     async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> Shown:
         """A fresh session, inside its first activity where there is one to begin with."""
-        began, session, version = self._desk.clock(), new_session_id(), self._survey.version(workflow_id)
+        began, session, version = self._unit.clock(), new_session_id(), self._survey.version(workflow_id)
         born = self._consequences.birth(version.workflow, agent, variables, f"agent:{agent}")
         fresh = foreseen(Record(), [Draft(born.event.type, dict(born.event.body))], began)
         said = self._asking.told(version, fresh, variables)
-        unwritten = Opened(unborn(session), fresh, Claims(sid=session), agent)
-        found = await self._consequences.of(unwritten, version.workflow, first_entry(version.workflow, fresh))
-        decision = Decision(
+        begun = new_call(session, fresh, agent)
+        found = await self._consequences.of(begun, version.workflow, first_entry(version.workflow, fresh))
+        decision = WorkflowDecision(
             _Made(version, words.started(version.workflow), found.situation, found.child, begins=bool(found.child)),
-            events=(born.event, *written(found.drafts, agent)),
+            events=(born.event, *new_events(found.drafts, agent)),
             requests=found.requests,
             blobs=(born.snapshot,),
             warnings=(*said, *found.warnings, *left_out(version.workflow)),
             create=born.create,
-            beside=found.beside,
+            linked=found.linked,
         )
-        opened = replace(unwritten, record=Record())
-        called = self._desk.called("nav_start", opened, began, warnings=decision.warnings)
-        return await self._shown(await self._desk.write(opened, decision, called))
+        blank = replace(begun, record=Record())
+        return await self._shown(await self._unit.commit_call("nav_start", blank, decision, began))
 
     async def look(self, token: str, *, tool: str = "nav_situation") -> Shown:
         """Where the session stands. Looking changes nothing."""
 
-        async def decide(opened: Opened) -> Decision[_Made]:
-            await self._here(opened)
-            version, gone = self._survey.of(opened)
-            found = self._survey.recall(opened.session.id, opened.record, version)
-            lost = gone or lost_place(self._desk, opened, version.workflow)
-            said = (str(lost),) if lost is not None else self._asking.told(version, opened.record, {})
-            return Decision(_Made(version, situation=found), warnings=said)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
+            await self._here(call)
+            version, gone = self._survey.of(call)
+            found = self._survey.recall(call.session.id, call.record, version)
+            lost = gone or lost_place(self._unit, call, version.workflow)
+            said = (str(lost),) if lost is not None else self._asking.told(version, call.record, {})
+            return WorkflowDecision(_Made(version, situation=found), warnings=said)
 
-        return await self._shown(await self._performed(tool, self._desk.claims(token), decide))
+        return await self._shown(await self._performed(tool, self._unit.claims(token), decide))
 
     async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> Shown:
         """A resource, where reading one is possible now. What the agent reports with the call is put on record."""
 
-        async def decide(opened: Opened) -> Decision[_Made]:
-            await self._here(opened)
-            version, gone = self._survey.of(opened)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
+            await self._here(call)
+            version, gone = self._survey.of(call)
             if gone is not None:
                 raise gone
-            said = self._asking.told(version, opened.record, variables)
-            resource = self._survey.resource(version, opened.record, reference)
+            said = self._asking.told(version, call.record, variables)
+            resource = self._survey.resource(version, call.record, reference)
             if isinstance(resource, Refusal):
-                raise await self._no(opened, version, resource)
+                raise await self._no(call, version, resource)
             made = _Made(version, f"Resource {reference}: {resource.title or resource.name}", resource=resource)
-            return await self._informed(opened, made, variables, said) if variables else Decision(made, warnings=said)
+            return await self._informed(call, made, variables, said) if variables else WorkflowDecision(made, warnings=said)
 
-        return await self._shown(await self._performed("nav_action", self._desk.claims(token), decide))
+        return await self._shown(await self._performed("nav_action", self._unit.claims(token), decide))
 
     async def _informed(
-        self, opened: Opened, made: _Made, variables: Mapping[str, Any], said: tuple[str, ...]
-    ) -> Decision[_Made]:
+        self, call: WorkflowCall, made: _Made, variables: Mapping[str, Any], said: tuple[str, ...]
+    ) -> WorkflowDecision[_Made]:
         """What follows from knowing more."""
-        found = await self._consequences.of(opened, made.version.workflow, self._telling(made.version, opened, variables))
-        return Decision(
+        found = await self._consequences.of(call, made.version.workflow, self._telling(made.version, call, variables))
+        return WorkflowDecision(
             replace(made, situation=found.situation, goes_to=found.child, begins=bool(found.child)),
-            events=written(found.drafts, opened.agent),
+            events=new_events(found.drafts, call.agent),
             requests=found.requests,
             warnings=(*said, *found.warnings),
-            beside=found.beside,
+            linked=found.linked,
         )
 
     async def act(self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()) -> Shown:
@@ -163,36 +162,38 @@ class Navigating:
         `asked_person` are the requests that this very call has put to a person: it learns what they said.
         """
 
-        claims = self._desk.claims(token)
+        claims = self._unit.claims(token)
 
-        async def decide(opened: Opened) -> Decision[_Made]:
-            await self._here(opened)
-            version, gone = self._survey.of(opened)
-            if claims.sid != opened.session.id:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
+            await self._here(call)
+            version, gone = self._survey.of(call)
+            if claims.sid != call.session.id:
                 # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
-                raise await self._no(opened, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
+                raise await self._no(call, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
             if gone is None and _ends(version.workflow, act):
-                gone = lost_place(self._desk, opened, version.workflow)
+                gone = lost_place(self._unit, call, version.workflow)
             if gone is not None:
-                return await self._last(opened, version, Move(_way(act), variables=variables), gone)
-            if act.answers and (given := _given(opened.record, act, asked_person)) is not None:
-                found = await self._consequences.of(opened, version.workflow, ())
+                return await self._last(call, version, Move(_way(act), variables=variables), gone)
+            if act.answers and (given := _given(call.record, act, asked_person)) is not None:
+                found = await self._consequences.of(call, version.workflow, ())
                 made = _Made(version, words.answered(act.target, given), found.situation)
-                return Decision(made, events=written(found.drafts, opened.agent), requests=found.requests)
+                return WorkflowDecision(made, events=new_events(found.drafts, call.agent), requests=found.requests)
             # What nothing has come after is neither stale nor a repetition.
-            newest = self._survey.has_shown(opened.session.id, opened.record, token)
-            repeated = None if newest else await self._repeated(opened, version, act)
-            return repeated or await self._decided(opened, version, act, variables)
+            newest = self._survey.has_shown(call.session.id, call.record, token)
+            repeated = None if newest else await self._repeated(call, version, act)
+            return repeated or await self._decided(call, version, act, variables)
 
-        async def ask(opened: Opened) -> Decision[_Made]:
-            await self._here(opened)
-            version, _ = self._survey.of(opened)
-            checkpoint = current_checkpoint(version.workflow, opened.record, act.target)
-            if checkpoint is None or opened.record.waiting is not None:
-                return Decision(_Made(version), unfinished=True)
-            person = self._desk.rules.asks_person
-            draft, request = put(version.workflow, opened.record, checkpoint, person=person)
-            return Decision(_Made(version), events=written([draft], opened.agent), requests=(request,), unfinished=True)
+        async def ask(call: WorkflowCall) -> WorkflowDecision[_Made]:
+            await self._here(call)
+            version, _ = self._survey.of(call)
+            checkpoint = current_checkpoint(version.workflow, call.record, act.target)
+            if checkpoint is None or call.record.waiting is not None:
+                return WorkflowDecision(_Made(version), unfinished=True)
+            person = self._unit.policy.asks_person
+            draft, request = put(version.workflow, call.record, checkpoint, person=person)
+            return WorkflowDecision(
+                _Made(version), events=new_events([draft], call.agent), requests=(request,), unfinished=True
+            )
 
         try:
             return await self._shown(await self._performed("nav_action", claims, decide))
@@ -200,38 +201,40 @@ class Navigating:
             await self._performed("nav_action", claims, ask)
             return await self._shown(await self._performed("nav_action", claims, decide))
 
-    async def _last(self, opened: Opened, version: Version, move: Move, gone: DefinitionGone) -> Decision[_Made]:
+    async def _last(self, call: WorkflowCall, version: Version, move: Move, gone: DefinitionGone) -> WorkflowDecision[_Made]:
         """The end of a session whose definition is gone; any other move needs it."""
-        if is_elsewhere(opened):
-            raise await self._no(opened, version, Refusal("STALE_STATE", *words.stale(stood_at(opened.claims), opened)))
-        end = await self._moving.last_move(opened, move, gone)
-        back = tuple(map(self._going_on, end.beside))
+        if is_elsewhere(call):
+            raise await self._no(call, version, Refusal("STALE_STATE", *words.stale(stood_at(call.claims), call)))
+        end = await self._moving.last_move(call, move, gone)
+        back = tuple(map(self._going_on, end.linked))
         made = _Made(version, words.completed(version.workflow), goes_to=back[0].session if back else "")
-        return Decision(made, end.events, end.requests, warnings=end.warnings, beside=back)
+        return WorkflowDecision(made, end.events, end.requests, warnings=end.warnings, linked=back)
 
-    async def _repeated(self, opened: Opened, version: Version, act: Act) -> Decision[_Made] | None:
+    async def _repeated(self, call: WorkflowCall, version: Version, act: Act) -> WorkflowDecision[_Made] | None:
         """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
-        workflow, record = version.workflow, opened.record
-        given = await answered_before(self._desk.ledger, opened, workflow, act.target) if act.answers else None
+        workflow, record = version.workflow, call.record
+        given = await answered_before(self._unit.ledger, call, workflow, act.target) if act.answers else None
         if given is not None:
             found = resolve(workflow, record, choice_of(act), self._how(), asked=given.asked, earlier=given)
             if isinstance(found, Refusal):
-                raise await self._no(opened, version, found)
+                raise await self._no(call, version, found)
             said = self._asking.told(version, record, {})
-            return Decision(_Made(version, words.answered(act.target, given.option or given.mode)), warnings=said)
-        if is_elsewhere(opened):
-            raise await self._no(opened, version, Refusal("STALE_STATE", *words.stale(stood_at(opened.claims), opened)))
+            return WorkflowDecision(_Made(version, words.answered(act.target, given.option or given.mode)), warnings=said)
+        if is_elsewhere(call):
+            raise await self._no(call, version, Refusal("STALE_STATE", *words.stale(stood_at(call.claims), call)))
         return None
 
-    async def _decided(self, opened: Opened, version: Version, act: Act, variables: Mapping[str, Any]) -> Decision[_Made]:
-        said = self._asking.told(version, opened.record, variables)
-        told = self._telling(version, opened, variables) if variables else []
-        informed = replace(opened, record=foreseen(opened.record, told, self._desk.clock())) if told else opened
-        asks, drafts = await self._accepted(opened, informed.record, version, act)
+    async def _decided(
+        self, call: WorkflowCall, version: Version, act: Act, variables: Mapping[str, Any]
+    ) -> WorkflowDecision[_Made]:
+        said = self._asking.told(version, call.record, variables)
+        told = self._telling(version, call, variables) if variables else []
+        informed = replace(call, record=foreseen(call.record, told, self._unit.clock())) if told else call
+        asks, drafts = await self._accepted(call, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
         found = await self._consequences.of(informed, version.workflow, drafts, step=step)
-        ended = foreseen(informed.record, drafts, self._desk.clock()) if _ends(version.workflow, act) else None
-        back = await self._back(opened, ended) if ended is not None else ()
+        ended = foreseen(informed.record, drafts, self._unit.clock()) if _ends(version.workflow, act) else None
+        back = await self._back(call, ended) if ended is not None else ()
         made = _Made(
             version,
             words.made(version.workflow, act, found.situation),
@@ -239,63 +242,63 @@ class Navigating:
             found.child or (back[0].session if back else ""),
             begins=bool(found.child),
         )
-        return Decision(
+        return WorkflowDecision(
             made,
-            events=written([*told, *found.drafts], opened.agent),
+            events=new_events([*told, *found.drafts], call.agent),
             requests=(*asks, *_closed(found.drafts), *found.requests),
             warnings=(*said, *words.left_out(drafts), *found.warnings),
-            beside=(*found.beside, *back),
+            linked=(*found.linked, *back),
         )
 
-    def _telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> list[Draft]:
-        person = self._desk.rules.answered_by_person
-        return telling(version.workflow, opened.record, variables, opened.agent, person=person)
+    def _telling(self, version: Version, call: WorkflowCall, variables: Mapping[str, Any]) -> list[Draft]:
+        person = self._unit.policy.answered_by_person
+        return telling(version.workflow, call.record, variables, call.agent, person=person)
 
     def _how(self) -> Circumstances:
-        rules = self._desk.rules
-        return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        rules = self._unit.policy
+        return Circumstances(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
 
     async def _accepted(
-        self, opened: Opened, informed: Record, version: Version, act: Act
-    ) -> tuple[tuple[OpenRequest, ...], list[Draft]]:
+        self, call: WorkflowCall, informed: Record, version: Version, act: Act
+    ) -> tuple[tuple[NewRequest, ...], list[Draft]]:
         """The events of the move, and the question that they put on record when nobody has put it there before.
 
         `informed` is the record with what the agent reports; a refusal shows the one that stays.
         """
-        rules, workflow = self._desk.rules, version.workflow
+        rules, workflow = self._unit.policy, version.workflow
         if act.action == "transition" and not rules.moves:
             why = not_yours()
-            raise await self._no(opened, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
-        asks: tuple[OpenRequest, ...] = ()
+            raise await self._no(call, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
+        asks: tuple[NewRequest, ...] = ()
         checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.pending_as(act.target) is None:
             _, asked = put(workflow, informed, checkpoint, person=rules.asks_person)
-            since = await last_moved(self._desk.ledger, opened.session.id, opened.record)
+            since = await last_moved(self._unit.ledger, call.session.id, call.record)
             asks, act = (asked,), replaced(act, request=asked.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
-        known = self._survey.recall(opened.session.id, informed, version) if informed is opened.record else None
-        actor = Actor(f"agent:{opened.agent}", channel, assurance_of(channel))
-        found = accept(workflow, as_led(self._desk, informed), act, self._how(), actor, found=known)
+        known = self._survey.recall(call.session.id, informed, version) if informed is call.record else None
+        actor = Actor(f"agent:{call.agent}", channel, assurance_of(channel))
+        found = accept(workflow, as_led(self._unit, informed), act, self._how(), actor, found=known)
         if isinstance(found, Refusal):
-            raise await self._unacceptable(opened, version, act, found)
+            raise await self._unacceptable(call, version, act, found)
         return asks, found
 
-    async def _unacceptable(self, opened: Opened, version: Version, act: Act, no: Refusal) -> Exception:
+    async def _unacceptable(self, call: WorkflowCall, version: Version, act: Act, no: Refusal) -> Exception:
         if no.code != "checkpoint.person":
-            return await self._no(opened, version, no)
-        waiting = opened.record.pending_as(act.target)
+            return await self._no(call, version, no)
+        waiting = call.record.pending_as(act.target)
         return _NotAsked() if waiting is None else refused_answer(no, waiting.request)
 
-    async def _no(self, opened: Opened, version: Version, no: Refusal) -> MoveRefused:
-        standing = await self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+    async def _no(self, call: WorkflowCall, version: Version, no: Refusal) -> MoveRefused:
+        standing = await self._survey.standing(call.session.id, version, call.record, call.agent)
         return MoveRefused(no.sentence, remedy=no.remedy, reason=no.code, standing=standing)
 
-    async def _back(self, opened: Opened, record: Record) -> tuple[Beside, ...]:
+    async def _back(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
         """The parent that waits for this session goes on with its end; what it comes to then is put on record with it."""
-        return tuple(map(self._going_on, await self._moving.returning(opened, record)))
+        return tuple(map(self._going_on, await self._moving.returning(call, record)))
 
-    def _going_on(self, parent: Beside) -> Beside:
-        now = self._desk.clock()
+    def _going_on(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
+        now = self._unit.clock()
         after = foreseen(parent.before, parent.events, now)
         try:
             workflow = self._survey.version(after.workflow).workflow
@@ -304,69 +307,69 @@ class Navigating:
             return parent
         if after.children:
             return parent
-        asks = reached(workflow, as_led(self._desk, after), person=self._desk.rules.asks_person, now=now)
-        more = written(asks.drafts, parent.events[0].actor)
+        asks = reached(workflow, as_led(self._unit, after), person=self._unit.policy.asks_person, now=now)
+        more = new_events(asks.drafts, parent.events[0].actor)
         return replace(parent, events=(*parent.events, *more), requests=asks.requests)
 
     async def _performed(
-        self, tool: str, claims: Claims, decide: Callable[[Opened], Awaitable[Decision[_Made]]]
-    ) -> Outcome[_Made]:
+        self, tool: str, claims: Claims, decide: Callable[[WorkflowCall], Awaitable[WorkflowDecision[_Made]]]
+    ) -> CallResult[_Made]:
         """Carries the call out in the session that the agent is in."""
         for _ in range(DEEPEST):
             try:
-                return await self._desk.perform(tool, claims, decide)
+                return await self._unit.perform(tool, claims, decide)
             except _Elsewhere as where:
                 claims = Claims(sid=where.session, aid=claims.aid)
         raise _circle()
 
-    async def _here(self, opened: Opened) -> None:
+    async def _here(self, call: WorkflowCall) -> None:
         """Raises where the agent is in another session: in a child that this one waits for, or in a parent that goes on."""
-        record = opened.record
+        record = call.record
         if record.suspended_by and record.status != "completed":
             raise _Elsewhere(record.suspended_by)
         if record.status != "completed" or record.parent is None:
             return
-        ended = await all_events(self._desk.ledger, record.parent.session, types=[CHILD_FINISHED])
-        if any(event.body.get("session") == opened.session.id for event in ended):
+        ended = await all_events(self._unit.ledger, record.parent.session, types=[CHILD_FINISHED])
+        if any(event.body.get("session") == call.session.id for event in ended):
             raise _Elsewhere(record.parent.session)
 
-    async def _shown(self, outcome: Outcome[_Made]) -> Shown:
+    async def _shown(self, outcome: CallResult[_Made]) -> Shown:
         made, agent = outcome.result, outcome.agent
         session, record, version, token = outcome.session, outcome.record, made.version, outcome.token
         if made.goes_to:
-            opened = await self._followed(Claims(sid=made.goes_to, aid=agent))
-            session, record, (version, _) = opened.session.id, opened.record, self._survey.of(opened)
-            token = self._desk.tokens.make(session, record, agent=agent)
+            call = await self._followed(Claims(sid=made.goes_to, aid=agent))
+            session, record, (version, _) = call.session.id, call.record, self._survey.of(call)
+            token = self._unit.tokens.make(session, record, agent=agent)
         found = None if made.goes_to else made.situation
         standing = await self._survey.standing(session, version, record, agent, found)
         message = made.message or words.standing(version.workflow, record, standing.situation)
         if made.goes_to:
             message = f"{message} {words.elsewhere(made.version.workflow, version.workflow, begins=made.begins)}"
-        state = self._desk.tokens.make_state(await self._survey.carried(session, record), agent=agent)
+        state = self._unit.tokens.make_state(await self._survey.carried(session, record), agent=agent)
         self._survey.remember(standing, version, state)
         return Shown(standing, message, state, token, outcome.warnings, made.resource)
 
     async def standing(self, token: str) -> Standing:
         """Where the agent is, for a reply to a call that is on record already."""
-        opened = await self._followed(self._desk.claims(token))
-        version, _ = self._survey.of(opened)
-        return await self._survey.standing(opened.session.id, version, opened.record, opened.agent)
+        call = await self._followed(self._unit.claims(token))
+        version, _ = self._survey.of(call)
+        return await self._survey.standing(call.session.id, version, call.record, call.agent)
 
-    async def _followed(self, claims: Claims) -> Opened:
+    async def _followed(self, claims: Claims) -> WorkflowCall:
         for _ in range(DEEPEST):
-            opened = await self._desk.open_claims(claims)
+            call = await self._unit.load_claims(claims)
             try:
-                await self._here(opened)
+                await self._here(call)
             except _Elsewhere as where:
                 claims = Claims(sid=where.session, aid=claims.aid)
             else:
-                return opened
+                return call
         raise _circle()
 
     async def state_of(self, standing: Standing) -> str:
         """The token that opens a session where it stands."""
         carried = await self._survey.carried(standing.session, standing.record)
-        return self._desk.tokens.make_state(carried, agent=standing.agent)
+        return self._unit.tokens.make_state(carried, agent=standing.agent)
 
 
 def _circle() -> SessionNotFound:
@@ -381,7 +384,7 @@ def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | Non
     return None if record.pending_as(act.target) else last.option
 
 
-def _closed(drafts: tuple[Draft, ...]) -> tuple[CloseRequest, ...]:
+def _closed(drafts: tuple[Draft, ...]) -> tuple[RequestChange, ...]:
     return tuple(closing(draft.body) for draft in drafts if draft.type == ANSWERED)
 
 

@@ -24,7 +24,7 @@ from fidelio.engine.record import (
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events
 from fidelio.workflows.tokens import Claims, StateClaims, bounded
-from fidelio.workflows.unit_of_work import Opened
+from fidelio.workflows.unit_of_work import WorkflowCall
 
 # What can make a question the one that has to be answered. Looking at it, or trying in vain, does not.
 _MOVES = (STARTED, RESTORED, ENTERED, STEP_COMPLETED, LOOP_ADVANCED, ANSWERED, VARIABLES_SET, CHILD_FINISHED)
@@ -32,15 +32,15 @@ _MOVES = (STARTED, RESTORED, ENTERED, STEP_COMPLETED, LOOP_ADVANCED, ANSWERED, V
 _RECENT = 64
 
 
-def is_elsewhere(opened: Opened) -> bool:
+def is_elsewhere(call: WorkflowCall) -> bool:
     """Whether the session has gone into another activity, visit or pass since the token was made.
 
     A session token knows only its activity, and a short handle not even that.
     """
-    then, act = stood_at(opened.claims), opened.claims.act
+    then, act = stood_at(call.claims), call.claims.act
     if then is not None:
-        return _place(then) != _place(opened.record)
-    return act is not None and act != bounded(opened.record.activity)
+        return _place(then) != _place(call.record)
+    return act is not None and act != bounded(call.record.activity)
 
 
 def stood_at(claims: Claims) -> Record | None:
@@ -49,20 +49,20 @@ def stood_at(claims: Claims) -> Record | None:
     return kept[-1].record if kept else None
 
 
-async def answered_before(ledger: Ledger, opened: Opened, workflow: Workflow, checkpoint: str) -> Answer | None:
+async def answered_before(ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str) -> Answer | None:
     """The answer that the question which the state speaks of got after the state was made."""
-    then, claims = stood_at(opened.claims), opened.claims
+    then, claims = stood_at(call.claims), call.claims
     if then is None:
         named = claims.req if claims.bcp == bounded(checkpoint) else None
-        if named is None or any(one.request == named for one in opened.record.pending):
+        if named is None or any(one.request == named for one in call.record.pending):
             return None
-        return await _answer(ledger, opened.session.id, checkpoint, request=named)
+        return await _answer(ledger, call.session.id, checkpoint, request=named)
     asked = asking(workflow, then, checkpoint)
-    if not then.activity or then.answer_for(asked) is not None or opened.record.waiting_for(asked) is not None:
+    if not then.activity or then.answer_for(asked) is not None or call.record.waiting_for(asked) is not None:
         return None
-    if (answer := opened.record.answer_for(asked)) is not None or asking(workflow, opened.record, checkpoint) == asked:
+    if (answer := call.record.answer_for(asked)) is not None or asking(workflow, call.record, checkpoint) == asked:
         return answer
-    return await _answer(ledger, opened.session.id, checkpoint, key=asked.key)
+    return await _answer(ledger, call.session.id, checkpoint, key=asked.key)
 
 
 async def last_moved(ledger: Ledger, session: str, record: Record) -> int:

@@ -26,7 +26,7 @@ from fidelio.workflows.navigator import wording as words
 from fidelio.workflows.navigator.moves import as_led
 from fidelio.workflows.navigator.states import last_moved
 from fidelio.workflows.tokens import LARGEST_REMEMBERED, Claims, Kept
-from fidelio.workflows.unit_of_work import MOST_RECENT, Desk, Opened
+from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit
 
 
 def remains(record: Record) -> Version:
@@ -34,11 +34,11 @@ def remains(record: Record) -> Version:
     return Version(nameplate(record), record.definition, _no_source)
 
 
-def only_the_end(desk: Desk, session: str, record: Record) -> Situation:
+def only_the_end(unit: WorkflowUnit, session: str, record: Record) -> Situation:
     position = Position(record.workflow, record.activity)
     if record.status == "completed":
         return Situation(position)
-    if desk.fidelity(record) == "enforce":
+    if unit.fidelity(record) == "enforce":
         return _blocked(position, only_by_person(session), "DEFINITION_GONE")
     try:
         refuse_unanswered_end(record, session)
@@ -47,12 +47,12 @@ def only_the_end(desk: Desk, session: str, record: Record) -> Situation:
     return Situation(position, (Move("transition", TERMINAL),))
 
 
-def with_unchecked_end(desk: Desk, session: str, workflow: Workflow, record: Record, found: Situation) -> Situation:
+def with_unchecked_end(unit: WorkflowUnit, session: str, workflow: Workflow, record: Record, found: Situation) -> Situation:
     """What is possible, and the end with it where nobody can check that. While a question waits, only that is shown."""
     shown = any(move.target == TERMINAL for move in (*found.required, *found.blocked))
     if shown or record.waiting is not None or not is_lost(workflow, record):
         return found
-    end = only_the_end(desk, session, record)
+    end = only_the_end(unit, session, record)
     return replace(found, required=(*found.required, *end.required), blocked=(*found.blocked, *end.blocked))
 
 
@@ -101,22 +101,22 @@ class _Seen(msgspec.Struct, frozen=True):
 class Survey:
     """Looks at sessions for those who lead them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
         self._meta: tuple[Version, Version] | None = None
         self._listed: dict[str, _Listed] = {}
         self._shown: dict[str, _Seen] = {}
 
     def version(self, workflow_id: str) -> Version:
         """The definition to go by. The activities of `meta` are entries of their own here: an agent picks the one it needs."""
-        return self._freed(self._desk.library.version(workflow_id))
+        return self._freed(self._unit.library.version(workflow_id))
 
-    def of(self, opened: Opened) -> tuple[Version, DefinitionGone | None]:
+    def of(self, call: WorkflowCall) -> tuple[Version, DefinitionGone | None]:
         """The same for a session that has begun. Where the definition is gone, what is left of it, and the error to raise."""
         try:
-            return self._freed(definition_of(self._desk, opened)), None
+            return self._freed(definition_of(self._unit, call)), None
         except DefinitionGone as gone:
-            return remains(opened.record), gone
+            return remains(call.record), gone
 
     def _freed(self, version: Version) -> Version:
         if version.workflow.id != META:
@@ -131,28 +131,28 @@ class Survey:
         carried = [Kept(session, record)]
         while (parent := carried[0].record.parent) is not None:
             try:
-                opened = await self._desk.open_claims(Claims(sid=parent.session))
+                call = await self._unit.load_claims(Claims(sid=parent.session))
             except SessionNotFound:
                 break
-            if carried[0].session not in [child.session for child in opened.record.children]:
+            if carried[0].session not in [child.session for child in call.record.children]:
                 break
-            carried.insert(0, Kept(parent.session, opened.record))
+            carried.insert(0, Kept(parent.session, call.record))
         return carried
 
     async def standing(
         self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
     ) -> Standing:
-        person = self._desk.rules.answered_by_person
+        person = self._unit.policy.answered_by_person
         found = found or self._situation(session, version.workflow, record)
-        found = self._allowed(with_unchecked_end(self._desk, session, version.workflow, record, found))
+        found = self._allowed(with_unchecked_end(self._unit, session, version.workflow, record, found))
         wait = await self._wait(session, record, found)
         return Standing(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
 
     def _situation(self, session: str, workflow: Workflow, record: Record) -> Situation:
         if is_nameplate(workflow):
-            return only_the_end(self._desk, session, record)
-        led, person = as_led(self._desk, record), self._desk.rules.answered_by_person
-        return situation(workflow, led, now=self._desk.clock(), person=person)
+            return only_the_end(self._unit, session, record)
+        led, person = as_led(self._unit, record), self._unit.policy.answered_by_person
+        return situation(workflow, led, now=self._unit.clock(), person=person)
 
     def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
         """One of those that can be read here; their numbers are what a standing lists."""
@@ -161,13 +161,13 @@ class Survey:
         if number not in numbers:
             return words.no_resource(record, reference, numbers, problems.get(number, ""))
         try:
-            return self._desk.library.resource(f"{name}/{number}", workflow=name).definition
+            return self._unit.library.resource(f"{name}/{number}", workflow=name).definition
         except DefinitionError as problem:
             return Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)
 
     def _allowed(self, found: Situation) -> Situation:
         """Whoever does one activity of a session that somebody else leads does not move it."""
-        if self._desk.rules.moves:
+        if self._unit.policy.moves:
             return found
         why = not_yours().sentence
         held = [replace(move, reason=why, code=words.NOT_YOURS) for move in found.offered if move.action == "transition"]
@@ -179,7 +179,7 @@ class Survey:
         """What was shown is what the next call begins with, unless somebody else writes or time changes it."""
         if standing.record.waiting is not None:
             return
-        if len(self._shown) >= MOST_RECENT:
+        if len(self._shown) >= CACHED_SESSIONS:
             self._shown.pop(next(iter(self._shown)))
         kept = state if len(state) <= LARGEST_REMEMBERED else ""
         self._shown[standing.session] = _Seen(standing.record.seq, version, standing.situation, kept)
@@ -195,12 +195,12 @@ class Survey:
         return seen is not None and seen.seq == record.seq and seen.state == token
 
     async def _wait(self, session: str, record: Record, found: Situation) -> int:
-        least = self._desk.rules.min_response_ms if found.checkpoint else 0
+        least = self._unit.policy.min_response_ms if found.checkpoint else 0
         if not least:
             return 0
         waiting = record.pending_as(found.checkpoint)
-        since = waiting.yielded_at if waiting is not None else await last_moved(self._desk.ledger, session, record)
-        return max(0, since + least - self._desk.clock())
+        since = waiting.yielded_at if waiting is not None else await last_moved(self._unit.ledger, session, record)
+        return max(0, since + least - self._unit.clock())
 
     def _readable(self, version: Version, record: Record) -> tuple[str, ...]:
         if not record.activity or record.waiting is not None or is_nameplate(version.workflow):
@@ -218,10 +218,10 @@ class Survey:
         return listed
 
     def _looked_at(self, name: str) -> Iterator[tuple[str, str]]:
-        for part in self._desk.library.parts("resources", name):
+        for part in self._unit.library.parts("resources", name):
             number = part.index or part.id
             try:
-                self._desk.library.resource(f"{name}/{number}", workflow=name)
+                self._unit.library.resource(f"{name}/{number}", workflow=name)
             except DefinitionError as problem:
                 yield number, problem.sentence
             else:

@@ -10,7 +10,7 @@ from fidelio.engine.moves import Situation
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import LOOP_ADVANCED, Draft, Record
 from fidelio.engine.transitions import ends_workflow
-from fidelio.workflows.unit_of_work import Opened
+from fidelio.workflows.unit_of_work import WorkflowCall
 
 NOT_YOURS = "NOT_YOURS"
 _GO_ON = "Nothing was done. Go on with the state of this reply, which shows what is possible now, or of nav_situation."
@@ -59,10 +59,10 @@ def elsewhere(left: Workflow, entered: Workflow, *, begins: bool) -> str:
     return f"Back in workflow '{entered.id}'."
 
 
-def stale(then: Record | None, opened: Opened) -> tuple[str, str]:
+def stale(then: Record | None, call: WorkflowCall) -> tuple[str, str]:
     """`then` is the record of the state, where it carries one."""
-    stood = _at(then) if then is not None else f"'{opened.claims.act or 'the start'}'"
-    sentence = f"This state is stale: it stands at {stood}, the session at {_at(opened.record)}."
+    stood = _at(then) if then is not None else f"'{call.claims.act or 'the start'}'"
+    sentence = f"This state is stale: it stands at {stood}, the session at {_at(call.record)}."
     return sentence, _GO_ON
 
 

@@ -6,20 +6,17 @@ same next year, whatever has become of the files.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from functools import partial
 
 from msgspec import json
 
 from fidelio.definitions.models import Workflow
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Request
-from fidelio.ledger.paging import all_events
+from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
 from fidelio.workflows.report.model import AnswerGiven, Refused, Report, Visit
 
 __all__ = ["AnswerGiven", "Refused", "Report", "Visit", "report_session"]
-
-PAGE = 1000
 
 
 async def report_session(ledger: Ledger, session: str) -> Report:
@@ -28,18 +25,9 @@ async def report_session(ledger: Ledger, session: str) -> Report:
     blob = await ledger.blob(snapshot) if snapshot else None
     definition = Workflow.model_validate(json.decode(blob)) if blob else None
     report = build_report(session, events, definition)
-    worded = {one.id: one.question async for one in _requests(ledger, session)}
+    # The requests hold the questions in the words in which they were asked, with the values of that moment.
+    requests = all_pages(partial(ledger.requests, session=session, state=None))
+    worded = {request.id: request.question async for request in requests}
     for given in (answer for visit in report.visits for answer in visit.answers):
         given.question = worded.get(given.request, given.question)
     return report
-
-
-async def _requests(ledger: Ledger, session: str) -> AsyncIterator[Request]:
-    """They hold the questions as they were worded when they were asked, with the values of that moment."""
-    cursor: str | None = None
-    while True:
-        page = await ledger.requests(session=session, state=None, cursor=cursor, limit=PAGE)
-        for request in page.items:
-            yield request
-        if (cursor := page.next) is None:
-            return

@@ -1,4 +1,4 @@
-"""How a report comes about: the events of a session one after the other, each beside the record as it was when it happened.
+"""How a report comes about: the events of a session one after the other, each linked the record as it was when it happened.
 
 What the definition asked for and nobody did, and what was reported out of place, is looked for when an activity is left, with
 what was known then. Only what is certain is held against anybody: a question whose condition nobody could know is not called

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.start import Started
     from fidelio.workflows.trace import Trace
-    from fidelio.workflows.unit_of_work import Outcome
+    from fidelio.workflows.unit_of_work import CallResult
 
 
 class Dialect:
@@ -41,7 +41,7 @@ class Dialect:
         """A call with bad arguments is on record, too, when it says which session it means."""
         token = arguments.get("session_token") or arguments.get("checkpoint_handle")
         if isinstance(token, str) and token:
-            await (await self.house.workflows()).desk.note_misuse(tool, token, error)
+            await (await self.house.workflows()).unit.note_misuse(tool, token, error)
 
     def worded(self, error: FidelioError) -> str:
         """An error as a client reads it."""
@@ -73,9 +73,9 @@ class Dialect:
         """Puts a question to the person at the client; what they say is recorded as theirs."""
         from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
 
-        inbox = Inbox(service.desk.ledger)
+        inbox = Inbox(service.unit.ledger)
         # The request holds the question with its values put in, the same for everybody who may be asked.
-        request = await service.desk.ledger.request(needed.request)
+        request = await service.unit.ledger.request(needed.request)
         put_to_person(request.id)
 
         async def answered(option: str, who: str) -> None:
@@ -87,7 +87,7 @@ class Dialect:
             await inbox.closed(request.id)
 
         async def unanswered() -> None:
-            await service.desk.note_misuse(tool, token, needed, session=request.session)
+            await service.unit.note_misuse(tool, token, needed, session=request.session)
 
         options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
         waiting = Done(typed_here(needed), is_error=True)
@@ -109,7 +109,7 @@ def procedure(service: WorkflowService, instructions: str, *pages: str) -> str:
     return f"# How to begin\n\n{instructions}\n"
 
 
-def meta_of(outcome: Outcome[Any] | None) -> dict[str, Any]:
+def meta_of(outcome: CallResult[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
     return {"session_token": outcome.token, "validation": validation_json(outcome.warnings)}
@@ -120,7 +120,7 @@ def validation_json(warnings: Sequence[str]) -> dict[str, Any]:
     return {"status": "warning" if warnings else "valid", "warnings": [typed_here(one) for one in warnings]}
 
 
-def with_warnings(body: Mapping[str, Any], outcome: Outcome[Any] | None) -> dict[str, Any]:
+def with_warnings(body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
     """A model sees no `_meta`, so warnings stand in the body too."""
     warnings = [typed_here(one) for one in outcome.warnings] if outcome is not None else []
     return {**body, "warnings": warnings} if warnings else dict(body)
@@ -136,7 +136,7 @@ def transitions(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def started_json(outcome: Outcome[Started]) -> dict[str, Any]:
+def started_json(outcome: CallResult[Started]) -> dict[str, Any]:
     """The body of start_session."""
     started, workflow = outcome.result, outcome.result.workflow
     about = {"id": workflow.id, "version": workflow.version, "title": workflow.title, "description": workflow.description}
@@ -145,7 +145,7 @@ def started_json(outcome: Outcome[Started]) -> dict[str, Any]:
     return {"workflow": about, "session_token": outcome.token, **flags, **warning}
 
 
-def trace_json(outcome: Outcome[Trace]) -> dict[str, Any]:
+def trace_json(outcome: CallResult[Trace]) -> dict[str, Any]:
     """The body of get_trace."""
     trace = outcome.result
     body: dict[str, Any] = {"traceId": outcome.session, "source": trace.source}
@@ -217,23 +217,23 @@ def as_json(body: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
-def reply(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
+def reply(body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
     """A small reply: JSON as text, and the same as structured content."""
     whole = with_warnings(body, outcome)
     return Done(as_json(whole), {**meta_of(outcome), **meta}, structured=whole)
 
 
-def listing(body: Mapping[str, Any], outcome: Outcome[Any]) -> Done:
+def listing(body: Mapping[str, Any], outcome: CallResult[Any]) -> Done:
     """A reply that grows with its session: JSON without indentation, and nothing beside it."""
     return document(msgspec.json.encode(with_warnings(body, outcome)).decode(), outcome)
 
 
-def document(text: str, outcome: Outcome[Any], **meta: Any) -> Done:
+def document(text: str, outcome: CallResult[Any], **meta: Any) -> Done:
     """A large text, and nothing beside it: clients that get structured content show the model that and drop the text."""
     return Done(text, {**meta_of(outcome), **meta})
 
 
-def headed(outcome: Outcome[Any], text: str, *lines: str) -> str:
+def headed(outcome: CallResult[Any], text: str, *lines: str) -> str:
     """Header lines, an empty line, the text."""
     return "\n".join([*lines, f"session_token: {outcome.token}", "", text])
 

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from fidelio.engine.record import Record
     from fidelio.workflows.checkpoints import Presented, Resolved
     from fidelio.workflows.content import Reading, SkillFound
-    from fidelio.workflows.unit_of_work import Outcome
+    from fidelio.workflows.unit_of_work import CallResult
 
 # More definitions than the workflows that one server leads through at a time have.
 MOST_WRITTEN = 512
 
 
-def reply(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
+def reply(body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
     """A small reply: JSON as text, and the same as structured content."""
     whole = with_warnings(body, outcome)
     return Done(_compact(whole), {**meta_of(outcome), **meta}, structured=whole)
 
 
-def document(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
+def document(body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
     """A large one, as text alone: clients that get structured content show the model that and drop the text."""
     return Done(_compact(with_warnings(body, outcome)), {**meta_of(outcome), **meta})
 
@@ -38,7 +38,7 @@ class Written:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Definition, bytes]] = {}
 
-    def document(self, definition: Definition, body: Mapping[str, Any], outcome: Outcome[Any], **meta: Any) -> Done:
+    def document(self, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any) -> Done:
         """A reply that is the definition itself, with the fields of `body` after its own."""
         more = msgspec.json.encode(with_warnings(body, outcome))
         text = b"%s,%s" % (self._encoded(definition)[:-1], more[1:])
@@ -86,7 +86,7 @@ def checkpoint_json(presented: Presented) -> dict[str, Any]:
     return body
 
 
-def resolved_json(outcome: Outcome[Resolved]) -> dict[str, Any]:
+def resolved_json(outcome: CallResult[Resolved]) -> dict[str, Any]:
     remaining = [one.checkpoint for one in outcome.record.pending]
     token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
     return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}

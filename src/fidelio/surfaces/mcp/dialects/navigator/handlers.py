@@ -73,7 +73,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         except WorkflowRefusal as refusal:
             return await _refused(service, refusal, asked.state)
         except UsageProblem as problem:
-            await service.desk.note_misuse("nav_action", asked.state, problem)
+            await service.unit.note_misuse("nav_action", asked.state, problem)
             raise
 
     async def _acted(self, service: WorkflowService, asked: NavAction) -> Shown:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from fidelio.engine.record import Record
     from fidelio.workflows.checkpoints import Yielded
     from fidelio.workflows.service import WorkflowService
-    from fidelio.workflows.unit_of_work import Outcome as Performed
+    from fidelio.workflows.unit_of_work import CallResult as Performed
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "

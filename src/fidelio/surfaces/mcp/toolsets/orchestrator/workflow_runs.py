@@ -17,7 +17,7 @@ from fidelio.surfaces.mcp import progress
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
     from fidelio.engine.state import Record
-    from fidelio.workflows.unit_of_work import Desk
+    from fidelio.workflows.unit_of_work import WorkflowUnit
 
 PROGRESS_SECONDS = 10.0
 
@@ -37,7 +37,7 @@ class Conducting:
         from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
 
         conductor = await self._house.conductor(nobody)
-        ledger = (await self._house.workflows()).desk.ledger
+        ledger = (await self._house.workflows()).unit.ledger
         found = await find_or_begin(conductor, ledger, self._house.settings.home, plan, anew=anew)
         if found.session not in self._tasks:
             self._broken.pop(found.session, None)
@@ -65,23 +65,23 @@ class Conducting:
     async def _standing(self, session: str) -> dict[str, Any]:
         from fidelio.conductor.plan import last_failure  # noqa: PLC0415  # waits for the first call
 
-        desk = (await self._house.workflows()).desk
-        record = await desk.caught_up(await desk.ledger.session(session))
-        failed = self._broken.get(session) or await last_failure(desk.ledger, session)
+        unit = (await self._house.workflows()).unit
+        record = await unit.load_record(await unit.ledger.session(session))
+        failed = self._broken.get(session) or await last_failure(unit.ledger, session)
         body = {
             "session_id": session,
             "workflow_id": record.workflow,
             "status": "failed" if failed else record.status,
             "activity": record.activity,
             "completed_activities": list(record.completed),
-            "question": await _question(desk, record),
+            "question": await _question(unit, record),
             "reason": failed,
         }
         return {key: value for key, value in body.items() if value}
 
 
-async def _question(desk: Desk, record: Record) -> str:
+async def _question(unit: WorkflowUnit, record: Record) -> str:
     """How to answer what the run waits for; where it has started another workflow, that one may be who asks."""
     while record.suspended_by:
-        record = await desk.caught_up(await desk.ledger.session(record.suspended_by))
+        record = await unit.load_record(await unit.ledger.session(record.suspended_by))
     return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""

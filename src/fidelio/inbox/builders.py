@@ -1,0 +1,56 @@
+"""Builds the changes of requests that another package commits in its own unit of work.
+
+A package that asks or closes a question puts what these functions return into the `requests` of its decision, so that the
+request and the events about it are durable together. No package above names the structs of the ledger itself: what a request
+needs to be valid is known here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+from fidelio.ids import new_id
+from fidelio.ledger.model import CloseRequest, Json, OpenRequest
+
+# A request that is opened or closed by a commit.
+RequestChange: TypeAlias = OpenRequest | CloseRequest
+NewRequest: TypeAlias = OpenRequest
+ClosedRequest: TypeAlias = CloseRequest
+# How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. What
+# comes over the programming interface was sent by a program; whether a person was behind it cannot be known.
+_ASSURANCE = {
+    "relayed": "relayed",
+    "elicited": "elicited",
+    "cli": "local",
+    "page": "local",
+    "api": "relayed",
+    "timer": "timer",
+}
+
+
+def assurance_of(channel: str) -> str:
+    return _ASSURANCE[channel]
+
+
+def open_request(
+    kind: str, key: str, question: str, options: tuple[Json, ...], detail: Json, *, request: str = ""
+) -> NewRequest:
+    """Open a request with a new id; `request` is the id of one that comes from another ledger and has to keep it."""
+    return OpenRequest(id=request or new_id("r_"), kind=kind, key=key, question=question, options=options, detail=detail)
+
+
+def answer_request(request: str, answer: Json, *, by: str, channel: str) -> ClosedRequest:
+    """Close a request with the answer that somebody gave over a channel."""
+    return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance_of(channel))
+
+
+def dismiss_request(request: str, *, by: str, channel: str = "", answer: Json | None = None) -> ClosedRequest:
+    """Close a request that nobody has to answer any more; `answer` says why where it has been looked at and does not apply."""
+    assurance = assurance_of(channel) if channel else ""
+    return CloseRequest(id=request, state="dismissed", answer=answer or {}, by=by, channel=channel, assurance=assurance)
+
+
+def dismiss_all(requests: Iterable[str], *, by: str, channel: str = "", but: Collection[str] = ()) -> tuple[ClosedRequest, ...]:
+    """Dismiss what is still open when a run or session ends; `but` are requests that were closed in the meantime."""
+    return tuple(dismiss_request(request, by=by, channel=channel) for request in requests if request not in but)
