@@ -18,14 +18,14 @@ from fidelio.surfaces.http.guard import Guard, checked_token
 from fidelio.surfaces.http.plain import Singles
 from fidelio.surfaces.http.sdk import sdk_server
 from fidelio.surfaces.mcp.revisions import Identity
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import ToolTable
 
 HEALTH = "/health"
 
 
 def create_app(
-    tables: Mapping[str, ToolTable],
+    tables: Mapping[str, ServedTools],
     identity: Identity,
     states: RequestStates,
     *,

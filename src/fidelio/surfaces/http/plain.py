@@ -25,12 +25,11 @@ from starlette.requests import Request
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.http.sdk import read_client
-from fidelio.surfaces.mcp.callers import called_by
 from fidelio.surfaces.mcp.calls import Calls, Exchange
 from fidelio.surfaces.mcp.protocol import UNSENDABLE, failure
 from fidelio.surfaces.mcp.revisions import PREFIX, Client, Identity, dressed
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import ToolTable
 
 JSON: Final = b"application/json"
 _METHOD, _PROGRESS = "tools/call", "progressToken"
@@ -82,13 +81,13 @@ class _Introduction(NamedTuple):
 
 
 class Singles:
-    """The single calls of one table of tools."""
+    """The single calls of one endpoint."""
 
-    def __init__(self, identity: Identity, tools: ToolTable, states: RequestStates) -> None:
+    def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self._identity = identity
         self._calls = Calls(tools, states)
         # Where an argument has to be repeated in a header, the transport compares the two.
-        self._plain = {tool["name"] for tool in tools.describe() if not x_mcp_header_map(tool["inputSchema"])}
+        self._plain = {tool["name"] for tool in tools.table.describe() if not x_mcp_header_map(tool["inputSchema"])}
 
     def read(self, headers: Headers, body: bytes) -> Single | None:
         """The call that is all there is to this request; None for everything else. No header may be there twice."""
@@ -109,8 +108,8 @@ class Singles:
     async def answer(self, single: Single) -> bytes:
         """The body of the reply. Its status is always 200: whatever went wrong is said in the body."""
         call, client = single.call, single.client
-        called_by(single.agent)
-        result = await self._calls.carry_out(call.params.name, call.params.arguments, Exchange(client))
+        exchange = Exchange(client, caller=single.agent)
+        result = await self._calls.carry_out(call.params.name, call.params.arguments, exchange)
         try:
             reply = {"jsonrpc": "2.0", "id": call.id, "result": dressed(result, client, self._identity)}
             return msgspec.json.encode(reply)

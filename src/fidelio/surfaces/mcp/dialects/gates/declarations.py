@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.gates import parameters as p
 from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken
-from fidelio.toolkit.tools import Tool
+from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.surfaces.mcp.dialects.common import answer_json, definition_json, meta_of, resolution_json, with_warnings
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Definition, Workflow
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 MOST_WRITTEN = 512
 
 
-def reply(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
+def reply(context: CallContext, body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
     """A small reply: JSON as text, and the same as structured content."""
-    whole = with_warnings(body, outcome)
-    return Done(_compact(whole), {**meta_of(outcome), **meta}, structured=whole)
+    whole = with_warnings(context, body, outcome)
+    return Done(_compact(whole), {**meta_of(context, outcome), **meta}, structured=whole)
 
 
-def document(body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
+def document(context: CallContext, body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
     """A large one, as text alone: clients that get structured content show the model that and drop the text."""
-    return Done(_compact(with_warnings(body, outcome)), {**meta_of(outcome), **meta})
+    return Done(_compact(with_warnings(context, body, outcome)), {**meta_of(context, outcome), **meta})
 
 
 class Written:
@@ -38,11 +38,13 @@ class Written:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Definition, bytes]] = {}
 
-    def document(self, definition: Definition, body: Mapping[str, Any], outcome: Outcome[Any], **meta: Any) -> Done:
+    def document(
+        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: Outcome[Any], **meta: Any
+    ) -> Done:
         """A reply that is the definition itself, with the fields of `body` after its own."""
-        more = msgspec.json.encode(with_warnings(body, outcome))
+        more = msgspec.json.encode(with_warnings(context, body, outcome))
         text = b"%s,%s" % (self._encoded(definition)[:-1], more[1:])
-        return Done(text.decode(), {**meta_of(outcome), **meta})
+        return Done(text.decode(), {**meta_of(context, outcome), **meta})
 
     def _encoded(self, definition: Definition) -> bytes:
         # By identity, because comparing large definitions costs more than encoding them; the entry keeps it from being reused.
