@@ -1,4 +1,4 @@
-"""The handler table behind the official SDK's low-level server.
+"""Adapter: serves a table of tools with the official SDK's low-level server.
 
 The SDK speaks every revision over HTTP; what a call does, and how a person is asked in the middle of it, is the same code that
 serves stdio.

@@ -23,9 +23,9 @@ from fidelio.surfaces.mcp.revisions import (
     Client,
     Identity,
     ProtocolError,
-    dressed,
     negotiate,
     read_envelope,
+    render_result,
 )
 from fidelio.surfaces.mcp.served import ServedTools, find_resource
 from fidelio.surfaces.mcp.states import RequestStates
@@ -84,7 +84,7 @@ class Conversation:
             return self._initialize(params)
         introduced = read_envelope(params)
         client = introduced or self._client
-        return dressed(await self._result(method, params, client), client, self._protocol.identity)
+        return render_result(await self._result(method, params, client), client, self._protocol.identity)
 
     async def _result(self, method: str, params: dict[str, Any], client: Client) -> dict[str, Any]:
         match method:

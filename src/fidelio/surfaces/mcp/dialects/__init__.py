@@ -1,4 +1,4 @@
-"""The sets of tools a server can offer. Each is imported only when it is chosen, because an agent waits for the start."""
+"""Registry of the sets of tools. Each is imported only when it is chosen, because an agent waits for the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dialects have in common: opening the house, answering without a session, putting questions to people, `_meta`."""
+"""Shared parts of the dialects: the base class of their handlers, JSON of results, and `_meta`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Dialect:
-    """The tools of one dialect over one house."""
+    """Base of the handlers of a dialect."""
 
     def __init__(self, house: House) -> None:
         self.house = house
@@ -63,7 +63,7 @@ class Dialect:
             "status": "healthy",
             "server": self.house.settings.server_name,
             "version": self.house.settings.server_version,
-            "workflows_available": len(offered(await self.house.library())),
+            "workflows_available": len(offered_workflows(await self.house.library())),
             "uptime_seconds": (now_ms() - self._began) // 1000,
         }
 
@@ -77,7 +77,7 @@ class Dialect:
         return replace(question, waiting=Done(context.render(needed), is_error=True), unanswered=unanswered)
 
 
-def offered(library: Library) -> list[Entry]:
+def offered_workflows(library: Library) -> list[Entry]:
     """The workflows that can be started; `meta` is not one to choose."""
     return [entry for entry in library.list() if entry.id != META and not entry.broken]
 
@@ -109,7 +109,7 @@ def with_warnings(context: CallContext, body: Mapping[str, Any], outcome: Outcom
     return {**body, "warnings": warnings} if warnings else dict(body)
 
 
-def transitions(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
+def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """Every way on, with `holds`: true, false, or null when it is not known yet."""
     from fidelio.engine.transitions import ways  # noqa: PLC0415  # the first reply does not wait for it
 

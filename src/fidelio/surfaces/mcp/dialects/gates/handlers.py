@@ -1,4 +1,4 @@
-"""The `gates` dialect: an activity asks all its questions at the door, and nothing goes on until they are answered.
+"""Handlers of the `gates` dialect: entering an activity opens all its checkpoints, and each has to be answered first.
 
 Tools translate only: arguments into calls of the service, results into the shapes that clients know.
 """
@@ -11,7 +11,14 @@ import msgspec
 
 from fidelio.app.application import House
 from fidelio.errors import PersonNeeded
-from fidelio.surfaces.mcp.dialects.common import Dialect, offered, procedure, started_json, trace_json, transitions
+from fidelio.surfaces.mcp.dialects.common import (
+    Dialect,
+    offered_workflows,
+    procedure,
+    started_json,
+    trace_json,
+    transitions_json,
+)
 from fidelio.surfaces.mcp.dialects.gates.parameters import (
     GetCheckpoint,
     GetResource,
@@ -21,7 +28,7 @@ from fidelio.surfaces.mcp.dialects.gates.parameters import (
     StartSession,
 )
 from fidelio.surfaces.mcp.dialects.gates.replies import (
-    Written,
+    DefinitionEncoder,
     checkpoint_json,
     document,
     pending_json,
@@ -29,7 +36,7 @@ from fidelio.surfaces.mcp.dialects.gates.replies import (
     resolved_json,
     skill_json,
 )
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, given, move_of
+from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, move_of, none_if_unset
 from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
@@ -41,11 +48,11 @@ INSTRUCTIONS = (
 
 
 class GatesDialect(Dialect):
-    """The twelve tools over one house."""
+    """The twelve tools of the dialect."""
 
     def __init__(self, house: House) -> None:
         super().__init__(house)
-        self._written = Written()
+        self._encoder = DefinitionEncoder()
 
     def tools(self) -> ServedTools:
         from fidelio.surfaces.mcp.dialects.gates.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -59,7 +66,7 @@ class GatesDialect(Dialect):
 
     async def discover(self, _: Nothing, context: CallContext) -> Done:
         library = await self.house.library()
-        listed = [{"id": entry.id, "title": entry.title, "version": entry.version} for entry in offered(library)]
+        listed = [{"id": entry.id, "title": entry.title, "version": entry.version} for entry in offered_workflows(library)]
         about = {"server": self.house.settings.server_name, "version": self.house.settings.server_version}
         guide = procedure(library, INSTRUCTIONS, "bootstrap-gates")
         return document(context, {**about, "available_workflows": listed, "discovery": guide})
@@ -67,7 +74,7 @@ class GatesDialect(Dialect):
     async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
         listed = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in offered(await self.house.library())
+            for entry in offered_workflows(await self.house.library())
         ]
         return Done(msgspec.json.encode(listed).decode())
 
@@ -78,8 +85,8 @@ class GatesDialect(Dialect):
         from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
-        token = given(arguments.session_token) or ""
-        outcome = await service.sessions.start(Asked(arguments.workflow_id, given(arguments.agent_id), token, exact=True))
+        token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
+        outcome = await service.sessions.start(Asked(arguments.workflow_id, agent, token, exact=True))
         return reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
@@ -91,18 +98,18 @@ class GatesDialect(Dialect):
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
         if arguments.summary:
             return document(context, {**summary_of(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
-        return self._written.document(context, workflow, token, outcome)
+        return self._encoder.document(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.house.workflows()
         outcome = await service.moves.enter(arguments.session_token, move_of(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
-        meta = {"trace_token": service.traces.seal(outcome), "transitions": transitions(workflow, record)}
+        meta = {"trace_token": service.traces.seal(outcome), "transitions": transitions_json(workflow, record)}
         if activity is None:
             ended = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
             return document(context, {**ended, "session_token": outcome.token}, outcome, **meta)
         more = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
-        return self._written.document(context, activity, more, outcome, **meta)
+        return self._encoder.document(context, activity, more, outcome, **meta)
 
     async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
         service = await self.house.workflows()
@@ -113,15 +120,15 @@ class GatesDialect(Dialect):
         from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(given(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
+        choice = Choice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
                 arguments.session_token, arguments.checkpoint_id, choice, asked_person=context.person_requests
             )
         except PersonNeeded as needed:
             return await self.ask(context, needed, "respond_checkpoint", arguments.session_token)
-        ways = transitions(outcome.result.workflow, outcome.record)
-        return reply(context, resolved_json(outcome), outcome, transitions=ways)
+        transitions = transitions_json(outcome.result.workflow, outcome.record)
+        return reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
     async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
         from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call

@@ -1,4 +1,4 @@
-"""How the `gates` dialect words its replies: one compact JSON object for every call, whatever is in it."""
+"""Replies of the `gates` dialect: one compact JSON object for every call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fidelio.workflows.unit_of_work import Outcome
 
 # More definitions than the workflows that one server leads through at a time have.
-MOST_WRITTEN = 512
+MOST_ENCODED = 512
 
 
 def reply(context: CallContext, body: Mapping[str, Any], outcome: Outcome[Any] | None = None, **meta: Any) -> Done:
@@ -32,8 +32,8 @@ def document(context: CallContext, body: Mapping[str, Any], outcome: Outcome[Any
     return Done(_compact(with_warnings(context, body, outcome)), {**meta_of(context, outcome), **meta})
 
 
-class Written:
-    """Definitions as JSON, each encoded once: agents ask for the same ones again and again."""
+class DefinitionEncoder:
+    """Encodes definitions as JSON, each once: agents read the same ones again and again."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Definition, bytes]] = {}
@@ -50,13 +50,13 @@ class Written:
         # By identity, because comparing large definitions costs more than encoding them; the entry keeps it from being reused.
         known = self._known.get(id(definition))
         if known is None:
-            if len(self._known) >= MOST_WRITTEN:
+            if len(self._known) >= MOST_ENCODED:
                 self._known.clear()
-            known = self._known[id(definition)] = definition, msgspec.json.encode(_served(definition))
+            known = self._known[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
         return known[1]
 
 
-def _served(definition: Definition) -> dict[str, Any]:
+def _definition_json(definition: Definition) -> dict[str, Any]:
     """The definition as clients of this dialect know it: a workflow names all its skills in one list."""
     from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
 

@@ -1,4 +1,4 @@
-"""The `navigator` dialect: the server says where a session stands and what is possible, and the agent picks from that.
+"""Handlers of the `navigator` dialect: the server offers the possible actions of a session, and the agent picks one.
 
 Tools translate only: arguments into calls of the service, results into the shapes that clients know. What is read without a
 session is in `library`.
@@ -16,7 +16,7 @@ from fidelio.errors import FidelioError, MoveRefused, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import Dialect
 from fidelio.surfaces.mcp.dialects.navigator.library import NavigatorLibrary
 from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, WithState
-from fidelio.surfaces.mcp.dialects.sessions.parameters import given
+from fidelio.surfaces.mcp.dialects.sessions.parameters import none_if_unset
 from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
@@ -33,7 +33,7 @@ INSTRUCTIONS = (
 
 
 class NavigatorDialect(NavigatorLibrary, Dialect):
-    """The twenty tools over one house."""
+    """The twenty tools of the dialect."""
 
     def tools(self) -> ServedTools:
         from fidelio.surfaces.mcp.dialects.navigator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -51,22 +51,22 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
     async def nav_start(self, arguments: NavStart, context: CallContext) -> Done:
         service = await self.house.workflows()
         begun = await service.navigation.start(arguments.workflow_id, arguments.initial_variables, agent=arguments.agent_id)
-        return _shown(context, begun)
+        return _reply(context, begun)
 
     async def nav_situation(self, arguments: WithState, context: CallContext) -> Done:
         service = await self.house.workflows()
-        return _shown(context, await service.navigation.look(arguments.state))
+        return _reply(context, await service.navigation.look(arguments.state))
 
     async def nav_checkpoint(self, arguments: WithState, context: CallContext) -> Done:
-        from fidelio.surfaces.mcp.dialects.navigator.replies import checkpoint_only  # noqa: PLC0415  # waits for the first call
+        from fidelio.surfaces.mcp.dialects.navigator.replies import checkpoint_reply  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        return checkpoint_only(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
+        return checkpoint_reply(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
 
     async def nav_action(self, arguments: NavAction, context: CallContext) -> Outcome:
         service = await self.house.workflows()
         try:
-            return _shown(context, await self._perform(context, service, arguments))
+            return _reply(context, await self._perform(context, service, arguments))
         except PersonNeeded as needed:
             question = await self.ask(context, needed, "nav_action", arguments.state)
             return replace(question, waiting=await _refused(context, service, needed, arguments.state))
@@ -78,7 +78,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
 
     async def _perform(self, context: CallContext, service: WorkflowService, arguments: NavAction) -> Shown:
         if arguments.action == "get_resource":
-            index = _needed(arguments.index, "index", arguments.action)
+            index = _require(arguments.index, "index", arguments.action)
             return await service.navigation.read(arguments.state, index, arguments.variables)
         return await service.navigation.act(
             arguments.state, _act(arguments), arguments.variables, asked_person=context.person_requests
@@ -90,24 +90,25 @@ async def _refused(context: CallContext, service: WorkflowService, refusal: Work
 
     Not one that stands elsewhere: the agent would never come on with it.
     """
-    from fidelio.surfaces.mcp.dialects.navigator.replies import failed  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import refusal_reply  # noqa: PLC0415  # waits for the first call
     from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
 
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.standing(state)
     keeps = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
-    return failed(context, refusal, standing, state if keeps else await navigation.state_of(standing))
+    return refusal_reply(context, refusal, standing, state if keeps else await navigation.state_of(standing))
 
 
 def _act(arguments: NavAction) -> Act:
     from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
 
     if arguments.action == "complete_step":
-        return Act("complete_step", _needed(arguments.step_id, "step_id", arguments.action), output=arguments.output)
+        return Act("complete_step", _require(arguments.step_id, "step_id", arguments.action), output=arguments.output)
     if arguments.action == "transition":
-        return Act("transition", _needed(arguments.activity_id, "activity_id", arguments.action))
+        return Act("transition", _require(arguments.activity_id, "activity_id", arguments.action))
     if arguments.action == "advance_loop":
-        return Act("advance_loop", _needed(arguments.loop_id, "loop_id", arguments.action), items=given(arguments.loop_items))
+        loop = _require(arguments.loop_id, "loop_id", arguments.action)
+        return Act("advance_loop", loop, items=none_if_unset(arguments.loop_items))
     return _response(arguments)
 
 
@@ -116,7 +117,8 @@ def _response(arguments: NavAction) -> Act:
     from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.phrases import EXACTLY_ONE  # noqa: PLC0415  # waits for the first call
 
-    checkpoint, option = _needed(arguments.checkpoint_id, "checkpoint_id", arguments.action), given(arguments.option_id)
+    checkpoint = _require(arguments.checkpoint_id, "checkpoint_id", arguments.action)
+    option = none_if_unset(arguments.option_id)
     mode = Choice(option, arguments.auto_advance, arguments.condition_not_met).mode
     if mode == "option":
         return Act("respond_to_checkpoint", checkpoint, option)
@@ -125,19 +127,19 @@ def _response(arguments: NavAction) -> Act:
     return Act("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
 
 
-def _needed(value: str, name: str, action: str) -> str:
+def _require(value: str, name: str, action: str) -> str:
     if not value:
         raise UsageProblem(f"{action} requires {name}.", remedy="The last reply names what is possible.")
     return value
 
 
-def _shown(context: CallContext, found: Shown) -> Done:
+def _reply(context: CallContext, found: Shown) -> Done:
     return _renderer()(context, found)
 
 
 @cache
 def _renderer() -> Callable[[CallContext, Shown], Done]:
     """Cached because nearly every call ends with it, and an import statement costs time even for a loaded module."""
-    from fidelio.surfaces.mcp.dialects.navigator.replies import shown  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import situation_reply  # noqa: PLC0415  # waits for the first call
 
-    return shown
+    return situation_reply

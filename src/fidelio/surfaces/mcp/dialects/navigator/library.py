@@ -1,4 +1,4 @@
-"""What the `navigator` dialect serves without a session: workflows, activities, skills, resources and templates."""
+"""Handlers of the `navigator` dialect without a session: workflows, activities, skills, resources and templates."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class NavigatorLibrary(Dialect):
         return Done(as_json(body), structured=body)
 
     async def get_workflow(self, arguments: OfWorkflow, _: CallContext) -> Done:
-        return Done(_written((await self.library()).workflow(arguments.workflow_id)))
+        return Done(_render((await self.library()).workflow(arguments.workflow_id)))
 
     async def get_workflow_activity(self, arguments: OfActivity, _: CallContext) -> Done:
-        return Done(_written((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
+        return Done(_render((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
 
     async def get_checkpoint(self, arguments: OfCheckpoint, _: CallContext) -> Done:
         from fidelio.engine.checkpoints import find_checkpoint  # noqa: PLC0415  # waits for the first call
@@ -215,7 +215,7 @@ def _reading(workflow: str, activity: Activity) -> Json:
     return {"tool": "nav_start", "parameters": {"workflow_id": workflow}}
 
 
-def _written(definition: BaseModel) -> str:
+def _render(definition: BaseModel) -> str:
     return as_json(_data(definition))
 
 

@@ -1,4 +1,4 @@
-"""How the `navigator` dialect words its replies: position, what is possible, the question that waits, and the state."""
+"""Replies of the `navigator` dialect: position, possible actions, the open checkpoint, and the state token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def shown(context: CallContext, found: Shown) -> Done:
+def situation_reply(context: CallContext, found: Shown) -> Done:
     """The one shape of every navigation reply."""
     body = _landscape(context, found.standing, found.message, found.state, success=True)
     if found.resource is not None:
@@ -34,14 +34,14 @@ def shown(context: CallContext, found: Shown) -> Done:
     return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
-def failed(context: CallContext, refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
+def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
     """A move that was refused: nothing has moved, and the reply says what is possible instead."""
     message = context.render(refusal)
     body = _landscape(context, standing, f"Action failed: {message}", state, success=False)
     return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
 
 
-def checkpoint_only(context: CallContext, found: Shown) -> Done:
+def checkpoint_reply(context: CallContext, found: Shown) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
     if (question := _question(context, found.standing)) is not None:
         how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
@@ -180,15 +180,15 @@ def _question(context: CallContext, standing: Standing) -> Json | None:
 
 
 def _without_definition(context: CallContext, standing: Standing) -> Json | None:
-    """A question that waits and that the definition has lost: who can still answer it, and how."""
+    """A pending checkpoint that the definition no longer has: who can still answer it, and how."""
     waiting = standing.record.waiting
     if waiting is None or not standing.situation.checkpoint:
         return None
-    (gone,) = standing.situation.blocked
+    (blocked,) = standing.situation.blocked
     about = {
         "id": waiting.checkpoint,
         "name": waiting.checkpoint,
-        "message": context.render(gone.reason),
+        "message": context.render(blocked.reason),
         "options": list[Json](),
     }
     return {**about, "answered_by": "person", "request_id": waiting.request}

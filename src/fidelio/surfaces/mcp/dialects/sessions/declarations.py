@@ -1,4 +1,4 @@
-"""The table of the `sessions` dialect: names, titles, and what each tool is for, as a model reads it."""
+"""Tool declarations of the `sessions` dialect: names, titles and descriptions, as a model reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `sessions` dialect: an opaque token names the session, the orchestrator moves it, a worker reads one activity at a time.
+"""Handlers of the `sessions` dialect: an opaque token names the session, and a worker reads one activity at a time.
 
 Tools translate only: arguments into calls of the service, results into the shapes that clients know.
 """
@@ -11,11 +11,11 @@ from fidelio.errors import PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
     answer_json,
-    offered,
+    offered_workflows,
     procedure,
     started_json,
     trace_json,
-    transitions,
+    transitions_json,
     with_warnings,
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import (
@@ -31,17 +31,17 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     StartSession,
     WithToken,
     YieldCheckpoint,
-    given,
     move_of,
+    none_if_unset,
 )
 from fidelio.surfaces.mcp.dialects.sessions.replies import (
     EITHER,
     document,
-    headed,
     listing,
     reply,
     resolved_json,
-    ways_if_known,
+    transitions_if_known,
+    with_header,
     workflow_json,
     yielded_json,
 )
@@ -59,7 +59,7 @@ INSTRUCTIONS = (
 
 
 class SessionsDialect(Dialect):
-    """The sixteen tools over one house."""
+    """The sixteen tools of the dialect."""
 
     _newest: tuple[Workflow, str] | None = None
 
@@ -81,7 +81,7 @@ class SessionsDialect(Dialect):
     async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
         from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
 
-        entries = offered(await self.house.library())
+        entries = offered_workflows(await self.house.library())
         return Done(to_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
 
     async def health_check(self, _: Nothing, context: CallContext) -> Done:
@@ -97,7 +97,7 @@ class SessionsDialect(Dialect):
                 arguments.agent_id,
                 arguments.session_token,
                 arguments.parent_session_token,
-                given(arguments.fidelity),
+                none_if_unset(arguments.fidelity),
             )
         )
         return reply(context, started_json(outcome), outcome)
@@ -115,7 +115,7 @@ class SessionsDialect(Dialect):
             "workflow": workflow_json(library, record.workflow),
             "variables": record.variables,
             "open_checkpoint": record.waiting.checkpoint if record.waiting else None,
-            "transitions": ways_if_known(library, record),
+            "transitions": transitions_if_known(library, record),
             "session_token": outcome.token,
         }
         if record.armed:
@@ -143,11 +143,11 @@ class SessionsDialect(Dialect):
             about = with_warnings(context, {}, outcome) | {"session_token": outcome.token}
             text = f"{self._summary(found.workflow)}\n{to_toon(about)}"
         else:
-            text = headed(outcome, found.source)
+            text = with_header(outcome, found.source)
         return document(context, skill + text, outcome)
 
     def _summary(self, workflow: Workflow) -> str:
-        """Writing it takes longer than all the rest of a call, and every session asks for it: the newest is kept."""
+        """The summary as TOON. The newest is cached: encoding takes longer than the rest of a call, and every session asks."""
         from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.content import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
 
@@ -161,9 +161,9 @@ class SessionsDialect(Dialect):
         activity = outcome.result.activity
         name, title = (activity.id, activity.name) if activity is not None else (arguments.activity_id, "Completed")
         body = {"activity_id": name, "name": title}
-        ways = transitions(outcome.result.workflow, outcome.record)
-        more = {"status": outcome.record.status, "transitions": ways, "session_token": outcome.token}
-        return reply(context, {**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=ways)
+        transitions = transitions_json(outcome.result.workflow, outcome.record)
+        more = {"status": outcome.record.status, "transitions": transitions, "session_token": outcome.token}
+        return reply(context, {**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=transitions)
 
     async def get_activity(self, arguments: WithToken, context: CallContext) -> Done:
         from fidelio.engine.checkpoints import unattached  # noqa: PLC0415  # waits for the first call
@@ -171,9 +171,11 @@ class SessionsDialect(Dialect):
         service = await self.house.workflows()
         outcome = await service.reads.activity(arguments.session_token)
         found = outcome.result
-        free = [checkpoint.id for checkpoint in unattached(found.activity)]
-        ways = transitions(found.workflow, outcome.record)
-        return document(context, headed(outcome, found.source), outcome, transitions=ways, unattached_checkpoints=free)
+        meta = {
+            "transitions": transitions_json(found.workflow, outcome.record),
+            "unattached_checkpoints": [checkpoint.id for checkpoint in unattached(found.activity)],
+        }
+        return document(context, with_header(outcome, found.source), outcome, **meta)
 
     async def yield_checkpoint(self, arguments: YieldCheckpoint, context: CallContext) -> Done:
         service = await self.house.workflows()
@@ -212,7 +214,7 @@ class SessionsDialect(Dialect):
         from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(given(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
+        choice = Choice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond(_handle(arguments), choice, asked_person=context.person_requests)
         except PersonNeeded as needed:
@@ -231,8 +233,8 @@ class SessionsDialect(Dialect):
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.reads.skill(arguments.session_token, given(arguments.step_id))
-        return document(context, headed(outcome, outcome.result.text), outcome)
+        outcome = await service.reads.skill(arguments.session_token, none_if_unset(arguments.step_id))
+        return document(context, with_header(outcome, outcome.result.text), outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         service = await self.house.workflows()
@@ -240,7 +242,7 @@ class SessionsDialect(Dialect):
         found = outcome.result
         named = {"resource_id": found.reference, "id": found.id, "version": found.version}
         lines = [f"{key}: {value}" for key, value in named.items() if value]
-        return document(context, headed(outcome, found.content, *lines), outcome)
+        return document(context, with_header(outcome, found.content, *lines), outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         service = await self.house.workflows()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.errors import DefinitionError
-from fidelio.surfaces.mcp.dialects.common import as_json, meta_of, resolution_json, transitions, with_warnings
+from fidelio.surfaces.mcp.dialects.common import as_json, meta_of, resolution_json, transitions_json, with_warnings
 from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def document(context: CallContext, text: str, outcome: Outcome[Any], **meta: Any
     return Done(text, {**meta_of(context, outcome), **meta})
 
 
-def headed(outcome: Outcome[Any], text: str, *lines: str) -> str:
+def with_header(outcome: Outcome[Any], text: str, *lines: str) -> str:
     """Header lines, an empty line, the text."""
     return "\n".join([*lines, f"session_token: {outcome.token}", "", text])
 
@@ -72,9 +72,9 @@ def workflow_json(library: Library, workflow_id: str) -> dict[str, Any]:
     return {"id": entry.id, "version": entry.version, "title": entry.title}
 
 
-def ways_if_known(library: Library, record: Record) -> list[dict[str, Any]]:
-    """The status of a session can be read also when its definition has gone or is broken."""
+def transitions_if_known(library: Library, record: Record) -> list[dict[str, Any]]:
+    """The status of a session can be read also when its definition is missing or broken."""
     try:
-        return transitions(library.workflow(record.workflow), record)
+        return transitions_json(library.workflow(record.workflow), record)
     except DefinitionError:
         return []

@@ -1,4 +1,4 @@
-"""The orchestrator's tools: agent sessions, spoken the way its clients know them.
+"""Handlers of the orchestrator's tools: agent sessions under the names that its clients know.
 
 Everything is decided in `fidelio.orchestrator`; here arguments become calls and sessions become replies.
 """
@@ -32,13 +32,13 @@ from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import (
 )
 from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
     as_json,
-    begun_json,
     blueprints_markdown,
+    describe_background_run,
     events_json,
-    going_on,
+    failure_reply,
     result_part,
     sessions_markdown,
-    unsuccessful,
+    started_json,
 )
 from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns
 from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
@@ -59,7 +59,7 @@ POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and
 
 
 class AgentToolset:
-    """The tools over one house."""
+    """The tools of the orchestrator."""
 
     def __init__(self, house: House, *, environ: Mapping[str, str] | None = None) -> None:
         self._house = house
@@ -139,7 +139,7 @@ class AgentToolset:
                 arguments.session_name, _project(arguments), run=str(arguments.run) if arguments.run else None
             )
         except ExecutorFailure as failure:
-            return unsuccessful(context, failure, arguments.limit)
+            return failure_reply(context, failure, arguments.limit)
         return result_part(result, arguments.offset, arguments.limit)
 
     async def wait_for_agent_sessions(self, arguments: WaitForSessions, context: CallContext) -> Done:
@@ -173,7 +173,7 @@ class AgentToolset:
         session = await service.send(arguments.session_name, arguments.message, _project(arguments), by=self._actor(context))
         waits = session.queued_messages > 0
         said = "The agent is busy; it gets the message with its next turn." if waits else "The agent is at work on it."
-        return as_json(begun_json(session, f"{said} {POLL}"))
+        return as_json(started_json(session, f"{said} {POLL}"))
 
     async def get_agent_session_events(self, arguments: GetEvents, _: CallContext) -> Done:
         service = await self._house.agents()
@@ -237,21 +237,23 @@ class AgentToolset:
         self, context: CallContext, service: AgentService, session: AgentSession, how: str, *, in_background: bool
     ) -> Done:
         if in_background:
-            return as_json(begun_json(session, f"Agent session {session.name} has {how} and {going_on(session)}. {POLL}"))
+            said = f"Agent session {session.name} has {how} and {describe_background_run(session)}. {POLL}"
+            return as_json(started_json(session, said))
         seconds = self._house.settings.sync_seconds
         session = await self._watch(context, service, session, seconds or None)
         if session.question:
             said = (
                 f"Agent session {session.name} asks something; {answer_hint(session.question, render=context.render)}. {POLL}"
             )
-            return as_json(begun_json(session, said, await service.questions(session)))
+            return as_json(started_json(session, said, await service.questions(session)))
         if session.run.is_active:
             how = "is not done and" if session.run.state == "queued" else "is still running and"
-            return as_json(begun_json(session, f"Agent session {session.name} {how} {going_on(session)}. {POLL}"))
+            said = f"Agent session {session.name} {how} {describe_background_run(session)}. {POLL}"
+            return as_json(started_json(session, said))
         try:
             result = await service.result(session.id)
         except ExecutorFailure as failure:
-            return unsuccessful(context, failure)
+            return failure_reply(context, failure)
         return result_part(result)
 
     async def _watch(

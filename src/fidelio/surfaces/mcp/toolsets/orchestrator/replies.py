@@ -1,4 +1,4 @@
-"""How the orchestrator words its replies: the keys that its clients read, and the same as Markdown for people and models."""
+"""Replies of the orchestrator's tools: JSON for clients, and the same as Markdown for people and models."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _more(tool: str, body: Mapping[str, Any]) -> list[str]:
     return [f"There are more: call {tool} with cursor {body['next_cursor']}"] if "next_cursor" in body else []
 
 
-def going_on(session: AgentSession) -> str:
+def describe_background_run(session: AgentSession) -> str:
     """What becomes of a session that nobody waits for."""
     if session.run.state == "queued":
         return "is queued: it runs in the background as soon as there is a place for it"
     return "runs in the background"
 
 
-def begun_json(session: AgentSession, message: str, questions: Sequence[Request] = ()) -> dict[str, Any]:
+def started_json(session: AgentSession, message: str, questions: Sequence[Request] = ()) -> dict[str, Any]:
     return {
         "session_name": session.name,
         "session_id": session.id,
@@ -87,7 +87,7 @@ def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS)
     return Done(part, structured=said, remarks=(more,) if end < size else ())
 
 
-def unsuccessful(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
+def failure_reply(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
     """The reason, and the end of what the agent had said until then."""
     said = f"\n\nUntil then it had said:\n\n{failure.partial[-limit:]}" if failure.partial else ""
     return Done(f"{context.render(failure)}{said}", is_error=True)
