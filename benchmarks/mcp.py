@@ -170,17 +170,18 @@ def our_app() -> Any:
 
     from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # the same
     from fidelio.surfaces.mcp.revisions import Identity  # noqa: PLC0415  # the same
+    from fidelio.surfaces.mcp.served import ServedTools  # noqa: PLC0415  # the same
     from fidelio.surfaces.mcp.states import RequestStates  # noqa: PLC0415  # the same
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # the same
-    from fidelio.toolkit.tools import Done, Tool, ToolTable  # noqa: PLC0415  # the same
+    from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # the same
 
     asked = msgspec.defstruct("Asked", [("size", int)])
 
-    async def echo(given: Any) -> Done:
+    async def echo(given: Any, _: CallContext) -> Done:
         return Done("x" * given.size)
 
     table = ToolTable([Tool("echo", "Echo", "Replies with a text.", asked, echo, read_only=True)])
-    return create_app({"/mcp": table}, Identity("ours", "1"), RequestStates(lambda: FixedKeys(b"k" * 32)))
+    return create_app({"/mcp": ServedTools(table)}, Identity("ours", "1"), RequestStates(lambda: FixedKeys(b"k" * 32)))
 
 
 def bare_app() -> Any:

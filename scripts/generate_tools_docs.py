@@ -62,8 +62,8 @@ Tools = dict[str, dict[str, Any]]
 
 
 def tools(dialect: str) -> Tools:
-    table = tools_of(dialect, House(load_settings(environ={"FIDELIO_HOME": "unused"})))
-    return {tool["name"]: tool for tool in table.describe()}
+    served = tools_of(dialect, House(load_settings(environ={"FIDELIO_HOME": "unused"})))
+    return {tool["name"]: tool for tool in served.table.describe()}
 
 
 def render() -> str:

@@ -13,9 +13,10 @@ from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import Done
 from tests.conductor.orchestra import Orchestra, activity, report, workers_of, write_workflow
 from tests.support import proves
+from tests.support.tool_calls import call_tool
 
 
 async def agent(house: House, orchestra: Orchestra, name: str, **more: Any) -> AgentSession:
@@ -27,7 +28,7 @@ async def agent(house: House, orchestra: Orchestra, name: str, **more: Any) -> A
 
 async def run_below(house: House, caller: AgentSession, orchestra: Orchestra, **arguments: Any) -> Done:
     tools = AgentToolset(house, environ={AGENT_MARKER: caller.run.id}).tools()
-    done = await tools.call("run_workflow", {"project_dir": str(orchestra.project), **arguments})
+    done = await call_tool(tools, "run_workflow", {"project_dir": str(orchestra.project), **arguments})
     assert isinstance(done, Done)
     return done
 
@@ -104,7 +105,7 @@ async def test_a_run_that_a_person_goes_on_with_is_no_longer_the_agents(orchestr
         ledger = (await house.agents()).parts.ledger
         before = await plan_of(ledger, failed["session_id"])
         person = AgentToolset(house, environ={}).tools()
-        await person.call("run_workflow", {**arguments, "project_dir": str(orchestra.project)})
+        await call_tool(person, "run_workflow", {**arguments, "project_dir": str(orchestra.project)})
         after = await plan_of(ledger, failed["session_id"])
         assert before is not None
         assert after is not None

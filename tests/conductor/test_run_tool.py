@@ -10,18 +10,20 @@ from fidelio.app.application import House
 from fidelio.conductor.workers import Workers
 from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
-from fidelio.toolkit.tools import Done, ToolTable
+from fidelio.toolkit import Done
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
 from tests.support import proves
+from tests.support.tool_calls import call_tool
 
 
 async def call(house: House, **arguments: Any) -> Done:
     return await done_by(AgentToolset(house, environ={}).tools(), **arguments)
 
 
-async def done_by(toolset: ToolTable, **arguments: Any) -> Done:
-    done = await toolset.call("run_workflow", arguments)
+async def done_by(toolset: ServedTools, **arguments: Any) -> Done:
+    done = await call_tool(toolset, "run_workflow", arguments)
     assert isinstance(done, Done)
     return done
 
@@ -31,18 +33,18 @@ async def test_a_run_is_begun_in_the_background_and_says_what_it_waits_for(orche
     async with orchestra.house() as house:
         toolset = AgentToolset(house, environ={}).tools()
         arguments = {"workflow_id": "hello", "agent_blueprint_name": "robot", "project_dir": str(orchestra.project)}
-        begun = await toolset.call("run_workflow", arguments)
+        begun = await call_tool(toolset, "run_workflow", arguments)
         assert isinstance(begun, Done)
         assert begun.structured is not None
         inbox = Inbox((await house.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow(session=begun.structured["session_id"])))
-        waiting = await toolset.call("run_workflow", arguments)
+        waiting = await call_tool(toolset, "run_workflow", arguments)
         assert isinstance(waiting, Done)
         assert waiting.structured is not None
         assert waiting.structured["session_id"] == begun.structured["session_id"]
         assert request.id in waiting.structured["question"]
         await inbox.answer(request.id, "none", by="person:tester", channel="cli")
-        ended = await toolset.call("run_workflow", {**arguments, "wait_seconds": 50})
+        ended = await call_tool(toolset, "run_workflow", {**arguments, "wait_seconds": 50})
         assert isinstance(ended, Done)
         assert ended.structured is not None
         assert ended.structured["status"] == "completed"
@@ -88,12 +90,12 @@ async def test_a_run_that_nobody_carries_out_any_more_says_so_and_goes_on_when_a
         arguments = {"workflow_id": "single", "agent_blueprint_name": "worker", "project_dir": str(orchestra.project)}
         with monkeypatch.context() as broken:
             broken.setattr(Workers, "start", full)
-            failed = await toolset.call("run_workflow", {**arguments, "wait_seconds": 50})
+            failed = await call_tool(toolset, "run_workflow", {**arguments, "wait_seconds": 50})
         assert isinstance(failed, Done)
         assert failed.structured is not None
         assert failed.structured["status"] == "failed"
         assert "The disk is full. Make room." in failed.structured["reason"]
-        mended = await toolset.call("run_workflow", {**arguments, "wait_seconds": 50})
+        mended = await call_tool(toolset, "run_workflow", {**arguments, "wait_seconds": 50})
         assert isinstance(mended, Done)
         assert mended.structured is not None
         assert mended.structured["status"] == "completed"

@@ -14,7 +14,7 @@ from fidelio.surfaces.mcp.revisions import Identity
 from tests.conformance.fixture_asking import STATES
 from tests.conformance.fixture_content import add_content
 from tests.conformance.fixture_special import add_special
-from tests.conformance.fixture_tools import tool_table
+from tests.conformance.fixture_tools import served_tools
 
 
 def prepare(server: Server[Any]) -> None:
@@ -26,7 +26,7 @@ def prepare(server: Server[Any]) -> None:
 
 async def main() -> None:
     identity = Identity("fidelio-conformance", "1.0")
-    app = create_app({"/mcp": tool_table()}, identity, STATES, prepare=prepare)
+    app = create_app({"/mcp": served_tools()}, identity, STATES, prepare=prepare)
     await serve_http(app, port=0, ready=lambda address: print(address, flush=True))  # noqa: T201  # the test reads it
 
 

@@ -5,33 +5,34 @@ from __future__ import annotations
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp import progress
-from fidelio.toolkit.tools import Done, Tool, ToolTable
+from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.toolkit import CallContext, Done, Tool, ToolTable
 
 
 class Nothing(msgspec.Struct):
     pass
 
 
-async def simple_text(_: Nothing) -> Done:
+async def simple_text(_: Nothing, __: CallContext) -> Done:
     return Done("This is a simple text response for testing.")
 
 
-async def failing(_: Nothing) -> Done:
+async def failing(_: Nothing, __: CallContext) -> Done:
     raise UsageProblem("This tool intentionally returns an error for testing")
 
 
-async def with_progress(_: Nothing) -> Done:
+async def with_progress(_: Nothing, context: CallContext) -> Done:
     for done in (0, 50, 100):
-        await progress.report(done, 100)
+        await context.report(done, 100)
     return Done("Three reports of progress were made.")
 
 
-def tool_table() -> ToolTable:
-    return ToolTable(
+def served_tools() -> ServedTools:
+    table = ToolTable(
         [
             Tool("test_simple_text", "Text", "Returns a text.", Nothing, simple_text, read_only=True),
             Tool("test_error_handling", "Error", "Always fails.", Nothing, failing),
             Tool("test_tool_with_progress", "Progress", "Reports progress.", Nothing, with_progress),
         ]
     )
+    return ServedTools(table)

@@ -23,8 +23,9 @@ from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, path_of, tools_of
 from fidelio.surfaces.mcp.server import identity_of, states_of
-from fidelio.toolkit.tools import AskPerson, Done
+from fidelio.toolkit import AskPerson, Done
 from tests.dialects.score import write_score
+from tests.support.tool_calls import call_tool
 from tests.surfaces.mcp.checking import Strict, check_plain
 
 
@@ -95,11 +96,11 @@ def dialect() -> str:
 async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, **options: Any) -> AsyncIterator[Player]:
     """The tools without any transport, over the workflows in one directory. Takes the options of `House`."""
     async with House(settings, [str(library)], **options) as house:
-        table = tools_of(dialect, house)
-        strict = Strict(table)
+        tools = tools_of(dialect, house)
+        strict = Strict(tools.table)
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
-            outcome = await table.call(tool, arguments)
+            outcome = await call_tool(tools, tool, arguments)
             done = outcome if isinstance(outcome, Done) else await _unanswered(outcome)
             check_plain(done)
             strict.check(tool, done.structured, is_error=done.is_error)

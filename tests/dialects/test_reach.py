@@ -23,6 +23,7 @@ from tests.dialects.gates.conftest import payload
 from tests.dialects.score import write_score
 from tests.dialects.test_gone import deleted, end, events, spoilt
 from tests.support import proves
+from tests.support.tool_calls import call_tool
 
 Spoils = Callable[[Path], None]
 NOT_HERE = "This server does not look in the place that the definition of this session came from."
@@ -93,8 +94,8 @@ async def test_what_hides_the_definition_is_not_what_came_of_it(settings: Settin
     async with playing(settings, library) as play:
         token = await play.start("solo")
     async with House(settings, [str(library), str(other)]) as house:
-        done: Any = await tools_of("sessions", house).call(
-            "next_activity", {"session_token": token, "activity_id": "__terminal__"}
+        done: Any = await call_tool(
+            tools_of("sessions", house), "next_activity", {"session_token": token, "activity_id": "__terminal__"}
         )
 
     assert done.is_error
@@ -117,17 +118,17 @@ async def test_a_place_is_the_same_however_it_is_written(settings: Settings, lib
 async def test_workflows_of_the_home_that_were_deleted_with_their_directory_are_gone(settings: Settings) -> None:
     own = write_score(settings.home.workflows)
     async with House(settings) as house:
-        started: Any = await tools_of("sessions", house).call("start_session", {"workflow_id": "solo"})
+        started: Any = await call_tool(tools_of("sessions", house), "start_session", {"workflow_id": "solo"})
     shutil.rmtree(own)
     ending = {"session_token": started.meta["session_token"], "activity_id": "__terminal__"}
     async with House(settings) as house:
-        table = tools_of("sessions", house)
-        await table.call("get_workflow", {"session_token": ending["session_token"]})
+        tools = tools_of("sessions", house)
+        await call_tool(tools, "get_workflow", {"session_token": ending["session_token"]})
         write_score(own)
         # Opened while it was missing, this server does not see what has come back: it must not say that it is gone.
-        not_yet: Any = await table.call("next_activity", ending)
+        not_yet: Any = await call_tool(tools, "next_activity", ending)
         shutil.rmtree(own)
-        ended: Any = await table.call("next_activity", ending)
+        ended: Any = await call_tool(tools, "next_activity", ending)
 
     assert NOT_HERE in not_yet.text
     assert not ended.is_error, ended.text
@@ -182,7 +183,7 @@ async def test_a_passing_fault_ends_nothing(
 @proves("reach.private")
 async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Settings, library: Path) -> None:
     async with House(settings, [str(library)]) as house:
-        reply: Any = await tools_of("navigator", house).call("nav_start", {"workflow_id": "solo"})
+        reply: Any = await call_tool(tools_of("navigator", house), "nav_start", {"workflow_id": "solo"})
         claims: Any = (await house.workflows()).unit.claims(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:
         report = await report_session(ledger, claims.sid)

@@ -18,9 +18,10 @@ from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.surfaces.mcp.options import McpOptions
 from fidelio.surfaces.mcp.server import house_of, settings_of
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import Done
 from tests.dialects.conftest import Player, playing
 from tests.support import proves
+from tests.support.tool_calls import call_tool
 from tests.surfaces.conftest import UNNAMED_HOME as HOME
 from tests.surfaces.conftest import Typing
 
@@ -142,8 +143,10 @@ async def test_warnings_and_the_orchestrator_name_the_home_and_definitions_stay_
         begun = await play("start_session", workflow_id="solo")
         read = await activity_of(play, begun.token)
     async with house:
-        refused = await tools_of("orchestrator", house).call(
-            "start_agent_session", {"session_name": "aria", "prompt": "?", "agent_blueprint_name": "nobody", "async": True}
+        refused = await call_tool(
+            tools_of("orchestrator", house),
+            "start_agent_session",
+            {"session_name": "aria", "prompt": "?", "agent_blueprint_name": "nobody", "async": True},
         )
 
     assert house.program == f"fidelio --home '{home}'"

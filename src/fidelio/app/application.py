@@ -10,14 +10,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fidelio.errors import FidelioError
+from fidelio.errors import FidelioError, RequestClosed
 from fidelio.settings import Settings
 from fidelio.surfaces.commands import PROGRAM
+from fidelio.toolkit import AskPerson, Option
 
 if TYPE_CHECKING:
     from fidelio.app.records import Records
@@ -199,3 +200,20 @@ class House:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._opened.aclose()
+
+    async def ask(self, request_id: str) -> AskPerson:
+        """The port `CallContext.ask`, bound to the inbox: puts an open request to the person at the client."""
+        inbox = await self.inbox()
+        # The request holds the question with its values filled in, the same for everybody who may be asked.
+        request = await (await self._open_ledger()).request(request_id)
+
+        async def answered(option: str, who: str) -> None:
+            # An answer that was given elsewhere a moment before wins; the call goes on with that one.
+            with suppress(RequestClosed):
+                await inbox.answer(request_id, option, by=f"person:{who}", channel="elicited")
+
+        async def elsewhere() -> None:
+            await inbox.closed(request_id)
+
+        options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
+        return AskPerson(request_id, request.question, options, answered, elsewhere=elsewhere, session=request.session)

@@ -29,6 +29,7 @@ from fidelio.conductor.plan import (
     check_plan,
     conducting_lock,
     keep,
+    last_failure,
     plan_of,
     unfinished,
     with_all_it_starts,
@@ -257,6 +258,14 @@ class Conductor:
         self._stage.tell("failed", root, record, agent=worker.blueprint if worker else "", detail=stuck.reason)
         look = f"`fidelio events {worker.id}` shows what it did. " if worker else ""
         return ConductorFailure(stuck.reason, remedy=f"{look}{stuck.remedy}")
+
+    async def find_or_begin(self, plan: Plan, *, anew: bool) -> Found:
+        """Continues the unfinished run of this plan's workflow and project, or begins one."""
+        return await find_or_begin(self, self._ledger, self._home, plan, anew=anew)
+
+    async def last_failure(self, session: str) -> str:
+        """Why the run stopped, when nothing has happened in it since; else empty."""
+        return await last_failure(self._ledger, session)
 
 
 def _require(problems: Sequence[str], record: Record) -> None:

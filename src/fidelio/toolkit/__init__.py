@@ -1,1 +1,23 @@
-"""What a tool is: its name, its typed parameters, its handler and its outcome."""
+"""Tools of a server or an agent: their table, their typed parameters, the context of a call and its outcome.
+
+Below everything that offers tools, so that the MCP servers and an agent of our own share one table. It knows neither a
+transport nor the inbox: what a call needs of them is in its `CallContext`, bound by whoever serves the table.
+"""
+
+from fidelio.toolkit.calls import Ask, AskPerson, CallContext, Done, Option, Outcome, Render, Reporter
+from fidelio.toolkit.tools import Tool, ToolTable, input_schema, read_arguments
+
+__all__ = [
+    "Ask",
+    "AskPerson",
+    "CallContext",
+    "Done",
+    "Option",
+    "Outcome",
+    "Render",
+    "Reporter",
+    "Tool",
+    "ToolTable",
+    "input_schema",
+    "read_arguments",
+]

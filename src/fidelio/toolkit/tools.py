@@ -1,6 +1,7 @@
-"""Arguments of tools: one msgspec struct gives the published schema and checks what arrives, so the two cannot differ.
+"""Tool table: descriptions of tools, argument validation and dispatch of a call to its handler.
 
-A refusal begins with the field and what it takes, because a model reads it and tries again.
+One msgspec struct gives the published schema of a tool and checks what arrives, so the two cannot differ. A refusal begins
+with the field and what it takes, because a model reads it and tries again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
-from fidelio.surfaces.commands import PROGRAM
-from fidelio.surfaces.mcp.hints import speak_of, typed_here
-from fidelio.surfaces.mcp.resources import Resource
+from fidelio.toolkit.calls import CallContext, Done, Outcome
 
 P = TypeVar("P", bound=msgspec.Struct)
-# msgspec's sentence, and the place in the arguments it speaks of.
+OnMisuse = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
+# The message of a msgspec error, and the place in the arguments that it is about.
 _COMPLAINT = re.compile(r"(?P<sentence>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?", re.DOTALL)
 
 
@@ -36,67 +36,15 @@ def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any])
     except msgspec.ValidationError as error:
         fields = ", ".join(parameters.__struct_encode_fields__) or "nothing"
         raise UsageProblem(
-            f"Invalid arguments for tool {tool}: {_explained(str(error))}.", remedy=f"It takes: {fields}."
+            f"Invalid arguments for tool {tool}: {_explain(str(error))}.", remedy=f"It takes: {fields}."
         ) from error
 
 
-def _explained(complaint: str) -> str:
+def _explain(complaint: str) -> str:
     found = _COMPLAINT.fullmatch(complaint)
     if found is None or not found["place"]:
         return complaint
     return f"`{found['place'].lstrip('.')}`: {found['sentence']}"
-
-
-class Done(msgspec.Struct, frozen=True):
-    """A finished call: text for the model, and metadata and small structured content for the client.
-
-    A large document goes into `text` alone; `structured` then holds only what describes it. `remarks` are further texts beside
-    the first, which clients may parse.
-    """
-
-    text: str
-    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    is_error: bool = False
-    structured: Mapping[str, Any] | None = None
-    remarks: tuple[str, ...] = ()
-
-    def as_result(self) -> dict[str, Any]:
-        texts = (self.text, *self.remarks)
-        result: dict[str, Any] = {"content": [{"type": "text", "text": text} for text in texts], "isError": self.is_error}
-        if self.structured is not None:
-            result["structuredContent"] = dict(self.structured)
-        if self.meta:
-            result["_meta"] = dict(self.meta)
-        return result
-
-
-class Option(msgspec.Struct, frozen=True):
-    """One of the answers a person can give."""
-
-    id: str
-    label: str
-    description: str = ""
-
-
-class AskPerson(msgspec.Struct, frozen=True):
-    """A question that only a person may answer.
-
-    `answered(option id, who)` records the answer. `waiting` is the reply when nobody could be asked now or nobody answered in
-    time, and `unanswered()` records that. `elsewhere()` returns once the question was answered by other means, so that a client
-    need not go on asking.
-    """
-
-    request_id: str
-    message: str
-    options: tuple[Option, ...]
-    answered: Callable[[str, str], Awaitable[None]]
-    waiting: Done | None = None
-    elsewhere: Callable[[], Awaitable[None]] | None = None
-    unanswered: Callable[[], Awaitable[None]] | None = None
-
-
-Outcome = Done | AskPerson
-Misused = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
 
 
 class Tool(msgspec.Struct, Generic[P], frozen=True):
@@ -106,7 +54,7 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
     title: str
     description: str
     parameters: type[P]
-    handler: Callable[[P], Awaitable[Outcome]]
+    handler: Callable[[P, CallContext], Awaitable[Outcome]]
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
@@ -130,51 +78,43 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
 
 
 class ToolTable:
-    """The tools of one dialect. Every failure is a result with a sentence that says what to do, never a protocol error."""
+    """Tools by name. Every failure is a result with a sentence that says what to do, never a protocol error."""
 
     def __init__(
         self,
         tools: Iterable[Tool[Any]],
         *,
-        instructions: str = "",
-        resources: tuple[Resource, ...] = (),
-        misused: Misused | None = None,
-        worded: Callable[[FidelioError], str] = str,
-        program: str = PROGRAM,
+        on_misuse: OnMisuse | None = None,
+        render_error: Callable[[FidelioError], str] = str,
     ) -> None:
-        """`instructions` tell a client what the tools are for.
+        """`on_misuse` gets the calls whose arguments were refused before any handler saw them.
 
-        `misused` is told of calls whose arguments were refused before any handler saw them. `worded` is how a client reads
-        an error. `program` is how a person begins a command that replies name.
+        `render_error` gives the text of an error, before the context of the call renders the commands in it.
         """
         self._tools = {tool.name: tool for tool in tools}
-        self.instructions = instructions
-        self.resources = resources
-        self._misused = misused
-        self._worded = worded
-        self._program = program
-        self._described: list[dict[str, Any]] = []
+        self._on_misuse = on_misuse
+        self._render_error = render_error
+        self._descriptions: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
-        """What `tools/list` shows. Made once, because building the schemas costs more than a call."""
-        if not self._described:
-            self._described = [tool.describe() for tool in self._tools.values()]
-        return self._described
+        """The result of `tools/list`. Made once, because building the schemas costs more than a call."""
+        if not self._descriptions:
+            self._descriptions = [tool.describe() for tool in self._tools.values()]
+        return self._descriptions
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> Outcome:
-        speak_of(self._program)
+    async def call(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Outcome:
         try:
             tool = self._find(name)
-            return await tool.handler(await self._read(tool, arguments))
+            return await tool.handler(await self._read(tool, arguments), context)
         except FidelioError as error:
-            return Done(typed_here(self._worded(error)), is_error=True)
+            return Done(context.render(self._render_error(error)), is_error=True)
 
     async def _read(self, tool: Tool[P], arguments: Mapping[str, Any]) -> P:
         try:
             return read_arguments(tool.name, tool.parameters, arguments)
         except FidelioError as error:
-            if self._misused is not None:
-                await self._misused(tool.name, arguments, error)
+            if self._on_misuse is not None:
+                await self._on_misuse(tool.name, arguments, error)
             raise
 
     def _find(self, name: str) -> Tool[Any]:

@@ -27,7 +27,7 @@ TOOLS = [
 @proves("navigator.tools")
 async def test_there_are_exactly_these_twenty_tools(settings: Settings) -> None:
     async with House(settings) as house:
-        described = tools_of("navigator", house).describe()
+        described = tools_of("navigator", house).table.describe()
 
     assert sorted(tool["name"] for tool in described) == sorted(TOOLS)
     assert len(TOOLS) == 20

@@ -18,10 +18,11 @@ from fidelio.definitions.models import Workflow
 from fidelio.inbox import Inbox
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.toolkit.tools import Done, ToolTable
+from fidelio.toolkit import Done
 from tests.dialects.navigator.conftest import KEYS
 from tests.engine.test_properties import TARGETS, workflows
 from tests.support import proves
+from tests.support.tool_calls import call_tool
 
 Json = dict[str, Any]
 LONGEST = 25
@@ -46,7 +47,7 @@ class Stage:
         (self._library / "meta.yaml").write_text("id: meta\nversion: 1.0.0\ntitle: Meta\n")
         environ = {"FIDELIO_HOME": str(place / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
         self.house = House(load_settings(environ=environ), [str(self._library)])
-        self._table: ToolTable = tools_of("navigator", self.house)
+        self._tools = tools_of("navigator", self.house)
         self._runner = runner
         self._count = 0
 
@@ -62,7 +63,7 @@ class Stage:
 
     def call(self, tool: str, **arguments: Any) -> Json:
         """The reply, when what only time can change has changed."""
-        done = self._runner.run(self._table.call(tool, arguments))
+        done = self._runner.run(call_tool(self._tools, tool, arguments))
         said = done if isinstance(done, Done) else done.waiting
         assert said is not None
         reply = dict(json.loads(said.text))

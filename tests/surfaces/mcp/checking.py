@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 
-from fidelio.toolkit.tools import Done, ToolTable
+from fidelio.toolkit import Done, ToolTable
 
 # What is longer goes as text alone.
 MOST_STRUCTURED = 2048

@@ -12,14 +12,13 @@ from typing import Annotated, Any
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp import progress
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.resources import schema_resources
 from fidelio.surfaces.mcp.revisions import Identity
+from fidelio.surfaces.mcp.served import ServedTools, schema_resources
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio import loop as stdio
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.toolkit.tools import AskPerson, Done, Option, Outcome, Tool, ToolTable
+from fidelio.toolkit import AskPerson, CallContext, Done, Option, Outcome, Tool, ToolTable
 
 IDENTITY = Identity("example", "1.2.3")
 REQUEST = "r_000000000001"
@@ -64,8 +63,8 @@ class Example:
         self.started = 0
         self.cancelled = 0
 
-    def table(self) -> ToolTable:
-        return ToolTable(
+    def tools(self) -> ServedTools:
+        table = ToolTable(
             [
                 Tool("echo", "Echo", "Says it again.", Echo, self.echo, True, idempotent=True, output_schema=LENGTH),
                 Tool("choose", "Choose", "Asks a person.", Nothing, self.choose),
@@ -77,16 +76,15 @@ class Example:
                 Tool("tally", "Tally", "Counts the hanging calls.", Nothing, self.tally, read_only=True),
                 Tool("chatter", "Chatter", "Prints where it should not.", Nothing, self.chatter),
                 Tool("strange", "Strange", "Replies with what is no JSON.", Nothing, self.strange),
-            ],
-            instructions="Tools for tests.",
-            resources=schema_resources(),
+            ]
         )
+        return ServedTools(table, instructions="Tools for tests.", resources=schema_resources())
 
-    async def echo(self, asked: Echo) -> Done:
+    async def echo(self, asked: Echo, _: CallContext) -> Done:
         said = asked.text * asked.times
         return Done(said, {"said": asked.times}, structured={"length": len(said)})
 
-    async def choose(self, _: Nothing) -> Outcome:
+    async def choose(self, _: Nothing, __: CallContext) -> Outcome:
         self.asked += 1
         if self.answers:
             return Done(json.dumps(self.answers[-1]))
@@ -102,18 +100,18 @@ class Example:
         self.answers.append((option, "person:somebody"))
         self.answered.set()
 
-    async def crash(self, _: Nothing) -> Done:
+    async def crash(self, _: Nothing, __: CallContext) -> Done:
         raise RuntimeError("a secret of the server")
 
-    async def refuse(self, _: Nothing) -> Done:
+    async def refuse(self, _: Nothing, __: CallContext) -> Done:
         raise UsageProblem("This is refused.", remedy="Ask for something else.")
 
-    async def count(self, asked: Steps) -> Done:
+    async def count(self, asked: Steps, context: CallContext) -> Done:
         for step in range(1, asked.steps + 1):
-            await progress.report(step, asked.steps, f"step {step}")
+            await context.report(step, asked.steps, f"step {step}")
         return Done("counted")
 
-    async def hang(self, _: Nothing) -> Done:
+    async def hang(self, _: Nothing, __: CallContext) -> Done:
         self.started += 1
         try:
             return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never comes
@@ -121,25 +119,25 @@ class Example:
             self.cancelled += 1
             raise
 
-    async def later(self, asked: Seconds) -> Done:
+    async def later(self, asked: Seconds, _: CallContext) -> Done:
         await asyncio.sleep(asked.seconds)
         return Done("late")
 
-    async def tally(self, _: Nothing) -> Done:
+    async def tally(self, _: Nothing, __: CallContext) -> Done:
         return Done(json.dumps({"started": self.started, "cancelled": self.cancelled}))
 
-    async def chatter(self, _: Nothing) -> Done:
+    async def chatter(self, _: Nothing, __: CallContext) -> Done:
         print("noise")  # noqa: T201  # noise is the point
         os.write(1, b"raw noise\n")
         child = subprocess.run(["sh", "-c", "echo child noise; cat"], check=True, timeout=30)  # noqa: ASYNC221  # short
         return Done(f"{sys.stdin.read()!r} {child.returncode}")
 
-    async def strange(self, _: Nothing) -> Done:
+    async def strange(self, _: Nothing, __: CallContext) -> Done:
         return Done("strange", {"what": object()})
 
 
 def protocol(example: Example) -> Protocol:
-    return Protocol(IDENTITY, example.table(), example_states())
+    return Protocol(IDENTITY, example.tools(), example_states())
 
 
 async def main() -> None:

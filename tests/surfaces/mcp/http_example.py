@@ -14,7 +14,7 @@ def say(words: str) -> None:
 
 
 async def main() -> None:
-    app = create_app({"/mcp": Example().table()}, IDENTITY, example_states())
+    app = create_app({"/mcp": Example().tools()}, IDENTITY, example_states())
     try:
         await serve_http(app, port=0, ready=say)
     finally:

@@ -44,7 +44,7 @@ class Served:
 @asynccontextmanager
 async def served(host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Served]:
     example = Example()
-    app = create_app({"/mcp": example.table()}, IDENTITY, example_states(), **options)
+    app = create_app({"/mcp": example.tools()}, IDENTITY, example_states(), **options)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_http(app, host, 0, ready=address.set_result))
     try:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.errors import UsageProblem
-from fidelio.toolkit.tools import Done, Tool, ToolTable, read_arguments
+from fidelio.toolkit import CallContext, Done, Tool, ToolTable, read_arguments
 from tests.support import proves
 from tests.surfaces.mcp.checking import check_result
 from tests.surfaces.mcp.example import Example
@@ -32,7 +32,7 @@ class Wanted(msgspec.Struct):
     note: str = ""
 
 
-async def accept(asked: Wanted) -> Done:
+async def accept(asked: Wanted, _: CallContext) -> Done:
     return Done(f"{asked.name} {len(asked.many)}")
 
 
@@ -42,7 +42,7 @@ def table() -> ToolTable:
 
 
 async def reply(table: ToolTable, arguments: dict[str, Any]) -> Done:
-    outcome = await table.call("take", arguments)
+    outcome = await table.call("take", arguments, CallContext())
     assert isinstance(outcome, Done)
     return outcome
 
@@ -85,7 +85,7 @@ def test_whatever_is_given_it_is_taken_or_refused_in_a_sentence(arguments: dict[
 
 @proves("mcp.errors")
 async def test_an_unknown_tool_is_answered_with_the_tools_there_are(table: ToolTable) -> None:
-    outcome = await table.call("x" * 5000, {})
+    outcome = await table.call("x" * 5000, {}, CallContext())
 
     assert isinstance(outcome, Done)
     assert outcome.is_error
@@ -95,7 +95,7 @@ async def test_an_unknown_tool_is_answered_with_the_tools_there_are(table: ToolT
 
 @proves("mcp.hints")
 async def test_a_tool_says_how_careful_one_has_to_be_with_it() -> None:
-    described = {tool["name"]: tool for tool in Example().table().describe()}
+    described = {tool["name"]: tool for tool in Example().tools().table.describe()}
 
     assert described["echo"]["title"] == "Echo"
     assert described["echo"]["annotations"] == {
@@ -111,8 +111,8 @@ async def test_a_tool_says_how_careful_one_has_to_be_with_it() -> None:
 
 @proves("mcp.hints")
 async def test_structured_content_is_what_the_schema_says() -> None:
-    table = Example().table()
-    outcome = await table.call("echo", {"text": "abc"})
+    table = Example().tools().table
+    outcome = await table.call("echo", {"text": "abc"}, CallContext())
 
     assert isinstance(outcome, Done)
     check_result(table, "echo", outcome.as_result())

@@ -15,9 +15,10 @@ from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.calls import Calls, Exchange, Refused
 from fidelio.surfaces.mcp.revisions import Client, ProtocolError
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.states import LIFETIME_MS, RequestStates
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.toolkit.tools import AskPerson, Done, Outcome, Tool, ToolTable
+from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 from tests.support import proves
 from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, example_states
 
@@ -47,8 +48,8 @@ def accepted(option: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"answer": option}}
 
 
-async def choose(example: Example, exchange: Exchange, *, patience: float = 50) -> dict[str, Any]:
-    return await Calls(example.table(), example_states(), patience=patience).carry_out("choose", {}, exchange)
+async def choose(example: Example, exchange: Exchange, *, timeout: float = 50) -> dict[str, Any]:
+    return await Calls(example.tools(), example_states(), timeout=timeout).carry_out("choose", {}, exchange)
 
 
 def texts(result: Mapping[str, Any]) -> list[str]:
@@ -121,7 +122,7 @@ async def test_when_the_client_cannot_ask_the_reply_says_how_to_answer(client: C
 
 @proves("mcp.waits")
 async def test_a_call_does_not_stay_open_for_a_slow_person() -> None:
-    result = await choose(Example(), Exchange(OLD, never), patience=0.01)
+    result = await choose(Example(), Exchange(OLD, never), timeout=0.01)
 
     assert texts(result)[1] == "Nobody answered within 0.01 seconds; the question still waits."
 
@@ -215,11 +216,11 @@ async def test_a_tool_may_word_its_own_waiting_reply() -> None:
     async def record(_: str, __: str) -> None:
         raise AssertionError("nobody answered")
 
-    async def ask(_: Nothing) -> Outcome:
+    async def ask(_: Nothing, __: CallContext) -> Outcome:
         waiting = Done("mine", {"session_token": "t"}, structured={"status": "yielded"})
         return AskPerson(REQUEST, "Well?", OPTIONS, record, waiting)
 
-    calls = Calls(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)]), example_states())
+    calls = Calls(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
 
     result = await calls.carry_out("ask", {}, Exchange(OLD, Asking({"action": "decline"})))
 
@@ -233,10 +234,10 @@ async def test_a_refused_answer_is_a_result_that_says_why() -> None:
     async def record(_: str, __: str) -> None:
         raise UsageProblem("It was answered differently.", remedy="See `fidelio inbox --all`.")
 
-    async def ask(_: Nothing) -> Outcome:
+    async def ask(_: Nothing, __: CallContext) -> Outcome:
         return AskPerson(REQUEST, "Well?", OPTIONS, record)
 
-    calls = Calls(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)]), example_states())
+    calls = Calls(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
 
     result = await calls.carry_out("ask", {}, Exchange(OLD, Asking(accepted("warm"))))
 
@@ -258,10 +259,10 @@ async def test_a_call_that_is_cancelled_while_a_person_thinks_is_on_record() -> 
     async def record(_: str, __: str) -> None:
         raise AssertionError("nobody has answered")
 
-    async def ask(_: Nothing) -> Outcome:
+    async def ask(_: Nothing, __: CallContext) -> Outcome:
         return AskPerson(REQUEST, "Well?", OPTIONS, record, unanswered=note)
 
-    calls = Calls(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)]), example_states())
+    calls = Calls(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
     call = asyncio.create_task(calls.carry_out("ask", {}, Exchange(OLD, think)))
     async with asyncio.timeout(10):
         await shown.wait()

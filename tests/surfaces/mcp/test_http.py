@@ -106,7 +106,7 @@ async def test_a_token_that_clients_would_send_in_different_ways_is_refused(toke
 
 @proves("mcp.http-token")
 async def test_beyond_this_machine_a_token_is_needed() -> None:
-    app = create_app({"/mcp": Example().table()}, IDENTITY, example_states())
+    app = create_app({"/mcp": Example().tools()}, IDENTITY, example_states())
 
     with pytest.raises(UsageProblem, match="would let other machines in"):
         await serve_http(app, "0.0.0.0", 0)

@@ -13,7 +13,7 @@ import pytest
 from fidelio.surfaces.http import guard
 from fidelio.surfaces.http import plain as single
 from fidelio.surfaces.http.endpoint import MAX_BODY
-from fidelio.surfaces.http.plain import Headers, Single, Singles
+from fidelio.surfaces.http.plain import Headers, PlainCall, PlainCalls
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
 from tests.surfaces.mcp.wire import ASKABLE, META, SECONDS, call, notification, request
@@ -112,18 +112,18 @@ class Ways:
         self.short = 0
 
     async def both(self, body: bytes, headers: dict[str, str] | list[tuple[str, str]]) -> list[tuple[int, str | None, Any]]:
-        read = Singles.read
+        read = PlainCalls.read
 
-        def counting(singles: Singles, found: Headers, content: bytes) -> Single | None:
+        def counting(singles: PlainCalls, found: Headers, content: bytes) -> PlainCall | None:
             read_as = read(singles, found, content)
             self.short += read_as is not None
             return read_as
 
         replies = []
         for way in (counting, lambda *_: None):
-            self._patches.setattr(single.Singles, "read", way)
+            self._patches.setattr(single.PlainCalls, "read", way)
             replies.append(_seen(await sent(self._server, body, headers)))
-        self._patches.setattr(single.Singles, "read", read)
+        self._patches.setattr(single.PlainCalls, "read", read)
         return replies
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.surfaces.mcp.stdio.loop import MAX_MESSAGE
-from fidelio.surfaces.mcp.stdio.reader import Lines
+from fidelio.surfaces.mcp.stdio.reader import LineSplitter
 from tests.support import proves
 from tests.surfaces.mcp.wire import Wire, call, request, text_of, wired
 
@@ -113,7 +113,7 @@ def test_lines_are_cut_the_same_way_however_the_bytes_arrive() -> None:
     wanted = [b"one", b"", b"two two", b"x" * 50, b"three", None]
 
     for size in (1, 2, 3, 7, 49, 50, 51, len(stream)):
-        lines = Lines(50)
+        lines = LineSplitter(50)
         chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
         assert [line for chunk in chunks for line in lines.feed(chunk)] == wanted
 

@@ -23,7 +23,8 @@ from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.server import identity_of, states_of
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import Done, Reporter
+from tests.support.tool_calls import call_tool
 from tests.surfaces.mcp.checking import check_plain
 
 SECONDS = 60.0
@@ -86,12 +87,14 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @asynccontextmanager
-async def in_memory(settings: Settings, project: Path, environ: dict[str, str] | None = None) -> AsyncIterator[Desk]:
+async def in_memory(
+    settings: Settings, project: Path, environ: dict[str, str] | None = None, reporter: Reporter | None = None
+) -> AsyncIterator[Desk]:
     async with House(settings) as house:
-        table = AgentToolset(house, environ=environ or {}).tools()
+        tools = AgentToolset(house, environ=environ or {}).tools()
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
-            done = await table.call(tool, arguments)
+            done = await call_tool(tools, tool, arguments, reporter=reporter)
             assert isinstance(done, Done)
             check_plain(done)
             structured = None if done.structured is None else dict(done.structured)
@@ -112,8 +115,8 @@ async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[Desk]:
 @asynccontextmanager
 async def over_http(settings: Settings, project: Path) -> AsyncIterator[Desk]:
     async with House(settings) as house:
-        table = AgentToolset(house, environ={}).tools()
-        app = create_app({"/mcp/orchestrator": table}, identity_of(settings), states_of(settings))
+        tools = AgentToolset(house, environ={}).tools()
+        app = create_app({"/mcp/orchestrator": tools}, identity_of(settings), states_of(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
         try:

@@ -13,7 +13,6 @@ from jsonschema import validate
 from fidelio.app.application import House
 from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.progress import report_to
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
@@ -199,9 +198,8 @@ async def test_a_client_that_waits_hears_of_progress(
         heard.append(message or "")
         gate.write_text("")
 
-    async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk:
+    async with asyncio.timeout(SECONDS), in_memory(settings, project, reporter=report) as desk:
         desk.script("slow", [until(gate), {"result": "Done."}])
-        report_to(report)
         assert (await desk.start("task", "slow")).text == "Done."
     assert "task: " in heard[0]
 
@@ -209,7 +207,7 @@ async def test_a_client_that_waits_hears_of_progress(
 @proves("orchestrator-tools.hints")
 async def test_replies_fit_the_schemas_that_the_tools_declare(memory: Desk, settings: Settings) -> None:
     async with House(settings) as house:
-        described = {tool["name"]: tool for tool in AgentToolset(house, environ={}).tools().describe()}
+        described = {tool["name"]: tool for tool in AgentToolset(house, environ={}).tools().table.describe()}
     await memory.start("one")
     calls: dict[str, dict[str, Any]] = {
         "list_agent_blueprints": {},

@@ -18,7 +18,7 @@ ASYNC: dict[str, Any] = {"async": True}
 
 @pytest.fixture
 def declared(settings: Settings) -> dict[str, dict[str, Any]]:
-    tools = AgentToolset(House(settings), environ={}).tools().describe()
+    tools = AgentToolset(House(settings), environ={}).tools().table.describe()
     return {tool["name"]: tool.get("outputSchema", {}) for tool in tools}
 
 

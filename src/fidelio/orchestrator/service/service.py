@@ -170,6 +170,11 @@ class AgentService:
             above = (await self.parts.ledger.session(above)).parent
         return line
 
+    @property
+    def project(self) -> str:
+        """The project that is meant where a call names none."""
+        return self.parts.project
+
 
 def _working_directory() -> str:
     try:

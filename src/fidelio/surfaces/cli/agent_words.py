@@ -61,7 +61,7 @@ def row(session: AgentSession) -> dict[str, str]:
 
 
 def show(app: App, session: AgentSession, *, as_json: bool, questions: Sequence[Request] = ()) -> None:
-    from fidelio.surfaces.mcp.toolsets.orchestrator.replies import status_json
+    from fidelio.surfaces.views import status_json
 
     body = status_json(session, questions)
     # Both may name commands, in the words of an error or of a tool.

@@ -60,7 +60,7 @@ def _project(project: str | None) -> str | None:
 def blueprints(app: App, project: str | None, as_json: bool) -> None:
     """List what agents can be started from."""
     from fidelio.orchestrator.blueprints.catalogue import open_blueprints
-    from fidelio.surfaces.mcp.toolsets.orchestrator.replies import blueprints_json
+    from fidelio.surfaces.views import blueprints_json
 
     listing = open_blueprints(app.settings.home).list(working_place(project))
     if as_json:
@@ -84,7 +84,7 @@ def blueprints(app: App, project: str | None, as_json: bool) -> None:
 @pass_app
 def list_sessions(app: App, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
     """List agent sessions, newest first."""
-    from fidelio.surfaces.mcp.toolsets.orchestrator.replies import sessions_json
+    from fidelio.surfaces.views import sessions_json
 
     async def work() -> None:
         async with app.agents() as service:

@@ -19,7 +19,7 @@ from fidelio.surfaces.cli.serve import serving_options
 if TYPE_CHECKING:
     from fidelio.app.application import House
     from fidelio.settings import Settings
-    from fidelio.toolkit.tools import ToolTable
+    from fidelio.surfaces.mcp.served import ServedTools
 
     Beside = Callable[[str], Awaitable[None]]
 
@@ -139,20 +139,20 @@ def _names_outside() -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _every_table(house: House) -> dict[str, ToolTable]:
+def _every_table(house: House) -> dict[str, ServedTools]:
     from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
 
     return {path_of(dialect): tools_of(dialect, house) for dialect in (*DIALECTS, "orchestrator")}
 
 
-def _table_of_demo(shown: House) -> dict[str, ToolTable]:
+def _table_of_demo(shown: House) -> dict[str, ServedTools]:
     from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
 
     return {DEMO_PATH: tools_of(DEFAULT, shown)}
 
 
 async def _serve(
-    settings: Settings, tables: Mapping[str, ToolTable], listening: Listening, beside: Beside, *, ends: bool = False
+    settings: Settings, tables: Mapping[str, ServedTools], listening: Listening, beside: Beside, *, ends: bool = False
 ) -> None:
     """Serves, with `beside` running next to it once the address is known. `ends`: the server ends with it."""
     from fidelio.surfaces.http.application import create_app

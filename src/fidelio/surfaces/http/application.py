@@ -1,4 +1,4 @@
-"""The web application: every table of tools at its own path, a health check, and the guard in front of all of it."""
+"""ASGI application: every set of tools at its own path, a health check, and the guard in front of all of it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from starlette.routing import Route
 
 from fidelio.surfaces.http.endpoint import Endpoint
 from fidelio.surfaces.http.guard import Guard, checked_token
-from fidelio.surfaces.http.plain import Singles
+from fidelio.surfaces.http.plain import PlainCalls
 from fidelio.surfaces.http.sdk import sdk_server
 from fidelio.surfaces.mcp.revisions import Identity
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import ToolTable
 
 HEALTH = "/health"
 
 
 def create_app(
-    tables: Mapping[str, ToolTable],
+    tables: Mapping[str, ServedTools],
     identity: Identity,
     states: RequestStates,
     *,
@@ -44,7 +44,7 @@ def create_app(
         server = sdk_server(identity, table, states)
         if prepare is not None:
             prepare(server)
-        endpoints[path] = Endpoint(server, Singles(identity, table, states))
+        endpoints[path] = Endpoint(server, PlainCalls(identity, table, states))
     app = Starlette(
         # The guard knows the way to the endpoints; here they are for those who write it with a slash at the end.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _health), *routes],

@@ -1,4 +1,4 @@
-"""An agent without a model, connected over HTTP: it is led through `hello` and says what it did, which is little.
+"""Scripted demo agent: an MCP client over HTTP that carries out the workflow `hello` without a model.
 
 What it leaves is the first record that somebody looks at, so it reports the steps that apply and claims nothing that it has not
 done.
@@ -63,11 +63,11 @@ class ScriptedAgent:
         return str(yielded["request_id"])
 
     async def go_on(self) -> None:
-        """From the answer to the end, along the ways that hold."""
+        """From the answer to the end, along the transitions that hold."""
         await self._call("resume_checkpoint", variables={"project_name": self._project} if self._project else {})
         done = [_report("look", LOOKED), _report("ask", ASKED)]
         status = await self._status()
-        while (target := _open_way(status)) != END:
+        while (target := _open_transition(status)) != END:
             await self._call("next_activity", activity_id=target, step_manifest=done)
             status = await self._status()
             done = await self._walk_through(status["variables"])
@@ -94,7 +94,7 @@ class ScriptedAgent:
         return block.text
 
 
-def _open_way(status: Mapping[str, Any]) -> str:
+def _open_transition(status: Mapping[str, Any]) -> str:
     return next((way["to"] for way in status["transitions"] if way["holds"]), END)
 
 

@@ -1,4 +1,4 @@
-"""One address for clients of every revision, each served in the cheapest way that can do what it may need.
+"""ASGI endpoint for clients of every revision: chooses for each request the cheapest transport that suffices.
 
 A plain JSON reply, with nothing kept between two requests, is enough unless something has to reach the client in the middle of
 a call: up to 2025-11-25 that takes a session and a stream, for progress it takes a stream. Who needs a stream says so in
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from fidelio.surfaces.http.plain import JSON, Headers, Single, Singles
+from fidelio.surfaces.http.plain import JSON, Headers, PlainCall, PlainCalls
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_SESSIONS = 1000
@@ -33,8 +33,8 @@ _WANTS_STREAM = (b'"progressToken"', b'"io.modelcontextprotocol/logLevel"')
 class Endpoint:
     """An ASGI application for one server of the SDK."""
 
-    def __init__(self, server: Server[Any], singles: Singles) -> None:
-        self._singles = singles
+    def __init__(self, server: Server[Any], plain_calls: PlainCalls) -> None:
+        self._plain_calls = plain_calls
         self._plain = StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=MAX_BODY)
         self._streams = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS)
 
@@ -54,7 +54,7 @@ class Endpoint:
         elif _declared_size(headers) > MAX_BODY:
             await _too_large(scope, receive, send)
         else:
-            with suppress(ClientDisconnect):  # whoever has gone gets no reply
+            with suppress(ClientDisconnect):  # a client that has disconnected gets no reply
                 await self._post(scope, headers, receive, send)
 
     async def _post(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
@@ -63,14 +63,14 @@ class Endpoint:
             await _too_large(scope, receive, send)
         elif _needs_stream(headers, body):
             await self._streams.handle_request(scope, _replay(body, receive), send)
-        elif (single := self._read(scope, headers, body)) is not None:
-            await _reply(await self._singles.answer(single), send)
+        elif (plain := self._read(scope, headers, body)) is not None:
+            await _reply(await self._plain_calls.answer(plain), send)
         else:
             await self._plain.handle_request(scope, _replay(body, receive), send)
 
-    def _read(self, scope: Scope, headers: Headers, body: bytes) -> Single | None:
+    def _read(self, scope: Scope, headers: Headers, body: bytes) -> PlainCall | None:
         # A header that is there twice may be read in two ways.
-        return self._singles.read(headers, body) if len(headers) == len(scope["headers"]) else None
+        return self._plain_calls.read(headers, body) if len(headers) == len(scope["headers"]) else None
 
 
 _too_large = Response("Request body too large", status_code=413)

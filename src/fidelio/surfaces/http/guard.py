@@ -1,4 +1,4 @@
-"""Who may talk to us: checked before anything of a request is looked at.
+"""Middleware that checks Host, Origin and bearer token before anything else of a request is read.
 
 A web page can make a browser on this machine send requests here, also under a name that it has pointed at this machine. The
 Host and Origin headers give that away. Other machines get in with a bearer token only.

@@ -1,4 +1,4 @@
-"""Calls of tools that need nothing but their reply, answered without the machinery that other requests need.
+"""Fast path of `tools/call` over HTTP: a call that needs nothing but its reply, without the SDK.
 
 The SDK sets up a connection for every request, checks the call against two models and its reply against a third. That costs
 more than most calls do, and for a plain call of a tool of ours it changes nothing: what comes in is read here as strictly, and
@@ -25,12 +25,11 @@ from starlette.requests import Request
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.http.sdk import read_client
-from fidelio.surfaces.mcp.callers import called_by
 from fidelio.surfaces.mcp.calls import Calls, Exchange
 from fidelio.surfaces.mcp.protocol import UNSENDABLE, failure
-from fidelio.surfaces.mcp.revisions import PREFIX, Client, Identity, dressed
+from fidelio.surfaces.mcp.revisions import PREFIX, Client, Identity, render_result
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import ToolTable
 
 JSON: Final = b"application/json"
 _METHOD, _PROGRESS = "tools/call", "progressToken"
@@ -63,7 +62,7 @@ class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _calls = msgspec.json.Decoder(_Call)
 
 
-class Single(msgspec.Struct, frozen=True):
+class PlainCall(msgspec.Struct, frozen=True):
     """A call that is all there is to its request, and who makes it."""
 
     call: _Call
@@ -81,16 +80,16 @@ class _Introduction(NamedTuple):
     named: bytes
 
 
-class Singles:
-    """The single calls of one table of tools."""
+class PlainCalls:
+    """The plain calls of one endpoint."""
 
-    def __init__(self, identity: Identity, tools: ToolTable, states: RequestStates) -> None:
+    def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self._identity = identity
         self._calls = Calls(tools, states)
         # Where an argument has to be repeated in a header, the transport compares the two.
-        self._plain = {tool["name"] for tool in tools.describe() if not x_mcp_header_map(tool["inputSchema"])}
+        self._plain = {tool["name"] for tool in tools.table.describe() if not x_mcp_header_map(tool["inputSchema"])}
 
-    def read(self, headers: Headers, body: bytes) -> Single | None:
+    def read(self, headers: Headers, body: bytes) -> PlainCall | None:
         """The call that is all there is to this request; None for everything else. No header may be there twice."""
         accept = headers.get(b"accept", b"")
         if headers.get(b"content-type") != JSON or len(accept) > LONGEST_ACCEPT or not _accepts_json(accept):
@@ -104,15 +103,15 @@ class Singles:
         if call.params.name not in self._plain:
             return None
         client = _client(headers, call.params)
-        return None if client is None else Single(call, client, headers.get(_AGENT, b"").decode("latin-1").strip())
+        return None if client is None else PlainCall(call, client, headers.get(_AGENT, b"").decode("latin-1").strip())
 
-    async def answer(self, single: Single) -> bytes:
+    async def answer(self, plain: PlainCall) -> bytes:
         """The body of the reply. Its status is always 200: whatever went wrong is said in the body."""
-        call, client = single.call, single.client
-        called_by(single.agent)
-        result = await self._calls.carry_out(call.params.name, call.params.arguments, Exchange(client))
+        call, client = plain.call, plain.client
+        exchange = Exchange(client, caller=plain.agent)
+        result = await self._calls.carry_out(call.params.name, call.params.arguments, exchange)
         try:
-            reply = {"jsonrpc": "2.0", "id": call.id, "result": dressed(result, client, self._identity)}
+            reply = {"jsonrpc": "2.0", "id": call.id, "result": render_result(result, client, self._identity)}
             return msgspec.json.encode(reply)
         except UNSENDABLE as error:
             problem = modern_error_data(error)

@@ -1,4 +1,4 @@
-"""The handler table behind the official SDK's low-level server.
+"""Adapter: serves a table of tools with the official SDK's low-level server.
 
 The SDK speaks every revision over HTTP; what a call does, and how a person is asked in the middle of it, is the same code that
 serves stdio.
@@ -16,9 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from fidelio.errors import UsageProblem
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.surfaces.mcp.callers import called_by
 from fidelio.surfaces.mcp.calls import Calls, Elicit, Exchange, Refused
-from fidelio.surfaces.mcp.resources import find
 from fidelio.surfaces.mcp.revisions import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -28,23 +26,22 @@ from fidelio.surfaces.mcp.revisions import (
     ProtocolError,
     describe_client,
 )
+from fidelio.surfaces.mcp.served import ServedTools, find_resource
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import ToolTable
 
 Context = ServerRequestContext[Any, Any]
 # The SDK takes it out again for revisions that do not know it.
 COMPLETE = {"resultType": "complete"}
 
 
-def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> Server[Any]:
-    """A server of the SDK that lists and calls the tools of one table."""
+def sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) -> Server[Any]:
+    """A server of the SDK that lists and calls the tools of one endpoint."""
     calls = Calls(tools, states)
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.describe()})
+        return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.table.describe()})
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        called_by(_agent_of(context))
         try:
             result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
         except ProtocolError as error:
@@ -56,12 +53,12 @@ def sdk_server(identity: Identity, tools: ToolTable, states: RequestStates) -> S
 
     async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            return cast("types.ReadResourceResult", {**COMPLETE, **find(tools.resources, str(params.uri)).contents()})
+            return cast("types.ReadResourceResult", {**COMPLETE, **find_resource(tools.resources, str(params.uri)).contents()})
         except UsageProblem as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
 
     hint = CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)
-    schemas = {tool["name"]: tool["inputSchema"] for tool in tools.describe()}
+    schemas = {tool["name"]: tool["inputSchema"] for tool in tools.table.describe()}
     return Server(
         identity.name,
         version=identity.version,
@@ -83,6 +80,7 @@ def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchan
         params.request_state if client.is_stateless else None,
         _plain(params.input_responses),
         context.session.report_progress,
+        _agent_of(context),
     )
 
 

@@ -1,4 +1,4 @@
-"""Listens for HTTP until told to stop. Quiet: what a user has to know is said by whoever called."""
+"""HTTP server on uvicorn: listens until it is stopped. Prints nothing; the caller informs the user."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def serve_http(
 
 
 async def _until_stopped(server: _Server, listener: socket.socket) -> None:
-    """A cancellation only asks the server to end, as a signal does: it closes what is open and then is gone."""
+    """A cancellation only asks the server to end, as a signal does: it closes what is open and then returns."""
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)

@@ -1,4 +1,4 @@
-"""The question to a person as the protocol carries it, and what came back.
+"""`tools/call`: carries out a call to its end, with the questions to a person in the middle of it.
 
 All revisions show a form with one field, the answer; they differ in how a choice gets a readable label.
 """
@@ -14,12 +14,10 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
-from fidelio.surfaces.mcp.asked import nobody_asked_yet, put_to_person
-from fidelio.surfaces.mcp.hints import typed_here
-from fidelio.surfaces.mcp.progress import Reporter, report_to
 from fidelio.surfaces.mcp.revisions import INVALID_PARAMS, Client, ProtocolError
+from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import AskPerson, Done, Option, ToolTable
+from fidelio.toolkit import AskPerson, CallContext, Done, Option, Reporter
 
 FIELD = "answer"
 METHOD = "elicitation/create"
@@ -65,7 +63,7 @@ def read_choice(response: object, question: AskPerson) -> str:
 
 
 # Clients give up on a call after a minute; a call that waits for a person ends before that and says that it still waits.
-PATIENCE_SECONDS = 50.0
+ANSWER_SECONDS = 50.0
 INPUT = "person"
 
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
@@ -75,7 +73,10 @@ class Exchange(msgspec.Struct, frozen=True):
     """What a front knows about one call beside tool and arguments.
 
     `elicit` sends a question to the client and gives its response, or raises `Refused`; it is None where there is no way to.
-    `state` and `responses` are what a repeated call brings back from 2026-07-28 on.
+    `state` and `responses` are what a repeated call brings back from 2026-07-28 on. `caller` is the run that an agent's client
+    claims with its request. The claim only takes away rights: what the agent starts counts as its own, and what it asks is
+    answered by others. A client that holds the bearer token and claims nothing counts as a person's program. Over stdio the
+    server is a child of the agent and has the mark in its environment instead.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -83,36 +84,37 @@ class Exchange(msgspec.Struct, frozen=True):
     state: str | None = None
     responses: Mapping[str, Any] = msgspec.field(default_factory=dict)
     progress: Reporter | None = None
+    caller: str = ""
 
 
 class _Call(msgspec.Struct):
     tool: str
     arguments: Mapping[str, Any]
     exchange: Exchange
+    context: CallContext
     deadline: float
     # The request whose answer this call brings; empty when it brings none.
     brings: str = ""
 
 
 class Calls:
-    """The calls of one table of tools."""
+    """Carries out the calls of one endpoint."""
 
-    def __init__(self, tools: ToolTable, states: RequestStates, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, tools: ServedTools, states: RequestStates, *, timeout: float = ANSWER_SECONDS) -> None:
         self._tools = tools
         self._states = states
-        self._patience = patience
+        self._timeout = timeout
 
     async def carry_out(self, tool: str, arguments: Mapping[str, Any], exchange: Exchange) -> dict[str, Any]:
         """The result of `tools/call`. Every failure is a result, too, unless it is the client that broke the protocol."""
-        call = _Call(tool, arguments, exchange, asyncio.get_running_loop().time() + self._patience)
-        report_to(exchange.progress)
-        nobody_asked_yet()
+        context = self._tools.context(exchange.progress, exchange.caller)
+        call = _Call(tool, arguments, exchange, context, asyncio.get_running_loop().time() + self._timeout)
         try:
             return await self._to_the_end(call)
         except ProtocolError:
             raise
         except FidelioError as error:
-            return Done(typed_here(error), is_error=True).as_result()
+            return Done(context.render(error), is_error=True).as_result()
         except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
             traceback.print_exc(file=sys.stderr)
             text = f"Unexpected {type(error).__name__} in {tool}; details are in the server's log."
@@ -122,9 +124,9 @@ class Calls:
         if call.exchange.state is not None:
             call.brings = self._read_state(call.exchange.state, call)
             # The call that asked was this one: meanwhile the person may have answered elsewhere.
-            put_to_person(call.brings)
+            call.context.person_requests.add(call.brings)
         while True:
-            outcome = await self._tools.call(call.tool, call.arguments)
+            outcome = await self._tools.table.call(call.tool, call.arguments, call.context)
             if isinstance(outcome, Done):
                 return outcome.as_result()
             reply = await self._ask(outcome, call)
@@ -144,15 +146,17 @@ class Calls:
         if exchange.client.is_stateless:
             return await self._ask_between_calls(question, call)
         if exchange.elicit is None or not exchange.client.can_ask:
-            return await _waiting(question)
+            return await _waiting(question, call)
         try:
             response = await _first_answer(question, exchange.elicit, exchange.client, call.deadline)
             if response is not None:
                 await question.answered(read_choice(response, question), exchange.client.user)
         except TimeoutError:
-            return await _waiting(question, f"Nobody answered within {self._patience:g} seconds; the question still waits.")
+            return await _waiting(
+                question, call, f"Nobody answered within {self._timeout:g} seconds; the question still waits."
+            )
         except Refused as refused:
-            return await _waiting(question, f"{refused} Nothing was recorded.")
+            return await _waiting(question, call, f"{refused} Nothing was recorded.")
         except asyncio.CancelledError:
             # The call was made, and is on record, whether its client waits for the end or not.
             await asyncio.shield(_note(question))
@@ -166,10 +170,10 @@ class Calls:
             try:
                 await question.answered(read_choice(response, question), client.user)
             except Refused as refused:
-                return await _waiting(question, f"{refused} Nothing was recorded.")
+                return await _waiting(question, call, f"{refused} Nothing was recorded.")
             return None
         if not client.can_ask:
-            return await _waiting(question)
+            return await _waiting(question, call)
         requests = {INPUT: {"method": METHOD, "params": form(question, client)}}
         state = self._states.write(question.request_id, call.tool, call.arguments)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
@@ -196,15 +200,15 @@ async def _note(question: AskPerson) -> None:
         await question.unanswered()
 
 
-async def _waiting(question: AskPerson, remark: str = "") -> dict[str, Any]:
+async def _waiting(question: AskPerson, call: _Call, remark: str = "") -> dict[str, Any]:
     await _note(question)
-    done = question.waiting or _plain_waiting(question)
+    done = question.waiting or _plain_waiting(question, call.context)
     return (msgspec.structs.replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
 
 
-def _plain_waiting(question: AskPerson) -> Done:
+def _plain_waiting(question: AskPerson, context: CallContext) -> Done:
     options = ", ".join(option.id for option in question.options)
-    how = typed_here(f"`fidelio answer {question.request_id} OPTION`")
+    how = context.render(f"`fidelio answer {question.request_id} OPTION`")
     return Done(
         f"This waits for a person: {question.message}\n"
         f"It is answered with {how}, where OPTION is one of: {options}. Then call this tool again."

@@ -29,7 +29,7 @@ class Flag(msgspec.Struct, frozen=True):
         return not self.metavar
 
 
-# What a server can be told, whichever way clients reach it.
+# Options of every server, over stdio and over HTTP.
 SERVING = (
     Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
     Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
@@ -94,11 +94,11 @@ def parse(arguments: Sequence[str]) -> McpOptions:
             if not rest:
                 raise UsageProblem(f"{word} needs a value.", remedy="`fidelio mcp --help` shows which.")
             value = rest.pop(0)
-        chosen[option.name] = _taken(option, value, chosen)
+        chosen[option.name] = _value(option, value, chosen)
     return McpOptions(**chosen)
 
 
-def _taken(option: Flag, value: str, chosen: dict[str, Any]) -> Any:
+def _value(option: Flag, value: str, chosen: dict[str, Any]) -> Any:
     if option.is_flag:
         return True
     return (*chosen.get(option.name, ()), value) if option.many else value

@@ -13,8 +13,6 @@ import msgspec
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.calls import METHOD, Calls, Exchange
-from fidelio.surfaces.mcp.progress import Reporter
-from fidelio.surfaces.mcp.resources import find
 from fidelio.surfaces.mcp.revisions import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -25,12 +23,13 @@ from fidelio.surfaces.mcp.revisions import (
     Client,
     Identity,
     ProtocolError,
-    dressed,
     negotiate,
     read_envelope,
+    render_result,
 )
+from fidelio.surfaces.mcp.served import ServedTools, find_resource
 from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit.tools import ToolTable
+from fidelio.toolkit import Reporter
 
 # What writing a reply as JSON can end in when a tool replies with what is none.
 UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -45,9 +44,9 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Protocol:
-    """Answers MCP messages from one table of tools."""
+    """Answers the MCP messages of one endpoint."""
 
-    def __init__(self, identity: Identity, tools: ToolTable, states: RequestStates) -> None:
+    def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self.identity = identity
         self.tools = tools
         self.calls = Calls(tools, states)
@@ -85,14 +84,14 @@ class Conversation:
             return self._initialize(params)
         introduced = read_envelope(params)
         client = introduced or self._client
-        return dressed(await self._result(method, params, client), client, self._protocol.identity)
+        return render_result(await self._result(method, params, client), client, self._protocol.identity)
 
     async def _result(self, method: str, params: dict[str, Any], client: Client) -> dict[str, Any]:
         match method:
             case "tools/call":
                 return await self._call(params, client)
             case "tools/list":
-                return _cacheable({"tools": self._protocol.tools.describe()}, client)
+                return _cacheable({"tools": self._protocol.tools.table.describe()}, client)
             case "resources/list" | "resources/read" if self._protocol.tools.resources:
                 return _cacheable(self._resources(params, listed=method == "resources/list"), client)
             case "ping" if not client.is_stateless:
@@ -118,7 +117,7 @@ class Conversation:
         if listed:
             return {"resources": [one.describe() for one in resources]}
         try:
-            return find(resources, params.get("uri")).contents()
+            return find_resource(resources, params.get("uri")).contents()
         except UsageProblem as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from error
 

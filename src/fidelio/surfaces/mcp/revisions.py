@@ -105,8 +105,8 @@ def read_envelope(params: Mapping[str, Any]) -> Client | None:
     return describe_client(revision, meta[CAPABILITIES_KEY], meta.get(CLIENT_KEY))
 
 
-def dressed(result: Mapping[str, Any], client: Client, identity: Identity) -> dict[str, Any]:
-    """The result as the client's revision wants it: the newer ones say their type and who made them."""
+def render_result(result: Mapping[str, Any], client: Client, identity: Identity) -> dict[str, Any]:
+    """The result in the shape of the client's revision: newer ones carry a result type and the server's identity."""
     if not client.is_stateless:
         return dict(result)
     meta = {**result.get("_meta", {}), SERVER_KEY: identity.info}

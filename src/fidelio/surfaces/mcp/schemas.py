@@ -1,4 +1,4 @@
-"""The shapes of structured content, as `tools/list` publishes them.
+"""Output schemas of the workflow tools, as `tools/list` publishes them.
 
 Only small replies have one: a client that gets structured content shows the model that, so it has to be everything, and what is
 long is not sent twice. What an agent has found is the exception: programs start agents, and it comes a part at a time.
@@ -31,7 +31,7 @@ def list_of(item: Schema) -> Schema:
 TEXTS = list_of(TEXT)
 _WARNED = {"session_token": TEXT, "warnings": TEXTS}
 _EFFECT = object_with(setVariable=OBJECT, transitionTo=TEXT, skipActivities=TEXTS)
-WAYS = list_of(object_with("to", "holds", "default", to=TEXT, holds=TRUTH, default=FLAG, condition=TEXT))
+TRANSITIONS = list_of(object_with("to", "holds", "default", to=TEXT, holds=TRUTH, default=FLAG, condition=TEXT))
 HEALTH = object_with(
     "status",
     "server",
@@ -74,13 +74,13 @@ STATUS = object_with(
     status=_STATUS,
     current_activity=TEXT,
     completed_activities=TEXTS,
-    # A workflow whose definition is gone or broken still has its id.
+    # A workflow whose definition is missing or broken still has its id.
     workflow=object_with("id", id=TEXT, version=TEXT, title=TEXT),
     variables=OBJECT,
     open_checkpoint=TEXT_OR_NULL,
     pending_checkpoints=TEXTS,
     last_checkpoint=_LAST_CHECKPOINT,
-    transitions=WAYS,
+    transitions=TRANSITIONS,
     parent=_PARENT,
     suspended_by=TEXT,
     unverified=FLAG,
@@ -96,7 +96,7 @@ MOVED = object_with(
     activity_id=TEXT,
     name=TEXT,
     status=_STATUS,
-    transitions=WAYS,
+    transitions=TRANSITIONS,
     **_WARNED,
 )
 YIELDED = object_with(

@@ -1,4 +1,4 @@
-"""The sets of tools a server can offer. Each is imported only when it is chosen, because an agent waits for the start."""
+"""Registry of the sets of tools. Each is imported only when it is chosen, because an agent waits for the start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fidelio.app.application import House
-    from fidelio.toolkit.tools import ToolTable
+    from fidelio.surfaces.mcp.served import ServedTools
 
 DEFAULT = "sessions"
 DIALECTS = (DEFAULT, "gates", "navigator")
@@ -18,29 +18,29 @@ def path_of(dialect: str) -> str:
     return "/mcp" if dialect == DEFAULT else f"/mcp/{dialect}"
 
 
-def tools_of(dialect: str, house: House) -> ToolTable:
+def tools_of(dialect: str, house: House) -> ServedTools:
     return _LOADERS[dialect](house)
 
 
-def _sessions(house: House) -> ToolTable:
+def _sessions(house: House) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # only when it is chosen
 
     return SessionsDialect(house).tools()
 
 
-def _gates(house: House) -> ToolTable:
+def _gates(house: House) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # only when it is chosen
 
     return GatesDialect(house).tools()
 
 
-def _navigator(house: House) -> ToolTable:
+def _navigator(house: House) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # only when it is chosen
 
     return NavigatorDialect(house).tools()
 
 
-def _orchestrator(house: House) -> ToolTable:
+def _orchestrator(house: House) -> ServedTools:
     from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # only when it is chosen
 
     return AgentToolset(house).tools()

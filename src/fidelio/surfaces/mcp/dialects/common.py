@@ -1,37 +1,35 @@
-"""What the dialects have in common: opening the house, answering without a session, putting questions to people, `_meta`."""
+"""Shared parts of the dialects: the base class of their handlers, JSON of results, and `_meta`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.app.application import House
 from fidelio.clock import now_ms
 from fidelio.definitions import META
-from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, RequestClosed
-from fidelio.surfaces.mcp.asked import put_to_person
+from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
 from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
-from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.surfaces.mcp.schemas import HEALTH
-from fidelio.toolkit.tools import AskPerson, Done, Option, Tool
+from fidelio.toolkit import AskPerson, CallContext, Done, Tool
 
 if TYPE_CHECKING:
+    from fidelio.definitions.library import Library
     from fidelio.definitions.library.listing import Entry
     from fidelio.definitions.models import Definition, Workflow
     from fidelio.engine.record import Answer, Record
     from fidelio.workflows.checkpoints import Resolved
-    from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.start import Started
     from fidelio.workflows.trace import Trace
     from fidelio.workflows.unit_of_work import CallResult
 
 
 class Dialect:
-    """The tools of one dialect over one house."""
+    """Base of the handlers of a dialect."""
 
     def __init__(self, house: House) -> None:
         self.house = house
@@ -41,13 +39,13 @@ class Dialect:
         """A call with bad arguments is on record, too, when it says which session it means."""
         token = arguments.get("session_token") or arguments.get("checkpoint_handle")
         if isinstance(token, str) and token:
-            await (await self.house.workflows()).unit.note_misuse(tool, token, error)
+            await (await self.house.workflows()).note_misuse(tool, token, error)
 
-    def worded(self, error: FidelioError) -> str:
-        """An error as a client reads it."""
+    def render_error(self, error: FidelioError) -> str:
+        """The text of an error, without the directories of the server."""
         return self.house.shortened(str(error))
 
-    def health_tool(self, handler: Callable[[Nothing], Awaitable[Done]]) -> Tool[Nothing]:
+    def health_tool(self, handler: Callable[[Nothing, CallContext], Awaitable[Done]]) -> Tool[Nothing]:
         """The row of health_check, which is the same everywhere."""
         return Tool(
             "health_check",
@@ -65,68 +63,53 @@ class Dialect:
             "status": "healthy",
             "server": self.house.settings.server_name,
             "version": self.house.settings.server_version,
-            "workflows_available": len(offered(await self.house.workflows())),
+            "workflows_available": len(offered_workflows(await self.house.library())),
             "uptime_seconds": (now_ms() - self._began) // 1000,
         }
 
-    async def ask(self, service: WorkflowService, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
-        """Puts a question to the person at the client; what they say is recorded as theirs."""
-        from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
-
-        inbox = Inbox(service.unit.ledger)
-        # The request holds the question with its values put in, the same for everybody who may be asked.
-        request = await service.unit.ledger.request(needed.request)
-        put_to_person(request.id)
-
-        async def answered(option: str, who: str) -> None:
-            # Whoever answered elsewhere a moment before has answered; the call goes on with that.
-            with suppress(RequestClosed):
-                await inbox.answer(request.id, option, by=f"person:{who}", channel="elicited")
-
-        async def elsewhere() -> None:
-            await inbox.closed(request.id)
+    async def ask(self, context: CallContext, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
+        """Puts the request to the person at the client; a call that stays without an answer is recorded as refused."""
+        question = await context.ask(needed.request)
 
         async def unanswered() -> None:
-            await service.unit.note_misuse(tool, token, needed, session=request.session)
+            await (await self.house.workflows()).note_misuse(tool, token, needed, session=question.session)
 
-        options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
-        waiting = Done(typed_here(needed), is_error=True)
-        return AskPerson(request.id, request.question, options, answered, waiting, elsewhere, unanswered)
+        return replace(question, waiting=Done(context.render(needed), is_error=True), unanswered=unanswered)
 
 
-def offered(service: WorkflowService) -> list[Entry]:
+def offered_workflows(library: Library) -> list[Entry]:
     """The workflows that can be started; `meta` is not one to choose."""
-    return [entry for entry in service.library.list() if entry.id != META and not entry.broken]
+    return [entry for entry in library.list() if entry.id != META and not entry.broken]
 
 
-def procedure(service: WorkflowService, instructions: str, *pages: str) -> str:
+def procedure(library: Library, instructions: str, *pages: str) -> str:
     """How to begin: the first of these pages that the library has, else its first page, else what the dialect itself says."""
     for page in (*pages, "00"):
         try:
-            return service.library.source("resource", page, workflow=META).content.decode()
+            return library.source("resource", page, workflow=META).content.decode()
         except DefinitionError:
             continue
     return f"# How to begin\n\n{instructions}\n"
 
 
-def meta_of(outcome: CallResult[Any] | None) -> dict[str, Any]:
+def meta_of(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
-    return {"session_token": outcome.token, "validation": validation_json(outcome.warnings)}
+    return {"session_token": outcome.token, "validation": validation_json(context, outcome.warnings)}
 
 
-def validation_json(warnings: Sequence[str]) -> dict[str, Any]:
+def validation_json(context: CallContext, warnings: Sequence[str]) -> dict[str, Any]:
     """What clients look at to see whether a call was all right."""
-    return {"status": "warning" if warnings else "valid", "warnings": [typed_here(one) for one in warnings]}
+    return {"status": "warning" if warnings else "valid", "warnings": [context.render(one) for one in warnings]}
 
 
-def with_warnings(body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
+def with_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
     """A model sees no `_meta`, so warnings stand in the body too."""
-    warnings = [typed_here(one) for one in outcome.warnings] if outcome is not None else []
+    warnings = [context.render(one) for one in outcome.warnings] if outcome is not None else []
     return {**body, "warnings": warnings} if warnings else dict(body)
 
 
-def transitions(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
+def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """Every way on, with `holds`: true, false, or null when it is not known yet."""
     from fidelio.engine.transitions import ways  # noqa: PLC0415  # the first reply does not wait for it
 
@@ -210,34 +193,5 @@ def _plain(value: Any) -> Any:
     return definition_json(value) if hasattr(value, "model_extra") else value
 
 
-EITHER = "Either checkpoint_handle or session_token must be provided."
-
-
 def as_json(body: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
-
-
-def reply(body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
-    """A small reply: JSON as text, and the same as structured content."""
-    whole = with_warnings(body, outcome)
-    return Done(as_json(whole), {**meta_of(outcome), **meta}, structured=whole)
-
-
-def listing(body: Mapping[str, Any], outcome: CallResult[Any]) -> Done:
-    """A reply that grows with its session: JSON without indentation, and nothing beside it."""
-    return document(msgspec.json.encode(with_warnings(body, outcome)).decode(), outcome)
-
-
-def document(text: str, outcome: CallResult[Any], **meta: Any) -> Done:
-    """A large text, and nothing beside it: clients that get structured content show the model that and drop the text."""
-    return Done(text, {**meta_of(outcome), **meta})
-
-
-def headed(outcome: CallResult[Any], text: str, *lines: str) -> str:
-    """Header lines, an empty line, the text."""
-    return "\n".join([*lines, f"session_token: {outcome.token}", "", text])
-
-
-def resolved_json(resolved: Resolved, handle: str) -> dict[str, Any]:
-    body = {"checkpoint_id": resolved.checkpoint, "resolved": True, "checkpoint_handle": handle}
-    return {**body, **resolution_json(resolved)}

@@ -1,4 +1,4 @@
-"""How often a server looks for garbage that refers to itself. Said before anything heavy is imported, so it stands alone."""
+"""Process set-up of a server: garbage collection and the standard descriptors. Imports nothing heavy, because it runs first."""
 
 from __future__ import annotations
 

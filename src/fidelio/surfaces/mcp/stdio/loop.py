@@ -21,13 +21,13 @@ from fidelio.surfaces.mcp.calls import Refused
 from fidelio.surfaces.mcp.protocol import UNSENDABLE, Peer, Protocol, failure, is_id
 from fidelio.surfaces.mcp.revisions import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from fidelio.surfaces.mcp.stdio.descriptors import private_standard_streams
-from fidelio.surfaces.mcp.stdio.reader import Inlet, Lines, open_inlet
-from fidelio.surfaces.mcp.stdio.writer import Outlet
+from fidelio.surfaces.mcp.stdio.reader import InputReader, LineSplitter, open_reader
+from fidelio.surfaces.mcp.stdio.writer import OutputWriter
 
 MAX_MESSAGE = 16 * 1024 * 1024
 MAX_CALLS = 256
 MAX_IN_FLIGHT = 4 * MAX_MESSAGE
-MAX_KEPT_BACK = 1024 * 1024
+MAX_UNSENT = 1024 * 1024
 DRAIN_SECONDS = 5.0
 LONGEST_NUMBER = 400
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -39,7 +39,7 @@ async def serve_stdio(protocol: Protocol) -> None:
     """Serves until the client closes its end or we are told to stop, then lets calls in flight finish within a bound."""
     with private_standard_streams() as (source, sink):
         connection = _Connection(protocol, sink)
-        connection.inlet = await open_inlet(source, connection.received, connection.ended.set)
+        connection.reader = await open_reader(source, connection.received, connection.ended.set)
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, connection.ended.set)
@@ -48,21 +48,21 @@ async def serve_stdio(protocol: Protocol) -> None:
         finally:
             for number in _SIGNALS:  # whoever sends a second signal does not want to wait
                 loop.remove_signal_handler(number)
-        connection.inlet.close()
+        connection.reader.close()
         await connection.finish()
 
 
 class _Connection:
     def __init__(self, protocol: Protocol, sink: int) -> None:
         self.ended = asyncio.Event()
-        self.inlet: Inlet | None = None
-        self._outlet = Outlet(sink, relieved=self._balance, broken=self.ended.set)
-        self._lines = Lines(MAX_MESSAGE)
+        self.reader: InputReader | None = None
+        self._writer = OutputWriter(sink, drained=self._balance, broken=self.ended.set)
+        self._lines = LineSplitter(MAX_MESSAGE)
         self._conversation = protocol.conversation(Peer(self._ask, self._notify))
         self._calls: dict[object, asyncio.Task[None]] = {}
         self._in_flight = 0
-        self._asked: dict[object, asyncio.Future[object]] = {}
-        self._names = count(1)
+        self._pending: dict[object, asyncio.Future[object]] = {}
+        self._ids = count(1)
 
     # What comes in
 
@@ -138,13 +138,13 @@ class _Connection:
 
     def _balance(self) -> None:
         """Reads on only while there is room for what would come."""
-        if self.inlet is None:
+        if self.reader is None:
             return
-        has_room = len(self._calls) < MAX_CALLS and self._in_flight < MAX_IN_FLIGHT and self._outlet.kept < MAX_KEPT_BACK
+        has_room = len(self._calls) < MAX_CALLS and self._in_flight < MAX_IN_FLIGHT and self._writer.unsent < MAX_UNSENT
         if has_room:
-            self.inlet.resume()
+            self.reader.resume()
         else:
-            self.inlet.pause()
+            self.reader.pause()
 
     def _cancel(self, params: object) -> None:
         name = params.get("requestId") if isinstance(params, dict) else None
@@ -163,7 +163,7 @@ class _Connection:
         except UNSENDABLE as error:
             name = message.get("id") if isinstance(message, dict) else None
             data = msgspec.json.encode(failure(name, INTERNAL_ERROR, f"The reply cannot be sent: {type(error).__name__}."))
-        self._outlet.write(data + b"\n")
+        self._writer.write(data + b"\n")
 
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
@@ -171,8 +171,8 @@ class _Connection:
     # What we ask the client
 
     async def _ask(self, method: str, params: dict[str, Any]) -> object:
-        name = next(self._names)
-        future = self._asked[name] = asyncio.get_running_loop().create_future()
+        name = next(self._ids)
+        future = self._pending[name] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": name, "method": method, "params": params})
         try:
             return await future
@@ -180,11 +180,11 @@ class _Connection:
             await self._notify("notifications/cancelled", {"requestId": name, "reason": "The answer is no longer needed."})
             raise
         finally:
-            del self._asked[name]
+            del self._pending[name]
 
     def _take_response(self, message: dict[str, Any]) -> None:
         name = message.get("id")
-        future = self._asked.get(name) if is_id(name) else None
+        future = self._pending.get(name) if is_id(name) else None
         if future is None or future.done():
             return
         if "result" in message:
@@ -195,11 +195,11 @@ class _Connection:
     # The end
 
     async def finish(self) -> None:
-        for future in self._asked.values():
+        for future in self._pending.values():
             if not future.done():
                 future.set_exception(Refused("The connection ended before the person answered."))
         await self._drain()
-        await self._outlet.flush(DRAIN_SECONDS)
+        await self._writer.flush(DRAIN_SECONDS)
 
     async def _drain(self) -> None:
         calls = list(self._calls.values())

@@ -1,4 +1,4 @@
-"""Where messages come from: bytes of any kind of standard input, cut into lines of bounded length."""
+"""Reader of standard input, of any kind of file: splits its bytes into lines of bounded length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 CHUNK = 64 * 1024
 
 
-class Lines:
+class LineSplitter:
     """Cuts a stream into lines. None stands for a line that was too long and was dropped as a whole."""
 
     def __init__(self, limit: int) -> None:
@@ -41,15 +41,15 @@ class Lines:
             self._begun += part
 
 
-class Inlet(Protocol):
-    """A source that can be told to wait."""
+class InputReader(Protocol):
+    """A source of bytes that can be paused."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def close(self) -> None: ...
 
 
-async def open_inlet(source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> Inlet:
+async def open_reader(source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> InputReader:
     """Calls `received` with every chunk, then `ended` once."""
     if _can_be_polled(source):
         return _PipeReader(source, received, ended)
@@ -120,7 +120,7 @@ class _FileReader:
             chunk = self._next()
             # One chunk at a time: whoever receives it says whether there may be more.
             self._may_read.clear()
-            if not self._tell(chunk) or not chunk:
+            if not self._deliver(chunk) or not chunk:
                 return
 
     def _next(self) -> bytes:
@@ -129,14 +129,14 @@ class _FileReader:
         except OSError:  # closed or torn away: there will be nothing more
             return b""
 
-    def _tell(self, chunk: bytes) -> bool:
+    def _deliver(self, chunk: bytes) -> bool:
         try:
-            self._loop.call_soon_threadsafe(self._take, chunk)
+            self._loop.call_soon_threadsafe(self._receive, chunk)
         except RuntimeError:  # the loop has ended, and nobody waits for the rest
             return False
         return True
 
-    def _take(self, chunk: bytes) -> None:
+    def _receive(self, chunk: bytes) -> None:
         self._may_read.set()
         if chunk:
             self._received(chunk)

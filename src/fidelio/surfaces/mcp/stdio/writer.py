@@ -1,7 +1,7 @@
-"""Where messages go: written at once while the client reads, kept back in order while it does not.
+"""Non-blocking writer of standard output: writes at once while the client reads, buffers while it does not.
 
-The write never blocks the loop, so a client that stops reading cannot keep us from being stopped. How much is kept back is
-shown, so that whoever produces replies can stop taking requests.
+The write never blocks the loop, so a client that stops reading cannot keep us from being stopped. The size of the
+buffer is public, so that the loop can stop reading requests.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ import os
 from collections.abc import Callable
 
 
-class Outlet:
-    """One descriptor. `relieved` is called when everything kept back has gone, `broken` when nobody can read any more."""
+class OutputWriter:
+    """One descriptor. `drained` is called when the buffer is empty again, `broken` when the client can no longer read."""
 
-    def __init__(self, sink: int, *, relieved: Callable[[], None], broken: Callable[[], None]) -> None:
+    def __init__(self, sink: int, *, drained: Callable[[], None], broken: Callable[[], None]) -> None:
         self._sink = sink
-        self._relieved = relieved
+        self._drained = drained
         self._broken = broken
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._gone = False
+        self._closed = False
         self._loop = asyncio.get_running_loop()
         os.set_blocking(sink, False)
 
     @property
-    def kept(self) -> int:
-        return len(self._kept)
+    def unsent(self) -> int:
+        return len(self._buffer)
 
     def write(self, data: bytes) -> None:
-        if self._gone:
+        if self._closed:
             return
-        if self._kept:
-            self._kept += data
+        if self._buffer:
+            self._buffer += data
             return
         written = self._try(data)
-        if written < len(data) and not self._gone:
-            self._kept += data[written:]
+        if written < len(data) and not self._closed:
+            self._buffer += data[written:]
             self._empty.clear()
-            self._loop.add_writer(self._sink, self._go_on)
+            self._loop.add_writer(self._sink, self._write_more)
 
     def _try(self, data: bytes | memoryview) -> int:
         try:
@@ -50,32 +50,32 @@ class Outlet:
             self._give_up()
             return 0
 
-    def _go_on(self) -> None:
-        with memoryview(self._kept) as view:
+    def _write_more(self) -> None:
+        with memoryview(self._buffer) as view:
             written = self._try(view)
-        if self._gone:
+        if self._closed:
             return
-        del self._kept[:written]
-        if not self._kept:
+        del self._buffer[:written]
+        if not self._buffer:
             self._stop_waiting()
-            self._relieved()
+            self._drained()
 
     def _give_up(self) -> None:
-        self._gone = True
-        if self._kept:
+        self._closed = True
+        if self._buffer:
             self._stop_waiting()
         self._broken()
 
     def _stop_waiting(self) -> None:
         self._loop.remove_writer(self._sink)
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._empty.set()
 
     async def flush(self, timeout: float) -> None:
-        """Waits until everything has gone, but not for ever: a client that does not read gets no more."""
+        """Waits until the buffer is empty, at most `timeout` seconds; what a client does not read until then is dropped."""
         try:
             async with asyncio.timeout(timeout):
                 await self._empty.wait()
         except TimeoutError:
-            self._gone = True
+            self._closed = True
             self._stop_waiting()

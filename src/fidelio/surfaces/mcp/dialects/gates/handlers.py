@@ -1,4 +1,4 @@
-"""The `gates` dialect: an activity asks all its questions at the door, and nothing goes on until they are answered.
+"""Handlers of the `gates` dialect: entering an activity opens all its checkpoints, and each has to be answered first.
 
 Tools translate only: arguments into calls of the service, results into the shapes that clients know.
 """
@@ -11,8 +11,14 @@ import msgspec
 
 from fidelio.app.application import House
 from fidelio.errors import PersonNeeded
-from fidelio.surfaces.mcp.asked import asked_person
-from fidelio.surfaces.mcp.dialects.common import Dialect, offered, procedure, started_json, trace_json, transitions
+from fidelio.surfaces.mcp.dialects.common import (
+    Dialect,
+    offered_workflows,
+    procedure,
+    started_json,
+    trace_json,
+    transitions_json,
+)
 from fidelio.surfaces.mcp.dialects.gates.parameters import (
     GetCheckpoint,
     GetResource,
@@ -22,7 +28,7 @@ from fidelio.surfaces.mcp.dialects.gates.parameters import (
     StartSession,
 )
 from fidelio.surfaces.mcp.dialects.gates.replies import (
-    Written,
+    DefinitionEncoder,
     checkpoint_json,
     document,
     pending_json,
@@ -30,8 +36,9 @@ from fidelio.surfaces.mcp.dialects.gates.replies import (
     resolved_json,
     skill_json,
 )
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, given, move_of
-from fidelio.toolkit.tools import Done, Outcome, ToolTable
+from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, move_of, none_if_unset
+from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure and the workflows: "
@@ -41,122 +48,122 @@ INSTRUCTIONS = (
 
 
 class GatesDialect(Dialect):
-    """The twelve tools over one house."""
+    """The twelve tools of the dialect."""
 
     def __init__(self, house: House) -> None:
         super().__init__(house)
-        self._written = Written()
+        self._encoder = DefinitionEncoder()
 
-    def tools(self) -> ToolTable:
+    def tools(self) -> ServedTools:
         from fidelio.surfaces.mcp.dialects.gates.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(
-            rows(self),
+        return ServedTools(
+            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
             instructions=INSTRUCTIONS,
-            misused=self.note_misuse,
-            worded=self.worded,
             program=self.house.program,
+            ask=self.house.ask,
         )
 
-    async def discover(self, _: Nothing) -> Done:
-        service = await self.house.workflows()
-        listed = [{"id": entry.id, "title": entry.title, "version": entry.version} for entry in offered(service)]
+    async def discover(self, _: Nothing, context: CallContext) -> Done:
+        library = await self.house.library()
+        listed = [{"id": entry.id, "title": entry.title, "version": entry.version} for entry in offered_workflows(library)]
         about = {"server": self.house.settings.server_name, "version": self.house.settings.server_version}
-        guide = procedure(service, INSTRUCTIONS, "bootstrap-gates")
-        return document({**about, "available_workflows": listed, "discovery": guide})
+        guide = procedure(library, INSTRUCTIONS, "bootstrap-gates")
+        return document(context, {**about, "available_workflows": listed, "discovery": guide})
 
-    async def list_workflows(self, _: Nothing) -> Done:
-        service = await self.house.workflows()
+    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
         listed = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in offered(service)
+            for entry in offered_workflows(await self.house.library())
         ]
         return Done(msgspec.json.encode(listed).decode())
 
-    async def health_check(self, _: Nothing) -> Done:
-        return reply(await self.health())
+    async def health_check(self, _: Nothing, context: CallContext) -> Done:
+        return reply(context, await self.health())
 
-    async def start_session(self, asked: StartSession) -> Done:
+    async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
-        token = given(asked.session_token) or ""
-        outcome = await service.sessions.start(Asked(asked.workflow_id, given(asked.agent_id), token, exact=True))
-        return reply(started_json(outcome), outcome)
+        token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
+        outcome = await service.sessions.start(Asked(arguments.workflow_id, agent, token, exact=True))
+        return reply(context, started_json(outcome), outcome)
 
-    async def get_workflow(self, asked: GetWorkflow) -> Done:
+    async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         from fidelio.workflows.content import SUMMARY_WITH_ROLES, summary_of  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.gate import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.workflow(asked.session_token, gate=refuse_while_pending)
+        outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
-        if asked.summary:
-            return document({**summary_of(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
-        return self._written.document(workflow, token, outcome)
+        if arguments.summary:
+            return document(context, {**summary_of(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
+        return self._encoder.document(context, workflow, token, outcome)
 
-    async def next_activity(self, asked: NextActivity) -> Done:
+    async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.moves.enter(asked.session_token, move_of(asked))
+        outcome = await service.moves.enter(arguments.session_token, move_of(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
-        meta = {"trace_token": service.traces.seal(outcome), "transitions": transitions(workflow, record)}
+        meta = {"trace_token": service.traces.seal(outcome), "transitions": transitions_json(workflow, record)}
         if activity is None:
-            ended = {"activity_id": asked.activity_id, "name": "Completed", "status": record.status}
-            return document({**ended, "session_token": outcome.token}, outcome, **meta)
+            ended = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
+            return document(context, {**ended, "session_token": outcome.token}, outcome, **meta)
         more = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
-        return self._written.document(activity, more, outcome, **meta)
+        return self._encoder.document(context, activity, more, outcome, **meta)
 
-    async def get_checkpoint(self, asked: GetCheckpoint) -> Done:
+    async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.checkpoints.read(asked.session_token, asked.activity_id, asked.checkpoint_id)
-        return reply({**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
+        outcome = await service.checkpoints.read(arguments.session_token, arguments.activity_id, arguments.checkpoint_id)
+        return reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
-    async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
+    async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
+        choice = Choice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
-                asked.session_token, asked.checkpoint_id, choice, asked_person=asked_person()
+                arguments.session_token, arguments.checkpoint_id, choice, asked_person=context.person_requests
             )
         except PersonNeeded as needed:
-            return await self.ask(service, needed, "respond_checkpoint", asked.session_token)
-        ways = transitions(outcome.result.workflow, outcome.record)
-        return reply(resolved_json(outcome), outcome, transitions=ways)
+            return await self.ask(context, needed, "respond_checkpoint", arguments.session_token)
+        transitions = transitions_json(outcome.result.workflow, outcome.record)
+        return reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
-    async def get_skills(self, asked: WithToken) -> Done:
+    async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
         from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.workflow_skills(asked.session_token, supporting=True, gate=let_through)
+        outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=let_through)
         workflow = outcome.record.workflow
         found = {one.id: skill_json(service.reads, one, workflow) for one in outcome.result if one.loaded is not None}
         body: dict[str, Any] = {"scope": "workflow", "skills": found, "session_token": outcome.token}
         if failed := [one.id for one in outcome.result if one.loaded is None]:
             body["failed_skills"] = failed
-        return document(body, outcome)
+        return document(context, body, outcome)
 
-    async def get_skill(self, asked: GetSkill) -> Done:
+    async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         from fidelio.workflows.gate import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.skill(asked.session_token, asked.step_id, gate=refuse_while_pending)
+        outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
         skill = skill_json(service.reads, outcome.result, outcome.record.workflow)
-        return document({"skill": skill, "session_token": outcome.token}, outcome)
+        return document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
-    async def get_resource(self, asked: GetResource) -> Done:
+    async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         from fidelio.workflows.gate import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.resource(asked.session_token, asked.resource_index, gate=refuse_while_pending)
+        outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
         found = outcome.result
         resource = {"index": found.reference, "id": found.id, "version": found.version, "content": found.content}
-        return document({"resource": resource, "session_token": outcome.token}, outcome)
+        return document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
-    async def get_trace(self, asked: GetTrace) -> Done:
+    async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, after=asked.after, gate=let_through)
-        return document(trace_json(outcome), outcome)
+        outcome = await service.traces.trace(
+            arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=let_through
+        )
+        return document(context, trace_json(outcome), outcome)

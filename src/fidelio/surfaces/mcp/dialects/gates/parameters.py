@@ -1,4 +1,4 @@
-"""What the tools of the `gates` dialect take, where that differs from the `sessions` dialect."""
+"""Parameters of the tools of the `gates` dialect, where they differ from the `sessions` dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the `gates` dialect words its replies: one compact JSON object for every call, whatever is in it."""
+"""Replies of the `gates` dialect: one compact JSON object for every call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.surfaces.mcp.dialects.common import answer_json, definition_json, meta_of, resolution_json, with_warnings
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Definition, Workflow
@@ -18,43 +18,45 @@ if TYPE_CHECKING:
     from fidelio.workflows.unit_of_work import CallResult
 
 # More definitions than the workflows that one server leads through at a time have.
-MOST_WRITTEN = 512
+MOST_ENCODED = 512
 
 
-def reply(body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+def reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
     """A small reply: JSON as text, and the same as structured content."""
-    whole = with_warnings(body, outcome)
-    return Done(_compact(whole), {**meta_of(outcome), **meta}, structured=whole)
+    whole = with_warnings(context, body, outcome)
+    return Done(_compact(whole), {**meta_of(context, outcome), **meta}, structured=whole)
 
 
-def document(body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+def document(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
     """A large one, as text alone: clients that get structured content show the model that and drop the text."""
-    return Done(_compact(with_warnings(body, outcome)), {**meta_of(outcome), **meta})
+    return Done(_compact(with_warnings(context, body, outcome)), {**meta_of(context, outcome), **meta})
 
 
-class Written:
-    """Definitions as JSON, each encoded once: agents ask for the same ones again and again."""
+class DefinitionEncoder:
+    """Encodes definitions as JSON, each once: agents read the same ones again and again."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Definition, bytes]] = {}
 
-    def document(self, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any) -> Done:
+    def document(
+        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
+    ) -> Done:
         """A reply that is the definition itself, with the fields of `body` after its own."""
-        more = msgspec.json.encode(with_warnings(body, outcome))
+        more = msgspec.json.encode(with_warnings(context, body, outcome))
         text = b"%s,%s" % (self._encoded(definition)[:-1], more[1:])
-        return Done(text.decode(), {**meta_of(outcome), **meta})
+        return Done(text.decode(), {**meta_of(context, outcome), **meta})
 
     def _encoded(self, definition: Definition) -> bytes:
         # By identity, because comparing large definitions costs more than encoding them; the entry keeps it from being reused.
         known = self._known.get(id(definition))
         if known is None:
-            if len(self._known) >= MOST_WRITTEN:
+            if len(self._known) >= MOST_ENCODED:
                 self._known.clear()
-            known = self._known[id(definition)] = definition, msgspec.json.encode(_served(definition))
+            known = self._known[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
         return known[1]
 
 
-def _served(definition: Definition) -> dict[str, Any]:
+def _definition_json(definition: Definition) -> dict[str, Any]:
     """The definition as clients of this dialect know it: a workflow names all its skills in one list."""
     from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
 

@@ -1,4 +1,4 @@
-"""The table of the `navigator` dialect: names, titles, and what each tool is for, as a model reads it."""
+"""Tool declarations of the `navigator` dialect: names, titles and descriptions, as a model reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.navigator import parameters as p
 from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
-from fidelio.toolkit.tools import Tool
+from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect

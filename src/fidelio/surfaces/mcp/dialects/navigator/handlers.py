@@ -1,7 +1,7 @@
-"""The `navigator` dialect: the server says where a session stands and what is possible, and the agent picks from that.
+"""Handlers of the `navigator` dialect: the server offers the possible actions of a session, and the agent picks one.
 
 Tools translate only: arguments into calls of the service, results into the shapes that clients know. What is read without a
-session is in `nav_library`.
+session is in `library`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from fidelio.errors import FidelioError, MoveRefused, PersonNeeded, UsageProblem, WorkflowRefusal
-from fidelio.surfaces.mcp.asked import asked_person
 from fidelio.surfaces.mcp.dialects.common import Dialect
 from fidelio.surfaces.mcp.dialects.navigator.library import NavigatorLibrary
 from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, WithState
-from fidelio.surfaces.mcp.dialects.sessions.parameters import given
-from fidelio.toolkit.tools import Done, Outcome, ToolTable
+from fidelio.surfaces.mcp.dialects.sessions.parameters import none_if_unset
+from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
     from fidelio.engine.apply_move import Act
@@ -33,89 +33,93 @@ INSTRUCTIONS = (
 
 
 class NavigatorDialect(NavigatorLibrary, Dialect):
-    """The twenty tools over one house."""
+    """The twenty tools of the dialect."""
 
-    def tools(self) -> ToolTable:
+    def tools(self) -> ServedTools:
         from fidelio.surfaces.mcp.dialects.navigator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(
-            rows(self),
+        return ServedTools(
+            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
             instructions=INSTRUCTIONS,
-            misused=self.note_misuse,
-            worded=self.worded,
             program=self.house.program,
+            ask=self.house.ask,
         )
 
     async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         await super().note_misuse(tool, {"session_token": arguments.get("state")}, error)
 
-    async def nav_start(self, asked: NavStart) -> Done:
+    async def nav_start(self, arguments: NavStart, context: CallContext) -> Done:
         service = await self.house.workflows()
-        return _shown(await service.navigation.start(asked.workflow_id, asked.initial_variables, agent=asked.agent_id))
+        begun = await service.navigation.start(arguments.workflow_id, arguments.initial_variables, agent=arguments.agent_id)
+        return _reply(context, begun)
 
-    async def nav_situation(self, asked: WithState) -> Done:
+    async def nav_situation(self, arguments: WithState, context: CallContext) -> Done:
         service = await self.house.workflows()
-        return _shown(await service.navigation.look(asked.state))
+        return _reply(context, await service.navigation.look(arguments.state))
 
-    async def nav_checkpoint(self, asked: WithState) -> Done:
-        from fidelio.surfaces.mcp.dialects.navigator.replies import checkpoint_only  # noqa: PLC0415  # waits for the first call
+    async def nav_checkpoint(self, arguments: WithState, context: CallContext) -> Done:
+        from fidelio.surfaces.mcp.dialects.navigator.replies import checkpoint_reply  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        return checkpoint_only(await service.navigation.look(asked.state, tool="nav_checkpoint"))
+        return checkpoint_reply(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
 
-    async def nav_action(self, asked: NavAction) -> Outcome:
+    async def nav_action(self, arguments: NavAction, context: CallContext) -> Outcome:
         service = await self.house.workflows()
         try:
-            return _shown(await self._acted(service, asked))
+            return _reply(context, await self._perform(context, service, arguments))
         except PersonNeeded as needed:
-            question = await self.ask(service, needed, "nav_action", asked.state)
-            return replace(question, waiting=await _refused(service, needed, asked.state))
+            question = await self.ask(context, needed, "nav_action", arguments.state)
+            return replace(question, waiting=await _refused(context, service, needed, arguments.state))
         except WorkflowRefusal as refusal:
-            return await _refused(service, refusal, asked.state)
+            return await _refused(context, service, refusal, arguments.state)
         except UsageProblem as problem:
-            await service.unit.note_misuse("nav_action", asked.state, problem)
+            await service.note_misuse("nav_action", arguments.state, problem)
             raise
 
-    async def _acted(self, service: WorkflowService, asked: NavAction) -> Shown:
-        if asked.action == "get_resource":
-            index = _needed(asked.index, "index", asked.action)
-            return await service.navigation.read(asked.state, index, asked.variables)
-        return await service.navigation.act(asked.state, _act(asked), asked.variables, asked_person=asked_person())
+    async def _perform(self, context: CallContext, service: WorkflowService, arguments: NavAction) -> Shown:
+        if arguments.action == "get_resource":
+            index = _require(arguments.index, "index", arguments.action)
+            return await service.navigation.read(arguments.state, index, arguments.variables)
+        return await service.navigation.act(
+            arguments.state, _act(arguments), arguments.variables, asked_person=context.person_requests
+        )
 
 
-async def _refused(service: WorkflowService, refusal: WorkflowRefusal, state: str) -> Done:
+async def _refused(context: CallContext, service: WorkflowService, refusal: WorkflowRefusal, state: str) -> Done:
     """A refusal in the shape of every reply. A move that was refused leaves the state as it is, so it is given back.
 
     Not one that stands elsewhere: the agent would never come on with it.
     """
-    from fidelio.surfaces.mcp.dialects.navigator.replies import failed  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import refusal_reply  # noqa: PLC0415  # waits for the first call
     from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
 
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.standing(state)
     keeps = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
-    return failed(refusal, standing, state if keeps else await navigation.state_of(standing))
+    return refusal_reply(context, refusal, standing, state if keeps else await navigation.state_of(standing))
 
 
-def _act(asked: NavAction) -> Act:
+def _act(arguments: NavAction) -> Act:
     from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
 
-    if asked.action == "complete_step":
-        return Act("complete_step", _needed(asked.step_id, "step_id", asked.action), output=asked.output)
-    if asked.action == "transition":
-        return Act("transition", _needed(asked.activity_id, "activity_id", asked.action))
-    if asked.action == "advance_loop":
-        return Act("advance_loop", _needed(asked.loop_id, "loop_id", asked.action), items=given(asked.loop_items))
-    return _response(asked)
+    if arguments.action == "complete_step":
+        return Act("complete_step", _require(arguments.step_id, "step_id", arguments.action), output=arguments.output)
+    if arguments.action == "transition":
+        return Act("transition", _require(arguments.activity_id, "activity_id", arguments.action))
+    if arguments.action == "advance_loop":
+        loop = _require(arguments.loop_id, "loop_id", arguments.action)
+        return Act("advance_loop", loop, items=none_if_unset(arguments.loop_items))
+    return _response(arguments)
 
 
-def _response(asked: NavAction) -> Act:
+def _response(arguments: NavAction) -> Act:
     from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.phrases import EXACTLY_ONE  # noqa: PLC0415  # waits for the first call
 
-    checkpoint, option = _needed(asked.checkpoint_id, "checkpoint_id", asked.action), given(asked.option_id)
-    mode = Choice(option, asked.auto_advance, asked.condition_not_met).mode
+    checkpoint = _require(arguments.checkpoint_id, "checkpoint_id", arguments.action)
+    option = none_if_unset(arguments.option_id)
+    mode = Choice(option, arguments.auto_advance, arguments.condition_not_met).mode
     if mode == "option":
         return Act("respond_to_checkpoint", checkpoint, option)
     if mode is None:
@@ -123,19 +127,19 @@ def _response(asked: NavAction) -> Act:
     return Act("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
 
 
-def _needed(value: str, name: str, action: str) -> str:
+def _require(value: str, name: str, action: str) -> str:
     if not value:
         raise UsageProblem(f"{action} requires {name}.", remedy="The last reply names what is possible.")
     return value
 
 
-def _shown(found: Shown) -> Done:
-    return _wording()(found)
+def _reply(context: CallContext, found: Shown) -> Done:
+    return _renderer()(context, found)
 
 
 @cache
-def _wording() -> Callable[[Shown], Done]:
-    """Nearly every call ends with it, and to look for a module takes its time even where it is loaded."""
-    from fidelio.surfaces.mcp.dialects.navigator.replies import shown  # noqa: PLC0415  # waits for the first call
+def _renderer() -> Callable[[CallContext, Shown], Done]:
+    """Cached because nearly every call ends with it, and an import statement costs time even for a loaded module."""
+    from fidelio.surfaces.mcp.dialects.navigator.replies import situation_reply  # noqa: PLC0415  # waits for the first call
 
-    return shown
+    return situation_reply

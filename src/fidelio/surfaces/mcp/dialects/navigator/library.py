@@ -1,4 +1,4 @@
-"""What the `navigator` dialect serves without a session: workflows, activities, skills, resources and templates."""
+"""Handlers of the `navigator` dialect without a session: workflows, activities, skills, resources and templates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fidelio.surfaces.mcp.dialects.navigator.parameters import (
     OfWorkflow,
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,47 +39,47 @@ class NavigatorLibrary(Dialect):
     """The tools that read definitions."""
 
     async def library(self) -> Library:
-        return (await self.house.workflows()).library
+        return await self.house.library()
 
-    async def list_workflows(self, _: Nothing) -> Done:
+    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
         listed = [
             {"id": one.id, "title": one.title, "version": one.version, "description": one.description}
             for one in _readable(await self.library())
         ]
         return Done(as_json(listed))
 
-    async def health_check(self, _: Nothing) -> Done:
+    async def health_check(self, _: Nothing, __: CallContext) -> Done:
         # `meta` can be started here, so it counts as one of them.
         body = {**await self.health(), "workflows_available": len(_readable(await self.library()))}
         return Done(as_json(body), structured=body)
 
-    async def get_workflow(self, asked: OfWorkflow) -> Done:
-        return Done(_written((await self.library()).workflow(asked.workflow_id)))
+    async def get_workflow(self, arguments: OfWorkflow, _: CallContext) -> Done:
+        return Done(_render((await self.library()).workflow(arguments.workflow_id)))
 
-    async def get_workflow_activity(self, asked: OfActivity) -> Done:
-        return Done(_written((await self.library()).activity(asked.workflow_id, asked.activity_id)))
+    async def get_workflow_activity(self, arguments: OfActivity, _: CallContext) -> Done:
+        return Done(_render((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
 
-    async def get_checkpoint(self, asked: OfCheckpoint) -> Done:
+    async def get_checkpoint(self, arguments: OfCheckpoint, _: CallContext) -> Done:
         from fidelio.engine.checkpoints import find_checkpoint  # noqa: PLC0415  # waits for the first call
         from fidelio.engine.phrases import checkpoint_not_found  # noqa: PLC0415  # waits for the first call
 
-        activity = (await self.library()).activity(asked.workflow_id, asked.activity_id)
-        checkpoint = find_checkpoint(activity, asked.checkpoint_id)
+        activity = (await self.library()).activity(arguments.workflow_id, arguments.activity_id)
+        checkpoint = find_checkpoint(activity, arguments.checkpoint_id)
         if checkpoint is None:
             known = ", ".join(one.id for one in activity.checkpoints) or "none"
-            sentence = checkpoint_not_found(asked.checkpoint_id, activity.id)
+            sentence = checkpoint_not_found(arguments.checkpoint_id, activity.id)
             raise PartNotFound(sentence, remedy=f"Its checkpoints are: {known}.")
         return Done(as_json({**_data(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
-    async def validate_transition(self, asked: OfTransition) -> Done:
+    async def validate_transition(self, arguments: OfTransition, _: CallContext) -> Done:
         from fidelio.engine.transitions import why_no_way  # noqa: PLC0415  # waits for the first call
 
-        workflow = (await self.library()).workflow(asked.workflow_id)
-        reason = why_no_way(workflow, asked.from_activity, asked.to_activity)
+        workflow = (await self.library()).workflow(arguments.workflow_id)
+        reason = why_no_way(workflow, arguments.from_activity, arguments.to_activity)
         body: Json = {"valid": False, "reason": reason} if reason else {"valid": True}
         return Done(as_json(body), structured=body)
 
-    async def get_activities(self, _: Nothing) -> Done:
+    async def get_activities(self, _: Nothing, __: CallContext) -> Done:
         found, listed, phrases = list(_activities(await self.library())), list[Json](), dict[str, str]()
         times = Counter(activity.id for _, activity in found)
         for workflow, activity in found:
@@ -102,14 +102,14 @@ class NavigatorLibrary(Dialect):
             )
         )
 
-    async def get_activity(self, asked: AnyActivity) -> Done:
+    async def get_activity(self, arguments: AnyActivity, _: CallContext) -> Done:
         library = await self.library()
         for workflow, activity in _activities(library):
-            if asked.activity_id in (activity.id, f"{workflow}/{activity.id}"):
+            if arguments.activity_id in (activity.id, f"{workflow}/{activity.id}"):
                 return Done(as_json({**_data(activity), "workflowId": workflow, "next_action": _reading(workflow, activity)}))
-        raise PartNotFound(f"Activity not found: {asked.activity_id}.", remedy="get_activities lists them.")
+        raise PartNotFound(f"Activity not found: {arguments.activity_id}.", remedy="get_activities lists them.")
 
-    async def get_skills(self, _: Nothing) -> Done:
+    async def get_skills(self, _: Nothing, __: CallContext) -> Done:
         library = await self.library()
         found = {entry.id: list(_skills(library, entry.id)) for entry in _readable(library)}
         body = {
@@ -120,30 +120,30 @@ class NavigatorLibrary(Dialect):
         }
         return Done(as_json(body))
 
-    async def list_skills(self, asked: MaybeOfWorkflow) -> Done:
+    async def list_skills(self, arguments: MaybeOfWorkflow, _: CallContext) -> Done:
         library = await self.library()
         universal = list(_skills(library, META)) if _has_meta(library) else []
-        if not asked.workflow_id:
+        if not arguments.workflow_id:
             return Done(as_json(universal))
-        return Done(as_json({"universal": universal, "workflow": list(_skills(library, asked.workflow_id))}))
+        return Done(as_json({"universal": universal, "workflow": list(_skills(library, arguments.workflow_id))}))
 
-    async def get_skill(self, asked: OfSkill) -> Done:
-        found = (await self.library()).skill(asked.skill_id, workflow=asked.workflow_id or META)
+    async def get_skill(self, arguments: OfSkill, _: CallContext) -> Done:
+        found = (await self.library()).skill(arguments.skill_id, workflow=arguments.workflow_id or META)
         return Done(as_json(found.source.document.data))
 
-    async def list_workflow_resources(self, asked: OfWorkflow) -> Done:
-        return Done(as_json(list(_parts(await self.library(), "resource", asked.workflow_id))))
+    async def list_workflow_resources(self, arguments: OfWorkflow, _: CallContext) -> Done:
+        return Done(as_json(list(_parts(await self.library(), "resource", arguments.workflow_id))))
 
-    async def get_resource(self, asked: ByIndex) -> Done:
-        return Done(_text(await self.library(), "resource", asked))
+    async def get_resource(self, arguments: ByIndex, _: CallContext) -> Done:
+        return Done(_text(await self.library(), "resource", arguments))
 
-    async def list_templates(self, asked: OfWorkflow) -> Done:
-        return Done(as_json(list(_parts(await self.library(), "template", asked.workflow_id))))
+    async def list_templates(self, arguments: OfWorkflow, _: CallContext) -> Done:
+        return Done(as_json(list(_parts(await self.library(), "template", arguments.workflow_id))))
 
-    async def get_template(self, asked: ByIndex) -> Done:
-        return Done(_text(await self.library(), "template", asked))
+    async def get_template(self, arguments: ByIndex, _: CallContext) -> Done:
+        return Done(_text(await self.library(), "template", arguments))
 
-    async def discover_resources(self, _: Nothing) -> Done:
+    async def discover_resources(self, _: Nothing, __: CallContext) -> Done:
         library = await self.library()
         entries = _readable(library)
         body = {
@@ -198,9 +198,9 @@ def _parts(library: Library, part: Part, workflow: str) -> Iterator[Json]:
         yield about
 
 
-def _text(library: Library, part: Part, asked: ByIndex) -> str:
+def _text(library: Library, part: Part, arguments: ByIndex) -> str:
     """The file as it is, front matter and all; only of the workflow that is named."""
-    return library.source(part, f"{asked.workflow_id}/{asked.index}", workflow=asked.workflow_id).content.decode()
+    return library.source(part, f"{arguments.workflow_id}/{arguments.index}", workflow=arguments.workflow_id).content.decode()
 
 
 def _counted(library: Library, folder: Literal["skills", "resources", "templates"], entries: list[Entry]) -> Json:
@@ -215,7 +215,7 @@ def _reading(workflow: str, activity: Activity) -> Json:
     return {"tool": "nav_start", "parameters": {"workflow_id": workflow}}
 
 
-def _written(definition: BaseModel) -> str:
+def _render(definition: BaseModel) -> str:
     return as_json(_data(definition))
 
 

@@ -1,4 +1,4 @@
-"""What the tools of the `navigator` dialect take. The descriptions are what a model reads in `tools/list`."""
+"""Parameters of the tools of the `navigator` dialect. A model reads the descriptions in `tools/list`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the `navigator` dialect words its replies: position, what is possible, the question that waits, and the state."""
+"""Replies of the `navigator` dialect: position, possible actions, the open checkpoint, and the state token."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from fidelio.engine.checkpoints import current_checkpoint, only_person
 from fidelio.engine.scope import expected_artifacts, filled, known, told_here
 from fidelio.engine.transitions import ends_workflow
 from fidelio.surfaces.mcp.dialects.common import as_json, validation_json
-from fidelio.surfaces.mcp.hints import typed_here
-from fidelio.toolkit.tools import Done
+from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Step
@@ -22,44 +21,44 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def shown(found: Shown) -> Done:
+def situation_reply(context: CallContext, found: Shown) -> Done:
     """The one shape of every navigation reply."""
-    body = _landscape(found.standing, found.message, found.state, success=True)
+    body = _landscape(context, found.standing, found.message, found.state, success=True)
     if found.resource is not None:
         about = {"index": found.resource.index, "name": found.resource.name, "title": found.resource.title}
         body["resource"] = {**about, "content": found.resource.content}
-    validation = validation_json(found.warnings)
+    validation = validation_json(context, found.warnings)
     if found.warnings:
         body["warnings"] = validation["warnings"]
     # As text alone: with offers and resources it grows long, and a client that gets structured content drops the text.
     return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
-def failed(refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
+def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
     """A move that was refused: nothing has moved, and the reply says what is possible instead."""
-    message = typed_here(refusal)
-    body = _landscape(standing, f"Action failed: {message}", state, success=False)
+    message = context.render(refusal)
+    body = _landscape(context, standing, f"Action failed: {message}", state, success=False)
     return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
 
 
-def checkpoint_only(found: Shown) -> Done:
+def checkpoint_reply(context: CallContext, found: Shown) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
-    if (question := _question(found.standing)) is not None:
+    if (question := _question(context, found.standing)) is not None:
         how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
         body = {"active": True, "checkpoint": question, "message": how}
     whole = {**body, "state": found.state}
     return Done(as_json(whole), {"session_token": found.token}, structured=whole)
 
 
-def _landscape(standing: Standing, message: str, state: str, *, success: bool) -> Json:
+def _landscape(context: CallContext, standing: Standing, message: str, state: str, *, success: bool) -> Json:
     unverified = {"unverified": True} if standing.record.unverified else {}
     return {
         "success": success,
         "position": _position(standing),
         "message": message,
         "status": standing.record.status,
-        "availableActions": _actions(standing),
-        "checkpoint": _question(standing),
+        "availableActions": _actions(context, standing),
+        "checkpoint": _question(context, standing),
         **unverified,
         "state": state,
     }
@@ -91,7 +90,7 @@ def _loop(loop: LoopPosition) -> Json:
     return {"id": loop.id, "name": loop.name, "iteration": loop.iteration, "total": loop.total, **item}
 
 
-def _actions(standing: Standing) -> Json:
+def _actions(context: CallContext, standing: Standing) -> Json:
     found = standing.situation
     optional = [_offer(standing, move) for move in found.optional]
     if standing.resources:
@@ -99,7 +98,7 @@ def _actions(standing: Standing) -> Json:
     return {
         "required": [_offer(standing, move) for move in found.required],
         "optional": optional,
-        "blocked": [{**_named(move), "reason": typed_here(move.reason)} for move in found.blocked],
+        "blocked": [{**_named(move), "reason": context.render(move.reason)} for move in found.blocked],
     }
 
 
@@ -169,24 +168,29 @@ def _of_loop(standing: Standing, name: str) -> Iterator[tuple[str, Any]]:
     yield "iteration", running.iteration + 1 if running is not None and running.loop == name else 1
 
 
-def _question(standing: Standing) -> Json | None:
+def _question(context: CallContext, standing: Standing) -> Json | None:
     name = standing.situation.checkpoint
     checkpoint = current_checkpoint(standing.workflow, standing.record, name) if name else None
     if checkpoint is None:
-        return _without_definition(standing)
+        return _without_definition(context, standing)
     values = known(standing.workflow, standing.record)
     body: Json = {"id": checkpoint.id, "name": checkpoint.name, "message": filled(checkpoint.message, values)}
     body["options"] = [_option(one.id, one.label, one.description, values) for one in checkpoint.options]
     return {**body, **_who(standing, checkpoint)}
 
 
-def _without_definition(standing: Standing) -> Json | None:
-    """A question that waits and that the definition has lost: who can still answer it, and how."""
+def _without_definition(context: CallContext, standing: Standing) -> Json | None:
+    """A pending checkpoint that the definition no longer has: who can still answer it, and how."""
     waiting = standing.record.waiting
     if waiting is None or not standing.situation.checkpoint:
         return None
-    (gone,) = standing.situation.blocked
-    about = {"id": waiting.checkpoint, "name": waiting.checkpoint, "message": typed_here(gone.reason), "options": list[Json]()}
+    (blocked,) = standing.situation.blocked
+    about = {
+        "id": waiting.checkpoint,
+        "name": waiting.checkpoint,
+        "message": context.render(blocked.reason),
+        "options": list[Json](),
+    }
     return {**about, "answered_by": "person", "request_id": waiting.request}
 
 

@@ -1,4 +1,4 @@
-"""The table of the `sessions` dialect: names, titles, and what each tool is for, as a model reads it."""
+"""Tool declarations of the `sessions` dialect: names, titles and descriptions, as a model reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.sessions import parameters as p
-from fidelio.toolkit.tools import Tool
+from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect

@@ -1,4 +1,4 @@
-"""The `sessions` dialect: an opaque token names the session, the orchestrator moves it, a worker reads one activity at a time.
+"""Handlers of the `sessions` dialect: an opaque token names the session, and a worker reads one activity at a time.
 
 Tools translate only: arguments into calls of the service, results into the shapes that clients know.
 """
@@ -7,22 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fidelio.errors import DefinitionError, PersonNeeded, UsageProblem
-from fidelio.surfaces.mcp.asked import asked_person
+from fidelio.errors import PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
-    EITHER,
     Dialect,
     answer_json,
-    document,
-    headed,
-    listing,
-    offered,
+    offered_workflows,
     procedure,
-    reply,
-    resolved_json,
     started_json,
     trace_json,
-    transitions,
+    transitions_json,
     with_warnings,
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import (
@@ -38,19 +31,25 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     StartSession,
     WithToken,
     YieldCheckpoint,
-    given,
     move_of,
+    none_if_unset,
 )
-from fidelio.surfaces.mcp.hints import typed_here
-from fidelio.surfaces.mcp.resources import schema_resources
-from fidelio.toolkit.tools import Done, Outcome, ToolTable
+from fidelio.surfaces.mcp.dialects.sessions.replies import (
+    EITHER,
+    document,
+    listing,
+    reply,
+    resolved_json,
+    transitions_if_known,
+    with_header,
+    workflow_json,
+    yielded_json,
+)
+from fidelio.surfaces.mcp.served import ServedTools, schema_resources
+from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Workflow
-    from fidelio.engine.record import Record
-    from fidelio.workflows.checkpoints import Yielded
-    from fidelio.workflows.service import WorkflowService
-    from fidelio.workflows.unit_of_work import CallResult as Performed
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
@@ -60,60 +59,63 @@ INSTRUCTIONS = (
 
 
 class SessionsDialect(Dialect):
-    """The sixteen tools over one house."""
+    """The sixteen tools of the dialect."""
 
     _newest: tuple[Workflow, str] | None = None
 
-    def tools(self) -> ToolTable:
+    def tools(self) -> ServedTools:
         from fidelio.surfaces.mcp.dialects.sessions.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ToolTable(
-            rows(self),
+        return ServedTools(
+            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
             instructions=INSTRUCTIONS,
             resources=schema_resources(),
-            misused=self.note_misuse,
-            worded=self.worded,
             program=self.house.program,
+            ask=self.house.ask,
         )
 
-    async def discover(self, _: Nothing) -> Done:
-        service = await self.house.workflows()
+    async def discover(self, _: Nothing, __: CallContext) -> Done:
         lines = [f"server: {self.house.settings.server_name}", f"version: {self.house.settings.server_version}"]
-        return Done("\n".join([*lines, "", procedure(service, INSTRUCTIONS)]))
+        return Done("\n".join([*lines, "", procedure(await self.house.library(), INSTRUCTIONS)]))
 
-    async def list_workflows(self, _: Nothing) -> Done:
+    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
         from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
-        listed = [{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in offered(service)]
-        return Done(to_toon(listed))
+        entries = offered_workflows(await self.house.library())
+        return Done(to_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
 
-    async def health_check(self, _: Nothing) -> Done:
-        return reply(await self.health())
+    async def health_check(self, _: Nothing, context: CallContext) -> Done:
+        return reply(context, await self.health())
 
-    async def start_session(self, asked: StartSession) -> Done:
+    async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.sessions.start(
-            Asked(asked.workflow_id, asked.agent_id, asked.session_token, asked.parent_session_token, given(asked.fidelity))
+            Asked(
+                arguments.workflow_id,
+                arguments.agent_id,
+                arguments.session_token,
+                arguments.parent_session_token,
+                none_if_unset(arguments.fidelity),
+            )
         )
-        return reply(started_json(outcome), outcome)
+        return reply(context, started_json(outcome), outcome)
 
-    async def get_workflow_status(self, asked: WithToken) -> Done:
+    async def get_workflow_status(self, arguments: WithToken, context: CallContext) -> Done:
         from fidelio.engine.checkpoints import last_checkpoint  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.status(asked.session_token)
-        record = outcome.record
+        outcome = await service.status(arguments.session_token)
+        record, library = outcome.record, await self.house.library()
         body: dict[str, Any] = {
             "status": record.status,
             "current_activity": record.activity or "none",
             "completed_activities": list(record.completed),
-            "workflow": _workflow_json(service, record.workflow),
+            "workflow": workflow_json(library, record.workflow),
             "variables": record.variables,
             "open_checkpoint": record.waiting.checkpoint if record.waiting else None,
-            "transitions": _ways_if_known(service, record),
+            "transitions": transitions_if_known(library, record),
             "session_token": outcome.token,
         }
         if record.armed:
@@ -128,23 +130,24 @@ class SessionsDialect(Dialect):
             body["suspended_by"] = record.suspended_by
         if record.unverified:
             body |= {"unverified": True, "claims_to_continue": record.claims_to_continue or None}
-        return reply(body, outcome)
+        return reply(context, body, outcome)
 
-    async def get_workflow(self, asked: GetWorkflow) -> Done:
+    async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.workflow(asked.session_token)
+        outcome = await service.reads.workflow(arguments.session_token)
         found = outcome.result
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
-        if asked.summary:
-            text = f"{self._summary(found.workflow)}\n{to_toon(with_warnings({}, outcome) | {'session_token': outcome.token})}"
+        if arguments.summary:
+            about = with_warnings(context, {}, outcome) | {"session_token": outcome.token}
+            text = f"{self._summary(found.workflow)}\n{to_toon(about)}"
         else:
-            text = headed(outcome, found.source)
-        return document(skill + text, outcome)
+            text = with_header(outcome, found.source)
+        return document(context, skill + text, outcome)
 
     def _summary(self, workflow: Workflow) -> str:
-        """Writing it takes longer than all the rest of a call, and every session asks for it: the newest is kept."""
+        """The summary as TOON. The newest is cached: encoding takes longer than the rest of a call, and every session asks."""
         from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.content import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
 
@@ -152,34 +155,36 @@ class SessionsDialect(Dialect):
             self._newest = workflow, to_toon(summary_of(workflow, SUMMARY))
         return self._newest[1]
 
-    async def next_activity(self, asked: NextActivity) -> Done:
+    async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.moves.move(asked.session_token, move_of(asked))
+        outcome = await service.moves.move(arguments.session_token, move_of(arguments))
         activity = outcome.result.activity
-        name, title = (activity.id, activity.name) if activity is not None else (asked.activity_id, "Completed")
+        name, title = (activity.id, activity.name) if activity is not None else (arguments.activity_id, "Completed")
         body = {"activity_id": name, "name": title}
-        ways = transitions(outcome.result.workflow, outcome.record)
-        more = {"status": outcome.record.status, "transitions": ways, "session_token": outcome.token}
-        return reply({**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=ways)
+        transitions = transitions_json(outcome.result.workflow, outcome.record)
+        more = {"status": outcome.record.status, "transitions": transitions, "session_token": outcome.token}
+        return reply(context, {**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=transitions)
 
-    async def get_activity(self, asked: WithToken) -> Done:
+    async def get_activity(self, arguments: WithToken, context: CallContext) -> Done:
         from fidelio.engine.checkpoints import unattached  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.activity(asked.session_token)
+        outcome = await service.reads.activity(arguments.session_token)
         found = outcome.result
-        free = [checkpoint.id for checkpoint in unattached(found.activity)]
-        ways = transitions(found.workflow, outcome.record)
-        return document(headed(outcome, found.source), outcome, transitions=ways, unattached_checkpoints=free)
+        meta = {
+            "transitions": transitions_json(found.workflow, outcome.record),
+            "unattached_checkpoints": [checkpoint.id for checkpoint in unattached(found.activity)],
+        }
+        return document(context, with_header(outcome, found.source), outcome, **meta)
 
-    async def yield_checkpoint(self, asked: YieldCheckpoint) -> Done:
+    async def yield_checkpoint(self, arguments: YieldCheckpoint, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.checkpoints.yield_(asked.session_token, asked.checkpoint_id, asked.variables)
-        return reply(_yielded_json(outcome), outcome)
+        outcome = await service.checkpoints.yield_(arguments.session_token, arguments.checkpoint_id, arguments.variables)
+        return reply(context, yielded_json(context, outcome), outcome)
 
-    async def resume_checkpoint(self, asked: ResumeCheckpoint) -> Done:
+    async def resume_checkpoint(self, arguments: ResumeCheckpoint, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.checkpoints.resume(asked.session_token, asked.variables)
+        outcome = await service.checkpoints.resume(arguments.session_token, arguments.variables)
         answer = outcome.result
         body = {
             "status": "resumed",
@@ -189,13 +194,13 @@ class SessionsDialect(Dialect):
             "variables": answer.effect.get("setVariable", {}),
             "session_token": outcome.token,
         }
-        return reply(body, outcome)
+        return reply(context, body, outcome)
 
-    async def present_checkpoint(self, asked: PresentCheckpoint) -> Done:
+    async def present_checkpoint(self, arguments: PresentCheckpoint, context: CallContext) -> Done:
         from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.checkpoints.present(_handle(asked))
+        outcome = await service.checkpoints.present(_handle(arguments))
         presented = outcome.result
         body = presented.definition.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
         body["blocking"] = presented.definition.blocking
@@ -203,84 +208,50 @@ class SessionsDialect(Dialect):
             body["answered_by"] = "person"
         if presented.answer is not None:
             body["answer"] = answer_json(presented.answer)
-        return document(to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
+        return document(context, to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
-    async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
+    async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
+        choice = Choice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
-            outcome = await service.checkpoints.respond(_handle(asked), choice, asked_person=asked_person())
+            outcome = await service.checkpoints.respond(_handle(arguments), choice, asked_person=context.person_requests)
         except PersonNeeded as needed:
-            return await self.ask(service, needed, "respond_checkpoint", _handle(asked))
-        return reply(resolved_json(outcome.result, outcome.token), outcome)
+            return await self.ask(context, needed, "respond_checkpoint", _handle(arguments))
+        return reply(context, resolved_json(outcome.result, outcome.token), outcome)
 
-    async def get_skills(self, asked: WithToken) -> Done:
+    async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.reads.workflow_skills(asked.session_token, supporting=False)
+        outcome = await service.reads.workflow_skills(arguments.session_token, supporting=False)
         skill = outcome.result[0] if outcome.result else None
         head = ["scope: workflow", f"session_token: {outcome.token}"]
         if skill is not None and not skill.text:
             head.append(f"failed_skills: {skill.id}")
         body = ["", "---", "", skill.text] if skill is not None and skill.text else [""]
-        return document("\n".join([*head, *body]), outcome)
+        return document(context, "\n".join([*head, *body]), outcome)
 
-    async def get_skill(self, asked: GetSkill) -> Done:
+    async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.reads.skill(asked.session_token, given(asked.step_id))
-        return document(headed(outcome, outcome.result.text), outcome)
+        outcome = await service.reads.skill(arguments.session_token, none_if_unset(arguments.step_id))
+        return document(context, with_header(outcome, outcome.result.text), outcome)
 
-    async def get_resource(self, asked: GetResource) -> Done:
+    async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.reads.resource(asked.session_token, asked.resource_id)
+        outcome = await service.reads.resource(arguments.session_token, arguments.resource_id)
         found = outcome.result
         named = {"resource_id": found.reference, "id": found.id, "version": found.version}
         lines = [f"{key}: {value}" for key, value in named.items() if value]
-        return document(headed(outcome, found.content, *lines), outcome)
+        return document(context, with_header(outcome, found.content, *lines), outcome)
 
-    async def get_trace(self, asked: GetTrace) -> Done:
+    async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, after=asked.after)
-        return listing(trace_json(outcome), outcome)
+        outcome = await service.traces.trace(arguments.session_token, arguments.trace_tokens, after=arguments.after)
+        return listing(context, trace_json(outcome), outcome)
 
 
-def _handle(asked: PresentCheckpoint | RespondCheckpoint) -> str:
-    token = asked.checkpoint_handle or asked.session_token
+def _handle(arguments: PresentCheckpoint | RespondCheckpoint) -> str:
+    token = arguments.checkpoint_handle or arguments.session_token
     if not token:
         raise UsageProblem(EITHER, remedy="Pass the checkpoint_handle that yield_checkpoint returned.")
     return token
-
-
-def _yielded_json(outcome: Performed[Yielded]) -> dict[str, Any]:
-    yielded = outcome.result
-    body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.token}
-    if yielded.answer is not None:
-        known = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
-        return {**body, **known, "message": "This checkpoint was answered before in this visit. Go on."}
-    from fidelio.workflows.gate import only_a_person  # noqa: PLC0415  # the first reply does not wait for it
-
-    waiting = outcome.record.waiting
-    demands = waiting is not None and waiting.request == yielded.request and waiting.person
-    also = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
-    message = (
-        "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
-        f"resolved, call resume_checkpoint. {only_a_person(yielded.request) if demands else also}"
-    )
-    return {**body, "request_id": yielded.request, "message": typed_here(message)}
-
-
-def _workflow_json(service: WorkflowService, workflow_id: str) -> dict[str, Any]:
-    try:
-        entry = service.library.entry(workflow_id)
-    except DefinitionError:
-        return {"id": workflow_id}
-    return {"id": entry.id, "version": entry.version, "title": entry.title}
-
-
-def _ways_if_known(service: WorkflowService, record: Record) -> list[dict[str, Any]]:
-    """The status of a session can be read also when its definition has gone or is broken."""
-    try:
-        return transitions(service.library.workflow(record.workflow), record)
-    except DefinitionError:
-        return []

@@ -1,4 +1,4 @@
-"""What the tools of the `sessions` dialect take. The descriptions are what a model reads in `tools/list`."""
+"""Parameters of the tools of the `sessions` dialect. A model reads the descriptions in `tools/list`."""
 
 from __future__ import annotations
 
@@ -179,23 +179,23 @@ class GetTrace(msgspec.Struct):
     ] = 0
 
 
-def given(value: Any) -> Any:
+def none_if_unset(value: Any) -> Any:
     """None for what the caller left out."""
     return None if value is msgspec.UNSET else value
 
 
-def move_of(asked: NextActivity) -> Move:
+def move_of(arguments: NextActivity) -> Move:
     """What next_activity asks of the service."""
     from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # waits for the first call
     from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call
 
-    steps, activities = given(asked.step_manifest), given(asked.activity_manifest)
+    steps, activities = none_if_unset(arguments.step_manifest), none_if_unset(arguments.activity_manifest)
     return Move(
-        asked.activity_id,
-        given(asked.transition_condition),
+        arguments.activity_id,
+        none_if_unset(arguments.transition_condition),
         None if steps is None else [StepDone(entry.step_id, entry.output) for entry in steps],
         None
         if activities is None
-        else [ActivityDone(e.activity_id, e.outcome, given(e.transition_condition)) for e in activities],
-        asked.variables,
+        else [ActivityDone(e.activity_id, e.outcome, none_if_unset(e.transition_condition)) for e in activities],
+        arguments.variables,
     )

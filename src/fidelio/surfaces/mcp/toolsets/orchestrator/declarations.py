@@ -1,4 +1,4 @@
-"""The table of the orchestrator: names, titles, and what each tool is for, as a model reads it."""
+"""Tool declarations of the orchestrator: names, titles and descriptions, as a model reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp.schemas import COUNT, FLAG, OBJECT, TEXT, TEXT_OR_NULL, TEXTS, Schema, list_of, object_with
 from fidelio.surfaces.mcp.toolsets.orchestrator import parameters as p
-from fidelio.toolkit.tools import Tool
+from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset

@@ -1,4 +1,4 @@
-"""What the tools of the orchestrator take. The descriptions are what a model reads in `tools/list`."""
+"""Parameters of the orchestrator's tools. A model reads the descriptions in `tools/list`."""
 
 from __future__ import annotations
 

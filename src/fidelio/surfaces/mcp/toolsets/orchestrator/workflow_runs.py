@@ -1,6 +1,6 @@
-"""Workflows that agents carry out in the background of a server, for the tool run_workflow.
+"""Background runs of workflows with agents, for the tool run_workflow.
 
-The server only has to be there for it to go on: where a run stands is in the ledger, and whoever asks for it again goes on.
+Only the tasks are kept here: the state of a run is in the ledger, and calling the tool again continues it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 from fidelio.app.application import House
 from fidelio.clock import now_ms
 from fidelio.errors import ConductorFailure
-from fidelio.surfaces.mcp import progress
+from fidelio.toolkit import CallContext
 
 if TYPE_CHECKING:
+    from fidelio.conductor.conductor import Conductor
     from fidelio.conductor.plan import Plan
-    from fidelio.engine.state import Record
-    from fidelio.workflows.unit_of_work import WorkflowUnit
+    from fidelio.engine.record import Record
+    from fidelio.workflows.service import WorkflowService
 
 PROGRESS_SECONDS = 10.0
 
 
-class Conducting:
+class WorkflowRuns:
     """The runs that this process carries out."""
 
     def __init__(self, house: House) -> None:
@@ -31,21 +32,19 @@ class Conducting:
         # Why runs have ended here that could not put it on record themselves.
         self._broken: dict[str, str] = {}
 
-    async def run(self, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
+    async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Begins the run or goes on with it, and says how it stands after `seconds` at the latest."""
-        from fidelio.conductor.conductor import find_or_begin  # noqa: PLC0415  # waits for the first call
         from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
 
         conductor = await self._house.conductor(nobody)
-        ledger = (await self._house.workflows()).unit.ledger
-        found = await find_or_begin(conductor, ledger, self._house.settings.home, plan, anew=anew)
+        found = await conductor.find_or_begin(plan, anew=anew)
         if found.session not in self._tasks:
             self._broken.pop(found.session, None)
             task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(found.session))
             self._tasks[found.session] = task
             task.add_done_callback(partial(self._ended, found.session))
-        await self._watch(found.session, seconds)
-        return await self._standing(found.session)
+        await self._watch(context, conductor, found.session, seconds)
+        return await self._status(conductor, found.session)
 
     def _ended(self, session: str, task: asyncio.Task[object]) -> None:
         """A run that fails says why in its record. Where even that fails, nobody carries it out and nobody would know."""
@@ -54,34 +53,32 @@ class Conducting:
         if problem is not None and not isinstance(problem, ConductorFailure):
             self._broken[session] = f"{problem} Calling run_workflow again goes on from here."
 
-    async def _watch(self, session: str, seconds: float) -> None:
+    async def _watch(self, context: CallContext, conductor: Conductor, session: str, seconds: float) -> None:
         """Waits for the end, and tells the client on the way where the run stands."""
         began = now_ms()
         while (task := self._tasks.get(session)) is not None and (left := seconds - (now_ms() - began) / 1000) > 0:
             await asyncio.wait([task], timeout=min(left, PROGRESS_SECONDS))
-            standing = await self._standing(session)
-            await progress.report((now_ms() - began) / 1000, None, standing.get("activity") or standing["status"])
+            status = await self._status(conductor, session)
+            await context.report((now_ms() - began) / 1000, None, status.get("activity") or status["status"])
 
-    async def _standing(self, session: str) -> dict[str, Any]:
-        from fidelio.conductor.plan import last_failure  # noqa: PLC0415  # waits for the first call
-
-        unit = (await self._house.workflows()).unit
-        record = await unit.load_record(await unit.ledger.session(session))
-        failed = self._broken.get(session) or await last_failure(unit.ledger, session)
+    async def _status(self, conductor: Conductor, session: str) -> dict[str, Any]:
+        service = await self._house.workflows()
+        record = await service.current_record(session)
+        failed = self._broken.get(session) or await conductor.last_failure(session)
         body = {
             "session_id": session,
             "workflow_id": record.workflow,
             "status": "failed" if failed else record.status,
             "activity": record.activity,
             "completed_activities": list(record.completed),
-            "question": await _question(unit, record),
+            "question": await _answer_command(service, record),
             "reason": failed,
         }
         return {key: value for key, value in body.items() if value}
 
 
-async def _question(unit: WorkflowUnit, record: Record) -> str:
-    """How to answer what the run waits for; where it has started another workflow, that one may be who asks."""
+async def _answer_command(service: WorkflowService, record: Record) -> str:
+    """The command that answers the open request of the run, or of the workflow that it has started."""
     while record.suspended_by:
-        record = await unit.load_record(await unit.ledger.session(record.suspended_by))
+        record = await service.current_record(record.suspended_by)
     return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""

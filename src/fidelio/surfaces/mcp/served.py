@@ -1,7 +1,4 @@
-"""What a server offers to read beside its tools: the JSON Schemas of workflow files and of a session's state.
-
-They are made from the very models that read the files, so they cannot say anything else than what is accepted.
-"""
+"""What one MCP endpoint serves: a table of tools with instructions and resources, and the context of its calls."""
 
 from __future__ import annotations
 
@@ -12,13 +9,15 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import UsageProblem
+from fidelio.surfaces.commands import PROGRAM, as_typed
+from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
 
 ROOT = "workflow-server://schemas"
 JSON = "application/json"
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One thing to read. Its text is made when somebody asks for it."""
+    """A resource of the protocol. Its text is made when a client reads it."""
 
     uri: str
     name: str
@@ -32,7 +31,7 @@ class Resource(msgspec.Struct, frozen=True):
         return {"contents": [{"uri": self.uri, "mimeType": JSON, "text": self.text()}]}
 
 
-def find(resources: Iterable[Resource], uri: object) -> Resource:
+def find_resource(resources: Iterable[Resource], uri: object) -> Resource:
     known = {resource.uri: resource for resource in resources}
     found = known.get(uri) if isinstance(uri, str) else None
     if found is None:
@@ -40,7 +39,41 @@ def find(resources: Iterable[Resource], uri: object) -> Resource:
     return found
 
 
+class ServedTools:
+    """The tools of one endpoint. `instructions` tell a client what they are for.
+
+    `program` is how a person begins a command that replies name. `ask` is the port to the inbox.
+    """
+
+    __slots__ = ("_ask", "_render", "instructions", "resources", "table")
+
+    def __init__(
+        self,
+        table: ToolTable,
+        *,
+        instructions: str = "",
+        resources: tuple[Resource, ...] = (),
+        program: str = PROGRAM,
+        ask: Ask | None = None,
+    ) -> None:
+        self.table = table
+        self.instructions = instructions
+        self.resources = resources
+        self._ask = ask
+        self._render = _renderer(program)
+
+    def context(self, reporter: Reporter | None = None, caller: str = "") -> CallContext:
+        """The context of one call, shared by every time that its handler is called."""
+        return CallContext(self._render, caller, reporter, self._ask)
+
+
+def _renderer(program: str) -> Render:
+    """Renders commands for the home that the server works in; whoever words a reply names the command alone."""
+    return str if program == PROGRAM else lambda text: as_typed(str(text), program)
+
+
 def schema_resources() -> tuple[Resource, ...]:
+    """The JSON Schemas of workflow files and of a session's state, made from the models that read the files."""
     about = {
         "workflow": "What a workflow file holds.",
         "activity": "What an activity file holds.",

@@ -1,0 +1,15 @@
+"""Calls tools without any transport: one call, with a context of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.toolkit import Outcome, Reporter
+
+
+async def call_tool(
+    tools: ServedTools, name: str, arguments: Mapping[str, Any], *, reporter: Reporter | None = None, caller: str = ""
+) -> Outcome:
+    return await tools.table.call(name, arguments, tools.context(reporter, caller))
