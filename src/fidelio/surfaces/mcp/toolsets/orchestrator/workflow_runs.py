@@ -33,12 +33,10 @@ class Conducting:
 
     async def run(self, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Begins the run or goes on with it, and says how it stands after `seconds` at the latest."""
-        from fidelio.conductor.conductor import find_or_begin  # noqa: PLC0415  # waits for the first call
         from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
 
         conductor = await self._house.conductor(nobody)
-        ledger = (await self._house.workflows()).desk.ledger
-        found = await find_or_begin(conductor, ledger, self._house.settings.home, plan, anew=anew)
+        found = await conductor.find_or_begin(plan, anew=anew)
         if found.session not in self._tasks:
             self._broken.pop(found.session, None)
             task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(found.session))
