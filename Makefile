@@ -3,12 +3,14 @@
 PYTHON ?= python3
 # Arguments for pytest or the benchmarks: make test ARGS="tests/tokens -k forged"
 ARGS ?=
+# The tool that `make walk` traces.
+CALL ?= next_activity
 BIN := .venv/bin
 
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak lint format bench docs requirements changelog pins clean
+.PHONY: help run test soak lint format bench walk docs requirements changelog pins clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +42,10 @@ format: ## Let ruff mend what it can
 bench: ## Measure, and fail when a promised bound does not hold
 	@scripts/setup.sh test
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+walk: ## Show the files that a tool call enters, in order: make walk CALL=next_activity
+	@scripts/setup.sh run
+	@$(BIN)/python -m scripts.walk $(CALL)
 
 docs: ## Generate the reference pages
 	@scripts/setup.sh run

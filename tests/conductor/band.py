@@ -109,7 +109,8 @@ class Concert:
         self.seen: list[Happening] = []
 
     async def conductor(self) -> Conductor:
-        return Conductor(await self.house.workflows(), self.band, self.orchestra.settings.home, watch=self.seen.append)
+        workflows = await self.house.workflows()
+        return Conductor(workflows, workflows.unit, self.band, self.orchestra.settings.home, watch=self.seen.append)
 
     async def play(self, workflow: str, **plan: Any) -> Record:
         conductor = await self.conductor()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.conductor.conductor import find_or_begin
 from fidelio.conductor.plan import plan_of
 from fidelio.errors import UsageProblem
 from tests.conductor.orchestra import Orchestra, activity, write_workflow
@@ -19,17 +18,17 @@ async def test_who_does_the_work_can_change_and_what_was_given_cannot(orchestra:
     orchestra.says("other", "x")
     async with orchestra.house() as house:
         conductor = await house.conductor(lambda _: None)
-        ledger, home = (await house.workflows()).unit.ledger, orchestra.settings.home
-        first = await find_or_begin(conductor, ledger, home, orchestra.plan("single", inputs={"language": "de"}), anew=False)
-        again = await find_or_begin(conductor, ledger, home, orchestra.plan("single", agent="other"), anew=False)
+        ledger = (await house.workflows()).unit.ledger
+        first = await conductor.find_or_begin(orchestra.plan("single", inputs={"language": "de"}), anew=False)
+        again = await conductor.find_or_begin(orchestra.plan("single", agent="other"), anew=False)
         assert (again.session, again.goes_on) == (first.session, True)
         plan = await plan_of(ledger, first.session)
         assert plan is not None
         assert (plan.agent, plan.inputs) == ("other", {"language": "de"})
         with pytest.raises(UsageProblem, match="inputs are for its beginning"):
-            await find_or_begin(conductor, ledger, home, orchestra.plan("single", inputs={"language": "fr"}), anew=False)
+            await conductor.find_or_begin(orchestra.plan("single", inputs={"language": "fr"}), anew=False)
         strange = orchestra.plan("single", activity_agents={"zz": "other"})
         with pytest.raises(UsageProblem, match="no activity 'zz'"):
-            await find_or_begin(conductor, ledger, home, strange, anew=False)
-        anew = await find_or_begin(conductor, ledger, home, orchestra.plan("single"), anew=True)
+            await conductor.find_or_begin(strange, anew=False)
+        anew = await conductor.find_or_begin(orchestra.plan("single"), anew=True)
         assert (anew.session != first.session, anew.goes_on) == (True, False)

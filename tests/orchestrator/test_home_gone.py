@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app.application import open_agents
 from fidelio.errors import HomeProblem
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.opening import open_agents
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host_process import presence, work_until_idle
 from fidelio.processes.spooled import is_alive

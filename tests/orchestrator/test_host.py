@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app.application import open_agents
 from fidelio.errors import ConversationLost
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry
 from fidelio.locks import worker_lock
 from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn
-from fidelio.orchestrator.opening import open_agents
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.record import SAID
 from fidelio.orchestrator.record.rules import RESUMES_IN_A_ROW

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 import fidelio as package
+from fidelio.app.application import House, open_agents
 from fidelio.errors import UsageProblem
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.opening import open_agents
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.settings import load_settings
-from fidelio.surfaces.cli.context import App
 from fidelio.surfaces.cli.main import run
 from fidelio.surfaces.commands import COMMANDS, as_typed, typed
 from tests.dialects.conftest import playing
@@ -197,7 +196,7 @@ def test_a_sentence_names_commands_as_typed_and_leaves_what_only_looks_like_one(
     def fail(*_: object, **__: object) -> None:
         raise UsageProblem("It was not begun by `fidelio run` in my fidelio run/x.")
 
-    monkeypatch.setattr(App, "library", fail)
+    monkeypatch.setattr(House, "open_library", fail)
     code = run(["--home", HOME, "list"])
 
     assert code == UsageProblem.exit_code

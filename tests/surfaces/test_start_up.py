@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.surfaces.cli.up import PORT
+from fidelio.surfaces.cli.serve import PORT
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 from tests.surfaces.mcp.wire import Json, call, initialize, notification, request, text_of

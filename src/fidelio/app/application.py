@@ -1,7 +1,7 @@
-"""The services behind the tools, opened by the first call that needs them.
+"""Composition root: opens the ledger, the library, the keys and the services that every surface uses.
 
-Opening reads definitions and the ledger, which costs more than the whole handshake; a client that only asks for the list of
-tools should not wait for it.
+Each part is opened by the first call that needs it. Opening reads definitions and the ledger, which costs more than the whole
+handshake; a client that only asks for the list of tools should not wait for it. So all imports of this module are lazy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from fidelio.errors import FidelioError, RequestClosed
 from fidelio.settings import Settings
-from fidelio.surfaces.commands import PROGRAM
 from fidelio.toolkit import AskPerson, Option
 
 if TYPE_CHECKING:
@@ -30,11 +29,14 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.blueprints.catalogue import Blueprints
     from fidelio.orchestrator.blueprints.model import McpServer
     from fidelio.orchestrator.service.service import AgentService
+    from fidelio.tokens.keyring import KeyRing
+    from fidelio.workflows.moves import Moved
     from fidelio.workflows.service import WorkflowService
+    from fidelio.workflows.unit_of_work import CallResult
 
 
 class House:
-    """One home, one ledger and one library for a server's life."""
+    """One home, one ledger and one library, for the life of a server or of one command."""
 
     def __init__(
         self,
@@ -46,17 +48,19 @@ class House:
         person: bool = False,
         worker: bool = False,
         handles: bool = True,
-        program: str = PROGRAM,
+        program: str = "fidelio",
     ) -> None:
-        """`handles`: whether the short name of a session opens it, because whoever calls is known already.
+        """`handles`: whether the short name of a session opens it, because the caller is authenticated already.
 
-        `worker`: whoever calls does one activity for somebody else, who moves the session. `program`: how a person begins a
-        command that is meant for this house.
+        `worker`: the caller does one activity for an orchestrator that moves the session. `program`: how a person begins a
+        command for this home.
         """
         self.settings = settings
         self.program = program
-        # Told once why the house cannot be opened. Every call is told too, but whoever reads those may be a model.
+        # Called once with the reason why opening failed. Every call gets the error too, but a model may be its only reader.
         self.complain: Callable[[str], None] | None = None
+        # Whether a missing home is made; otherwise a home that somebody has named must exist.
+        self.creates_home = True
         self._directories = workflows
         self._with_bundled = with_bundled
         self._fidelity: Literal["advise", "enforce"] = fidelity
@@ -80,51 +84,90 @@ class House:
             return self._workflows
 
     def shortened(self, text: str) -> str:
-        """A text that names the files of the library from its roots on: where those lie is no client's business."""
+        """A text that names the files of the library relative to its roots: their location is no client's business."""
         for root in self._workflows.library.roots if self._workflows is not None else ():
             text = text.replace(f"{root.path}{os.sep}", "")
         return text
 
-    async def agents(self) -> AgentService:
-        """The orchestrator. From now on this process carries out agents, unless another one of this home does."""
+    async def agents(self, *, host: bool = True) -> AgentService:
+        """The orchestrator. With `host`, this process runs agents from now on, unless another one of this home does.
+
+        A background process takes over whatever is active when the application is closed.
+        """
         async with self._opening:
             if self._agents is None:
                 with self._complaining():
-                    self._agents = await self._open_agents()
+                    self._agents = await self._open_agents(host=host)
             return self._agents
 
+    async def has_active_agents(self) -> bool:
+        """Whether any run is queued or at work."""
+        from fidelio.orchestrator.runs.host_process import is_anything_active
+
+        async with self._opening:
+            return await is_anything_active(open_agents(self.settings, await self._open_ledger()))
+
+    async def work_until_idle(self, seconds: float) -> None:
+        """Run agents in this process until there has been nothing to do for so long."""
+        from fidelio.orchestrator.runs.host_process import work_until_idle
+
+        async with self._opening:
+            service = open_agents(self.settings, await self._open_ledger())
+        await work_until_idle(service, seconds)
+
     def blueprints(self) -> Blueprints:
-        """What agents can be started from. Nothing has to be opened to look."""
-        from fidelio.orchestrator.blueprints.catalogue import open_blueprints  # noqa: PLC0415  # waits for the first call
+        """What agents can be started from. Opens neither ledger nor home."""
+        from fidelio.orchestrator.blueprints.catalogue import open_blueprints
 
         if self._blueprints is None:
             self._blueprints = open_blueprints(self.settings.home)
         return self._blueprints
 
     async def conductor(self, watch: Callable[[Happening], None]) -> Conductor:
-        from fidelio.conductor.conductor import Conductor  # noqa: PLC0415  # waits for the first call
-        from fidelio.conductor.workers import Workers  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.conductor import Conductor
+        from fidelio.conductor.workers import Workers
 
-        workers = Workers(await self.agents(), self._workflow_server())
-        return Conductor(await self.workflows(), workers, self.settings.home, watch=watch)
+        workers, workflows = Workers(await self.agents(), self._workflow_server()), await self.workflows()
+        return Conductor(workflows, workflows.unit, workers, self.settings.home, watch=watch)
 
     async def records(self) -> Records:
         """Sessions and events of every kind, for reading."""
-        from fidelio.app.records import Records  # noqa: PLC0415  # waits for the first call
+        from fidelio.app.records import Records
 
         async with self._opening:
             return Records(await self._open_ledger())
 
     async def inbox(self) -> Inbox:
         """What waits for a person."""
-        from fidelio.inbox import Inbox  # noqa: PLC0415  # waits for the first call
+        from fidelio.inbox import Inbox
 
         async with self._opening:
             return Inbox(await self._open_ledger())
 
     async def library(self) -> Library:
-        """The definitions that this application serves."""
+        """The definitions that the workflow service uses."""
         return (await self.workflows()).library
+
+    def open_library(self) -> Library:
+        """The definitions on the search path. Opens neither ledger nor keys nor home."""
+        from fidelio.definitions.library.search_path import open_library
+
+        return open_library(self.settings.home, self._directories, with_bundled=self._with_bundled)
+
+    def keys(self) -> KeyRing:
+        from fidelio.tokens.keyring import open_keys
+
+        return open_keys(self.settings.home.keys)
+
+    async def end_session(self, name: str, *, by: str) -> CallResult[Moved]:
+        """End a session whose definition was deleted: one that is missing where it came from, or on our own search path."""
+        session = await (await self.records()).find(name)
+        return await (await self.workflows()).end_without_definition(session.id, self._library_of, by=by)
+
+    def _library_of(self, place: str) -> Library:
+        from fidelio.definitions.library.search_path import library_at
+
+        return self.open_library() if self._directories or not place else library_at(self.settings.home, place)
 
     @contextmanager
     def _complaining(self) -> Iterator[None]:
@@ -137,23 +180,26 @@ class House:
             raise
 
     async def _open_ledger(self) -> Ledger:
-        from fidelio.ledger import open_ledger  # noqa: PLC0415  # everything heavy waits for the first call
+        from fidelio.ledger import open_ledger
 
         if self._ledger is None:
-            self.settings.home.ensure()
+            self._prepare_home()
             self._ledger = await self._opened.enter_async_context(await open_ledger(self.settings.ledger))
         return self._ledger
 
-    async def _open_workflows(self) -> WorkflowService:
-        from fidelio.clock import now_ms  # noqa: PLC0415  # everything heavy waits for the first call
-        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # waits for the first call
-        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.service import WorkflowService  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.tokens import SessionTokens  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.unit_of_work import ServerPolicy  # noqa: PLC0415  # waits for the first call
+    def _prepare_home(self) -> None:
+        home = self.settings.home
+        # A ledger that is kept elsewhere is found without the home.
+        home.ensure() if self.creates_home or self.settings.ledger != str(home.ledger) else home.existing()
 
-        home = self.settings.home.ensure()
-        library = open_library(home, self._directories, with_bundled=self._with_bundled)
+    async def _open_workflows(self) -> WorkflowService:
+        from fidelio.clock import now_ms
+        from fidelio.workflows.service import WorkflowService
+        from fidelio.workflows.tokens import SessionTokens
+        from fidelio.workflows.unit_of_work import ServerPolicy
+
+        self.settings.home.ensure()
+        library = self.open_library()
         rules = ServerPolicy(
             self._fidelity,
             self._person,
@@ -162,22 +208,24 @@ class House:
             handles=self._handles,
             moves=not self._worker,
         )
-        keys = open_keys(home.keys)
-        # Read now: without a key nothing that is begun here could be gone on with.
+        keys = self.keys()
+        # Read now: without a key no session that is started here could be continued.
         keys.active()
         return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=rules)
 
-    async def _open_agents(self) -> AgentService:
-        from fidelio.orchestrator.opening import open_agents  # noqa: PLC0415  # waits for the first call
-        from fidelio.orchestrator.runs.host_process import hosting  # noqa: PLC0415  # waits for the first call
+    async def _open_agents(self, *, host: bool) -> AgentService:
+        from fidelio.orchestrator.runs.host_process import hosting, see_to_the_rest
 
         service = open_agents(self.settings, await self._open_ledger())
-        await self._opened.enter_async_context(hosting(service, self.settings))
+        if host:
+            await self._opened.enter_async_context(hosting(service, self.settings))
+        else:
+            self._opened.push_async_callback(see_to_the_rest, service, self.settings)
         return service
 
     def _workflow_server(self) -> McpServer:
         """How a worker reaches the same workflows and the same record."""
-        from fidelio.orchestrator.blueprints.model import McpServer  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.blueprints.model import McpServer
 
         switches = {
             "--with-bundled": self._with_bundled,
@@ -217,3 +265,26 @@ class House:
 
         options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
         return AskPerson(request_id, request.question, options, answered, elsewhere=elsewhere, session=request.session)
+
+
+def open_agents(settings: Settings, ledger: Ledger) -> AgentService:
+    """The orchestrator over an open ledger; nothing is run by it."""
+    from fidelio.orchestrator.blueprints.catalogue import open_blueprints
+    from fidelio.orchestrator.executors.registry import executors
+    from fidelio.orchestrator.service.service import AgentService
+
+    return AgentService(
+        ledger,
+        open_blueprints(settings.home),
+        executors(),
+        home=settings.home,
+        limits=settings.agents,
+        executor=settings.executor,
+    )
+
+
+def open_bundled(settings: Settings) -> House:
+    """An application over the bundled workflows alone, so that a demonstration does not depend on anybody's files."""
+    from fidelio.definitions.library.search_path import bundled_root
+
+    return House(settings, [str(bundled_root().path)])

@@ -6,6 +6,7 @@ Surfaces know of the ledger only its model. What they may do with it beyond the 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fidelio.errors import ChainBroken, SessionNotFound
 from fidelio.ledger import Ledger
@@ -13,6 +14,11 @@ from fidelio.ledger.audit import every_session, verify_all, verify_session
 from fidelio.ledger.chain import Verdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
 from fidelio.ledger.paging import event_pages
+
+if TYPE_CHECKING:
+    from fidelio.workflows.report import Report
+
+__all__ = ["Records", "Verdict"]
 
 
 class Records:
@@ -79,3 +85,9 @@ class Records:
     async def check(self) -> None:
         """Lets the database check itself as a whole; raises `LedgerDamaged`."""
         await self._ledger.check()
+
+    async def report(self, session: str) -> Report:
+        """What the definition of a workflow session asked, what happened, and where they differ."""
+        from fidelio.workflows.report import report_session
+
+        return await report_session(self._ledger, session)

@@ -51,24 +51,39 @@ from fidelio.workflows.start import Asked
 
 if TYPE_CHECKING:
     from fidelio.conductor.workers import Workers
-    from fidelio.home import Home
     from fidelio.workflows.service import WorkflowService
+    from fidelio.workflows.unit_of_work import WorkflowUnit
 
 
 _SAY_SO = "Name its list in `over`, or give it a condition that can be decided, a breakCondition or maxIterations."
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A run. `goes_on`: it was there already."""
+
+    session: str
+    goes_on: bool
 
 
 class Conductor:
     """Takes the orchestrating agent's part, for one run."""
 
     def __init__(
-        self, workflows: WorkflowService, workers: Workers, home: Home, *, watch: Watcher = nobody, clock: Clock = now_ms
+        self,
+        workflows: WorkflowService,
+        unit: WorkflowUnit,
+        workers: Workers,
+        home: Home,
+        *,
+        watch: Watcher = nobody,
+        clock: Clock = now_ms,
     ) -> None:
+        """`unit` is the unit of work that `workflows` uses: what the conductor records is committed in the same way."""
         self._workflows = workflows
-        self._ledger = workflows.unit.ledger
+        self._ledger = unit.ledger
         self._workers = workers
         self._home = home
-        self._stage = Stage(workflows, workers, watch, clock)
+        self._stage = Stage(workflows, unit, workers, watch, clock)
         self._attending = Attending(self._stage)
         self._leading = Leading(self._stage)
 
@@ -78,6 +93,27 @@ class Conductor:
         outcome = await self._workflows.sessions.start(Asked(plan.workflow, CONDUCTOR))
         await keep(self._ledger, outcome.session, plan)
         return outcome.session
+
+    async def last_failure(self, session: str) -> str:
+        """Why the run stopped, when nothing has happened in it since; else empty."""
+        return await last_failure(self._ledger, session)
+
+    async def find_or_begin(self, plan: Plan, *, anew: bool) -> Found:
+        """The run of this workflow in this project that has not ended, with the plan of now; else, or if `anew`, a new one."""
+        await self.check(plan)
+        lock = beginning_lock(self._home, plan)
+        if not lock.take():
+            raise ConductorFailure(
+                f"Another process begins {plan.workflow} just now.", remedy="Run it again to go on with that."
+            )
+        try:
+            session = None if anew else await unfinished(self._ledger, plan.project, plan.workflow)
+            if session is None:
+                return Found(await self.begin(plan), goes_on=False)
+            await _change_hands(self._ledger, session, plan)
+            return Found(session, goes_on=True)
+        finally:
+            lock.release()
 
     async def check(self, plan: Plan) -> None:
         """Raises for what cannot work: a workflow, an activity, an input, a blueprint, an agent that is not on this machine."""
@@ -259,41 +295,11 @@ class Conductor:
         look = f"`fidelio events {worker.id}` shows what it did. " if worker else ""
         return ConductorFailure(stuck.reason, remedy=f"{look}{stuck.remedy}")
 
-    async def find_or_begin(self, plan: Plan, *, anew: bool) -> Found:
-        """Continues the unfinished run of this plan's workflow and project, or begins one."""
-        return await find_or_begin(self, self._ledger, self._home, plan, anew=anew)
-
-    async def last_failure(self, session: str) -> str:
-        """Why the run stopped, when nothing has happened in it since; else empty."""
-        return await last_failure(self._ledger, session)
-
 
 def _require(problems: Sequence[str], record: Record) -> None:
     """Where nobody is left to mend a problem, the run ends with it."""
     if problems:
         raise Stuck(" ".join(problems), record)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A run. `goes_on`: it was there already."""
-
-    session: str
-    goes_on: bool
-
-
-async def find_or_begin(conductor: Conductor, ledger: Ledger, home: Home, plan: Plan, *, anew: bool) -> Found:
-    await conductor.check(plan)
-    lock = beginning_lock(home, plan)
-    if not lock.take():
-        raise ConductorFailure(f"Another process begins {plan.workflow} just now.", remedy="Run it again to go on with that.")
-    try:
-        session = None if anew else await unfinished(ledger, plan.project, plan.workflow)
-        if session is None:
-            return Found(await conductor.begin(plan), goes_on=False)
-        await _change_hands(ledger, session, plan)
-        return Found(session, goes_on=True)
-    finally:
-        lock.release()
 
 
 async def _change_hands(ledger: Ledger, session: str, asked: Plan) -> None:

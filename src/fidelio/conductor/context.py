@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Workflow
     from fidelio.orchestrator.record.model import AgentSession
     from fidelio.workflows.service import WorkflowService
+    from fidelio.workflows.unit_of_work import WorkflowUnit
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +63,10 @@ class Stuck(Exception):
 class Stage:
     """One run. `root` is the session that it was begun with; the workflows that it starts belong to it."""
 
-    def __init__(self, workflows: WorkflowService, workers: Workers, watch: Watcher, clock: Clock) -> None:
+    def __init__(self, workflows: WorkflowService, unit: WorkflowUnit, workers: Workers, watch: Watcher, clock: Clock) -> None:
         self.workflows = workflows
-        self.unit = workflows.unit
+        self.unit = unit
+        self.ledger = unit.ledger
         self.workers = workers
         self.clock = clock
         self.root = ""
@@ -72,7 +74,7 @@ class Stage:
         self._began = clock()
 
     async def record(self, session: str) -> Record:
-        return await self.unit.load_record(await self.unit.ledger.session(session))
+        return await self.workflows.current_record(session)
 
     def workflow(self, record: Record) -> Workflow:
         try:

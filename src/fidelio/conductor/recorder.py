@@ -59,7 +59,7 @@ class Leading:
             if isinstance(found, Wrong) or place_of(call.record) != place_of(record):
                 return WorkflowDecision(None, unfinished=True)
             # A worker is told not to start anything. One that does so all the same has started what would begin now.
-            begun = await started_in_pass(self._unit.ledger, session)
+            begun = await started_in_pass(self._stage.ledger, session)
             return self._starting(call, workflow, without(workflow, call.record, found, begun), (taken,))
 
         await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)
@@ -70,7 +70,7 @@ class Leading:
         workflow = self._stage.workflow(record)
         own = _own(workflow, record)
         if own:
-            started = await started_by_activity(self._unit.ledger, session, record)
+            started = await started_by_activity(self._stage.ledger, session, record)
             own = [one for one in own if one.workflow not in started]
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[None]:

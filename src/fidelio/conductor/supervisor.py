@@ -78,7 +78,7 @@ class Attending:
         stage.tell("entered", session, record, agent=agent, step=stretch.names[0] if stretch.names else None)
         workflow = stage.workflow(record)
         activity = stage.workflows.library.activity(workflow.id, record.activity)
-        ended = [] if stretch.whole else await came_back(stage.unit.ledger, session)
+        ended = [] if stretch.whole else await came_back(stage.ledger, session)
         part = prompts.part_of(workflow, record, stretch, ended)
         prompt = prompts.brief(workflow, activity, stage.token(session, record), part)
         return await stage.workers.start(session, record, plan, prompt, stretch.key)
@@ -107,12 +107,12 @@ class Attending:
         self._tell_question(session, record, worker, waiting.request)
         try:
             async with asyncio.timeout(seconds_to_default(stage.workflow(record), record, stage.clock())):
-                await Inbox(stage.unit.ledger).closed(waiting.request)
+                await Inbox(stage.ledger).closed(waiting.request)
         except TimeoutError:
             await self._take_default(session, record)
         if not await stage.has_moved(session, record):
             record = await stage.record(session)
-            news = _news(record, await past_of(stage.unit.ledger, session, worker))
+            news = _news(record, await past_of(stage.ledger, session, worker))
             if record.waiting is None and news:
                 await self._go_on(session, Reported(worker, record, None), stretch, news)
 
@@ -132,8 +132,8 @@ class Attending:
     ) -> None:
         """Has the worker go on, as long as it has not failed too often: with runs that did not do their part, for no reason."""
         worker, record, stage = reported.worker, reported.record, self._stage
-        past = await past_of(stage.unit.ledger, session, worker)
-        news, forgiven = _news(record, past), await runs_before_failure(stage.unit.ledger, stage.root, worker.name)
+        past = await past_of(stage.ledger, session, worker)
+        news, forgiven = _news(record, past), await runs_before_failure(stage.ledger, stage.root, worker.name)
         if worker.run.state == "stopped" and worker.run.number > forgiven:
             raise Stuck(f"The worker {worker.name} was stopped.", record, worker)
         # One that ended for a question has not failed, even if the answer was quicker than its end.
@@ -151,7 +151,7 @@ class Attending:
         worker, record, stage = reported.worker, reported.record, self._stage
         if news:
             told = NewEvent(type=TOLD, body={"worker": worker.name, "run": worker.run.number}, actor=CONDUCTOR)
-            await stage.unit.ledger.append(session, told)
+            await stage.ledger.append(session, told)
         stage.tell("resumed", session, record, agent=worker.blueprint)
         await stage.workers.resume(worker, prompts.go_on(news, problems, stage.token(session, record), stretch))
 

@@ -10,8 +10,6 @@ from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.rules import NAME_LENGTH
-from fidelio.orchestrator.runs.context import require_directory, with_wishes
-from fidelio.orchestrator.runs.lineage import require_may_start
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
@@ -42,15 +40,12 @@ class Workers:
 
     async def check(self, blueprint: str, project: str) -> None:
         """Raises where such a worker could not be started there."""
-        parts = self._agents.parts
-        require_directory(project)
-        found = await parts.blueprint(blueprint, project)
-        await parts.checked_executor(with_wishes(found, None, {SERVER: self._server}))
+        await self._agents.check_start(blueprint, project, {SERVER: self._server})
 
     async def check_caller(self, caller: str | None) -> None:
         """Raises where the agent that asks may not start workers below itself."""
         if caller is not None:
-            require_may_start(await self._agents.queries.find(caller), most=self._agents.parts.limits.depth)
+            await self._agents.check_caller(caller)
 
     async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:
         try:

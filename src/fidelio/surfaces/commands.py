@@ -18,14 +18,14 @@ PROGRAM = "fidelio"
 COMMANDS = {
     "agents": "agents",
     "answer": "inbox",
-    "completion": "shell",
-    "demo": "up",
-    "doctor": "doctor",
+    "completion": "machine",
+    "demo": "serve",
+    "doctor": "machine",
     "draw": "workflows",
     "events": "record",
     "inbox": "inbox",
     "init": "init",
-    "keys": "keys",
+    "keys": "machine",
     "lint": "workflows",
     "list": "workflows",
     "mcp": "serve",
@@ -36,9 +36,9 @@ COMMANDS = {
     "show": "workflows",
     "tour": "tour",
     "trace": "audit",
-    "up": "up",
+    "up": "serve",
     "verify": "record",
-    "work": "work",
+    "work": "serve",
 }
 # We name a command in backticks or after a colon. Elsewhere the same words are a name or a path that somebody has chosen.
 _NAMED = re.compile(rf"(?:(?<=`)|(?<=: )){PROGRAM} (?=(?:{'|'.join(COMMANDS)})\b)")

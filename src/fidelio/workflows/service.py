@@ -6,8 +6,11 @@ how they move, what agents read, what people are asked, and what can be traced.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fidelio.clock import Clock, now_ms
 from fidelio.definitions.library import Library
@@ -16,9 +19,9 @@ from fidelio.errors import FidelioError
 from fidelio.ledger import Ledger
 from fidelio.workflows.checkpoints import Asking
 from fidelio.workflows.content import Reading
-from fidelio.workflows.moves import Moving
+from fidelio.workflows.moves import Moved, Moving
 from fidelio.workflows.start import Starting
-from fidelio.workflows.tokens import SessionTokens
+from fidelio.workflows.tokens import Claims, SessionTokens
 from fidelio.workflows.trace import Tracing
 from fidelio.workflows.unit_of_work import (
     CallResult,
@@ -76,3 +79,9 @@ class WorkflowService:
     async def note_misuse(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
         """Record a call that was refused before any rule saw it; see `UnitOfWork.note_misuse`."""
         await self.unit.note_misuse(tool, token, error, session=session)
+
+    async def end_without_definition(self, session: str, library_of: Callable[[str], Library], *, by: str) -> CallResult[Moved]:
+        """End a session whose definition was deleted. `library_of` gives the library of the place that a session came from."""
+        record = (await self.unit.load_claims(Claims(sid=session))).record
+        unit = replace(self.unit, library=library_of(record.found_in), rules=replace(self.unit.policy, chosen_place=True))
+        return await Moving(unit).end(session, by=by)

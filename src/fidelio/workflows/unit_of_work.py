@@ -156,7 +156,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         *,
         agent: str | None = None,
     ) -> CallResult[T]:
-        """Carry out one call; for `agent` see `load_claims`. Claims take the place of a token that was opened before."""
+        """Carry out one call; for `agent` see `load_claims`. Claims take the place of a token that was call before."""
         began = self.clock()
         claims = self.claims(token) if isinstance(token, str) else token
 

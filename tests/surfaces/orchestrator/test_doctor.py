@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fidelio.app.application import open_agents
 from fidelio.ledger import open_ledger
 from fidelio.locks import host_lock
-from fidelio.orchestrator.opening import open_agents
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.settings import Settings

@@ -15,12 +15,14 @@ from fidelio.home import Home
 from fidelio.inbox import Answered, Inbox
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event, Page, Request
+from fidelio.orchestrator.blueprints.model import McpServer
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.model import AgentSession, Result, Run, StartAgent
 from fidelio.orchestrator.record.rules import TRANSITIONS, matches, namespace_of
 from fidelio.orchestrator.record.unit_of_work import AgentUnit, view
-from fidelio.orchestrator.runs.context import Catalogue, Parts, project_path
+from fidelio.orchestrator.runs.context import Catalogue, Parts, project_path, require_directory, with_wishes
+from fidelio.orchestrator.runs.lineage import require_may_start
 from fidelio.orchestrator.service.delete import Deleted, Deletion
 from fidelio.orchestrator.service.queries import Queries
 from fidelio.orchestrator.service.start import Starting
@@ -174,6 +176,16 @@ class AgentService:
     def project(self) -> str:
         """The project that is meant where a call names none."""
         return self.parts.project
+
+    async def check_start(self, blueprint: str, project: str, servers: Mapping[str, McpServer]) -> None:
+        """Raises where an agent of this blueprint, with these MCP servers, could not be started in the project."""
+        require_directory(project)
+        found = await self.parts.blueprint(blueprint, project)
+        await self.parts.checked_executor(with_wishes(found, None, servers))
+
+    async def check_caller(self, session: str) -> None:
+        """Raises where the agent of this session may not start others."""
+        require_may_start(await self.queries.find(session), most=self.parts.limits.depth)
 
 
 def _working_directory() -> str:

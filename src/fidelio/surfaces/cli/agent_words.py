@@ -10,7 +10,7 @@ import click
 
 from fidelio.clock import iso
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.context import App, json_text, print_json, printable
+from fidelio.surfaces.cli.context import CliContext, json_text, print_json, printable
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class InCommands(click.Group):
         try:
             return super().invoke(ctx)
         except FidelioError as error:
-            error.remedy = in_commands(error.remedy, ctx.ensure_object(App).program)
+            error.remedy = in_commands(error.remedy, ctx.ensure_object(CliContext).program)
             raise
 
 
@@ -60,12 +60,12 @@ def row(session: AgentSession) -> dict[str, str]:
     }
 
 
-def show(app: App, session: AgentSession, *, as_json: bool, questions: Sequence[Request] = ()) -> None:
+def show(cli: CliContext, session: AgentSession, *, as_json: bool, questions: Sequence[Request] = ()) -> None:
     from fidelio.surfaces.views import status_json
 
     body = status_json(session, questions)
     # Both may name commands, in the words of an error or of a tool.
-    body |= {key: as_typed(body[key], app.program) for key in ("detail", "question") if key in body}
+    body |= {key: as_typed(body[key], cli.program) for key in ("detail", "question") if key in body}
     if as_json:
         print_json(body)
         return
@@ -77,7 +77,7 @@ def show(app: App, session: AgentSession, *, as_json: bool, questions: Sequence[
         click.echo(f"  waits for you: {printable(one.question)}")
         for option in one.options:
             click.echo(f"    {printable(option['id'])}: {printable(option.get('label', ''))}")
-        click.echo(f"    Answer with: {app.program} answer {one.id} {'OPTION' if one.options else '--text TEXT'}")
+        click.echo(f"    Answer with: {cli.program} answer {one.id} {'OPTION' if one.options else '--text TEXT'}")
 
 
 def print_event(event: Event, *, as_json: bool) -> None:

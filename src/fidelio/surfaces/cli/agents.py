@@ -12,12 +12,12 @@ import click
 from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
 from fidelio.surfaces.cli.agent_words import InCommands, print_event, row, show
 from fidelio.surfaces.cli.context import (
-    App,
+    CliContext,
     F,
     acting,
     calling_session,
     json_option,
-    pass_app,
+    pass_cli,
     print_json,
     print_table,
     printable,
@@ -56,13 +56,12 @@ def _project(project: str | None) -> str | None:
 @agents_command.command("blueprints")
 @project_option
 @json_option
-@pass_app
-def blueprints(app: App, project: str | None, as_json: bool) -> None:
+@pass_cli
+def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
     """List what agents can be started from."""
-    from fidelio.orchestrator.blueprints.catalogue import open_blueprints
     from fidelio.surfaces.views import blueprints_json
 
-    listing = open_blueprints(app.settings.home).list(working_place(project))
+    listing = cli.open().blueprints().list(working_place(project))
     if as_json:
         print_json(blueprints_json(listing))
         return
@@ -81,23 +80,25 @@ def blueprints(app: App, project: str | None, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="How many at most.")
 @click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
 @json_option
-@pass_app
-def list_sessions(app: App, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool) -> None:
+@pass_cli
+def list_sessions(
+    cli: CliContext, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool
+) -> None:
     """List agent sessions, newest first."""
     from fidelio.surfaces.views import sessions_json
 
     async def work() -> None:
-        async with app.agents() as service:
+        async with cli.agents() as service:
             page = await service.list(_project(project), status=state, cursor=after, limit=limit)
             total = await service.count(_project(project), status=state)
         if as_json:
             print_json(sessions_json(page.items, page.next, total))
         elif not page.items:
-            click.echo(f"No agent sessions. `{app.program} agents start NAME PROMPT` starts one.")
+            click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
         else:
             print_table([row(one) for one in page.items], ["name", "state", "blueprint", "runs", "changed", "project"])
             if page.next:
-                click.echo(f"More with: {app.program} agents list --after {page.next}")
+                click.echo(f"More with: {cli.program} agents list --after {page.next}")
 
     run_async(work())
 
@@ -112,8 +113,8 @@ def list_sessions(app: App, project: str | None, state: str | None, limit: int, 
 @click.option("--detach", is_flag=True, help="Return at once; the agent works in the background.")
 @click.option("--project", metavar="DIR", help="Where the agent works (default: the working directory).")
 @json_option
-@pass_app
-def start(app: App, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any) -> int:
+@pass_cli
+def start(cli: CliContext, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any) -> int:
     """Start an agent session called NAME with PROMPT (- reads it from standard input)."""
     from fidelio.orchestrator.record.model import StartAgent
 
@@ -121,8 +122,8 @@ def start(app: App, /, name: str, prompt: str, detach: bool, project: str | None
     wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), parent=calling_session(), **more)
 
     async def work() -> int:
-        async with app.agents(carry_out=not detach) as service:
-            return await _begun(app, service, await service.start(wanted), detach=detach, as_json=as_json)
+        async with cli.agents(host=not detach) as service:
+            return await _begun(cli, service, await service.start(wanted), detach=detach, as_json=as_json)
 
     return run_async(work())
 
@@ -133,14 +134,14 @@ def start(app: App, /, name: str, prompt: str, detach: bool, project: str | None
 @click.option("--detach", is_flag=True, help="Return at once; the agent works in the background.")
 @project_option
 @json_option
-@pass_app
-def resume(app: App, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
+@pass_cli
+def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
     """Go on with the session NAME: the agent still knows what was said before."""
 
     async def work() -> int:
-        async with app.agents(carry_out=not detach) as service:
+        async with cli.agents(host=not detach) as service:
             session = await service.resume(name, _text(prompt), _project(project), by=acting())
-            return await _begun(app, service, session, detach=detach, as_json=as_json)
+            return await _begun(cli, service, session, detach=detach, as_json=as_json)
 
     return run_async(work())
 
@@ -150,14 +151,14 @@ def resume(app: App, name: str, prompt: str, detach: bool, project: str | None, 
 @click.argument("message")
 @project_option
 @json_option
-@pass_app
-def send(app: App, name: str, message: str, project: str | None, as_json: bool) -> int:
+@pass_cli
+def send(cli: CliContext, name: str, message: str, project: str | None, as_json: bool) -> int:
     """Tell the session NAME something: a busy agent gets it with its next turn."""
 
     async def work() -> int:
-        async with app.agents(carry_out=False) as service:
+        async with cli.agents(host=False) as service:
             session = await service.send(name, _text(message), _project(project), by=acting())
-            return await _begun(app, service, session, detach=True, as_json=as_json)
+            return await _begun(cli, service, session, detach=True, as_json=as_json)
 
     return run_async(work())
 
@@ -166,14 +167,14 @@ def send(app: App, name: str, message: str, project: str | None, as_json: bool) 
 @click.argument("name")
 @project_option
 @json_option
-@pass_app
-def status(app: App, name: str, project: str | None, as_json: bool) -> None:
+@pass_cli
+def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Show how the session NAME stands."""
 
     async def work() -> None:
-        async with app.agents() as service:
+        async with cli.agents() as service:
             session = await service.find(name, _project(project))
-            show(app, session, as_json=as_json, questions=await service.questions(session))
+            show(cli, session, as_json=as_json, questions=await service.questions(session))
 
     run_async(work())
 
@@ -183,12 +184,12 @@ def status(app: App, name: str, project: str | None, as_json: bool) -> None:
 @click.option("--run", type=click.IntRange(1), help="The result of this earlier run; 1 is the first.")
 @project_option
 @json_option
-@pass_app
-def result(app: App, name: str, run: int | None, project: str | None, as_json: bool) -> None:
+@pass_cli
+def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
     """Print what the session NAME has found."""
 
     async def work() -> None:
-        async with app.agents() as service:
+        async with cli.agents() as service:
             found = await _found(service, name, _project(project), None if run is None else str(run))
         if as_json:
             print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
@@ -204,17 +205,17 @@ def result(app: App, name: str, run: int | None, project: str | None, as_json: b
 @click.option("--timeout", type=click.FloatRange(0), default=None, help="Return after this many seconds at the latest.")
 @project_option
 @json_option
-@pass_app
-def wait(app: App, names: tuple[str, ...], any_: bool, timeout: float | None, project: str | None, as_json: bool) -> int:
+@pass_cli
+def wait(cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | None, project: str | None, as_json: bool) -> int:
     """Wait until the sessions NAMES have finished. Ends with 5 when the time is over first, with 4 when they were deleted."""
 
     async def work() -> int:
-        async with app.agents() as service:
+        async with cli.agents() as service:
             named = [await service.find(name, _project(project)) for name in names]
             async with asyncio.timeout(timeout):
                 found = await _ended(service, named, any_=any_)
             for one in found:
-                show(app, one, as_json=as_json, questions=await service.questions(one))
+                show(cli, one, as_json=as_json, questions=await service.questions(one))
         there = {one.id for one in found}
         gone = [one for one in named if one.id not in there]
         for one in gone:
@@ -232,13 +233,13 @@ def wait(app: App, names: tuple[str, ...], any_: bool, timeout: float | None, pr
 @click.argument("name")
 @project_option
 @json_option
-@pass_app
-def stop(app: App, name: str, project: str | None, as_json: bool) -> None:
+@pass_cli
+def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Stop the agent of the session NAME, with everything it has started."""
 
     async def work() -> None:
-        async with app.agents() as service:
-            show(app, await service.stop(name, _project(project), by=acting()), as_json=as_json)
+        async with cli.agents() as service:
+            show(cli, await service.stop(name, _project(project), by=acting()), as_json=as_json)
 
     run_async(work())
 
@@ -248,8 +249,8 @@ def stop(app: App, name: str, project: str | None, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Every session, or with --project every one of the project.")
 @click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
 @project_option
-@pass_app
-def delete(app: App, names: tuple[str, ...], everything: bool, yes: bool, project: str | None) -> None:
+@pass_cli
+def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool, project: str | None) -> None:
     """Stop the sessions NAMES and delete them for good; their names are free again."""
     if bool(names) == everything:
         raise UsageProblem("Nothing to delete was named.", remedy="Name sessions, or pass --all.")
@@ -257,7 +258,7 @@ def delete(app: App, names: tuple[str, ...], everything: bool, yes: bool, projec
         click.confirm(f"Delete all agent sessions{' of ' + project if project else ''} for good?", abort=True)
 
     async def work() -> None:
-        async with app.agents() as service:
+        async with cli.agents() as service:
             if everything:
                 deleted = await service.delete_all(_project(project), by=acting())
                 click.echo("All sessions removed" if deleted else "No sessions to remove")
@@ -276,12 +277,12 @@ def delete(app: App, names: tuple[str, ...], everything: bool, yes: bool, projec
 @click.option("--follow", is_flag=True, help="Go on showing events as they happen, until the run has ended.")
 @project_option
 @json_option
-@pass_app
-def events(app: App, name: str, after: int, follow: bool, project: str | None, as_json: bool) -> None:
+@pass_cli
+def events(cli: CliContext, name: str, after: int, follow: bool, project: str | None, as_json: bool) -> None:
     """Show what the agent of the session NAME said and did."""
 
     async def work() -> None:
-        async with app.agents() as service:
+        async with cli.agents() as service:
             session, seen = await service.find(name, _project(project)), after
             while True:
                 page = await service.events(session.id, after=seen, limit=200)
@@ -304,20 +305,20 @@ def _say_kept(deleted: Deleted) -> None:
         click.echo(f"Session {printable(name)} was left: this command is part of its work.")
 
 
-async def _begun(app: App, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
+async def _begun(cli: CliContext, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
     """Watches the run to its end and prints its result, or says how to find it again."""
     if detach:
         if as_json:
-            show(app, session, as_json=True)
+            show(cli, session, as_json=True)
         else:
             click.echo(
-                f"{session.name} is {session.run.state}. Watch it with: {app.program} agents events {session.name} --follow"
+                f"{session.name} is {session.run.state}. Watch it with: {cli.program} agents events {session.name} --follow"
             )
         return 0
     try:
-        session = await _watched(app, service, session)
+        session = await _watched(cli, service, session)
     except asyncio.CancelledError:
-        status = f"{app.program} agents status {session.name}"
+        status = f"{cli.program} agents status {session.name}"
         click.echo(f"\nNobody watches {session.name} any more; `{status}` says what becomes of it.", err=True)
         raise
     found = await _found(service, session.id)
@@ -338,21 +339,21 @@ async def _found(service: AgentService, name: str, project: str | None = None, r
         raise
 
 
-async def _watched(app: App, service: AgentService, session: AgentSession) -> AgentSession:
+async def _watched(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
     """Says on the side what the agent does, when that changes."""
     shown = ""
     while session.run.is_active:
         (session,) = await service.wait([session.id], mode="all", seconds=GLANCE_SECONDS)
-        doing = _doing(app, session)
+        doing = _doing(cli, session)
         if doing != shown and session.run.is_active:
             click.echo(f"  {doing}", err=True)
             shown = doing
     return session
 
 
-def _doing(app: App, session: AgentSession) -> str:
+def _doing(cli: CliContext, session: AgentSession) -> str:
     if session.question:
-        return f"waits for you: {app.program} inbox, then {app.program} answer {session.question} ..."
+        return f"waits for you: {cli.program} inbox, then {cli.program} answer {session.question} ..."
     return printable(session.run.last_activity or session.run.state)
 
 

@@ -10,10 +10,10 @@ import click
 
 from fidelio.clock import iso
 from fidelio.surfaces.cli.context import (
-    App,
+    CliContext,
     json_option,
     json_text,
-    pass_app,
+    pass_cli,
     print_json,
     printable,
     run_async,
@@ -21,21 +21,20 @@ from fidelio.surfaces.cli.context import (
     speaks_unicode,
     terminal_width,
 )
-from fidelio.surfaces.cli.record import find_session
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
-    from fidelio.ledger.chain import Verdict
+    from fidelio.app.records import Verdict
     from fidelio.workflows.report import AnswerGiven, Report, Visit
 
 
 @click.command("trace")
 @click.argument("session")
 @json_option
-@pass_app
-def trace_command(app: App, session: str, as_json: bool) -> None:
+@pass_cli
+def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
     """Show every call that agents made on SESSION, in order, with time, outcome and warnings."""
-    calls = run_async(_calls(app, session))
+    calls = run_async(_calls(cli, session))
     if as_json:
         print_json({"event_count": len(calls), "events": calls})
         return
@@ -45,50 +44,46 @@ def trace_command(app: App, session: str, as_json: bool) -> None:
         who, what = printable(call["aid"]), printable(call["name"])
         click.echo(f"{iso(call['time'])}  {who:<14} {what}{place}: {mark}, {call['ms']} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
-            click.echo(f"    {printable(as_typed(note, app.program))}")
+            click.echo(f"    {printable(as_typed(note, cli.program))}")
 
 
 @click.command("report")
 @click.argument("session")
 @json_option
-@pass_app
-def report_command(app: App, session: str, as_json: bool) -> None:
+@pass_cli
+def report_command(cli: CliContext, session: str, as_json: bool) -> None:
     """Report on SESSION: what the definition asked, what happened, where they differ, and who answered what.
 
     The definition is the one that the session started with. The chain is verified along the way.
     """
-    report, verdict = run_async(_report(app, session))
+    report, verdict = run_async(_report(cli, session))
     if as_json:
         proof = {"holds": True, "events": verdict.events, "head": verdict.head.hex()}
         print_json({**asdict(report), "differences": report.differences, "chain": proof})
     else:
-        _print_report(app, report, verdict)
+        _print_report(cli, report, verdict)
 
 
-async def _calls(app: App, session: str) -> list[dict[str, Any]]:
+async def _calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
     from fidelio.engine.record import CALLED, Record, read
-    from fidelio.ledger.paging import event_pages
     from fidelio.workflows.trace import call_json
 
-    calls: list[dict[str, Any]] = []
-    async with app.ledger() as ledger:
-        found = await find_session(ledger, session)
+    async with cli.records() as records:
+        found = await records.find(session)
         record = read(found.raw) if found.kind == "workflow" else Record()
-        async for events in event_pages(ledger, found.id, types=[CALLED]):
-            calls += [{"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)} for event in events]
-    return calls
+        return [
+            {"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)}
+            async for event in records.all_events(found.id, types=[CALLED])
+        ]
 
 
-async def _report(app: App, session: str) -> tuple[Report, Verdict]:
-    from fidelio.ledger.audit import verify_session
-    from fidelio.workflows.report import report_session
-
-    async with app.ledger() as ledger:
-        found = await find_session(ledger, session)
-        return await report_session(ledger, found.id), await verify_session(ledger, found.id)
+async def _report(cli: CliContext, session: str) -> tuple[Report, Verdict]:
+    async with cli.records() as records:
+        found = await records.find(session)
+        return await records.report(found.id), await records.verify(found.id)
 
 
-def _print_report(app: App, report: Report, verdict: Verdict) -> None:
+def _print_report(cli: CliContext, report: Report, verdict: Verdict) -> None:
     state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
     click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")
@@ -104,7 +99,7 @@ def _print_report(app: App, report: Report, verdict: Verdict) -> None:
     if report.ended_unchecked_by:
         click.echo(f"  ENDED WITHOUT ITS DEFINITION, by {printable(report.ended_unchecked_by)}")
     for visit in report.visits:
-        _print_visit(app, visit)
+        _print_visit(cli, visit)
     if report.never_entered:
         click.echo(f"\nNever entered: {_listed(report.never_entered)}")
     _print_variables(report)
@@ -124,15 +119,15 @@ def _print_variables(report: Report) -> None:
         click.echo(f"  {shorten(f'{name} = {json_text(value)}', max(20, terminal_width() - len(who) - 12))}, set by {who}")
 
 
-def _print_visit(app: App, visit: Visit) -> None:
+def _print_visit(cli: CliContext, visit: Visit) -> None:
     done, open_ = ("✓", "·") if speaks_unicode() else ("+", "-")
     click.echo(f"\n{printable(f'{visit.name} ({visit.activity})')}, entered {iso(visit.entered_at)}")
     for mark, line in _steps(visit, done, open_):
         click.echo(f"  {mark} {printable(line)}")
     for answer in visit.answers:
-        _print_answer(app, answer)
+        _print_answer(cli, answer)
     for difference in visit.differences:
-        click.echo(f"  ! {printable(as_typed(difference, app.program))}")
+        click.echo(f"  ! {printable(as_typed(difference, cli.program))}")
 
 
 def _steps(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str]]:
@@ -150,10 +145,10 @@ def _listed(names: list[str]) -> str:
     return ", ".join(map(printable, names))
 
 
-def _print_answer(app: App, answer: AnswerGiven) -> None:
+def _print_answer(cli: CliContext, answer: AnswerGiven) -> None:
     click.echo(f"  ? {printable(answer.question)}")
     if answer.state == "open":
-        click.echo(f"    waits for an answer: {app.program} answer {answer.request} OPTION")
+        click.echo(f"    waits for an answer: {cli.program} answer {answer.request} OPTION")
     elif answer.state == "withdrawn":
         click.echo("    withdrawn: the session was ended before anybody answered")
     else:

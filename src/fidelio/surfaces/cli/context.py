@@ -23,8 +23,8 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import own_program, typed
 
 if TYPE_CHECKING:
-    from fidelio.definitions.library import Library
-    from fidelio.ledger import Ledger
+    from fidelio.app.application import House
+    from fidelio.app.records import Records
     from fidelio.orchestrator.service.service import AgentService
 
 T = TypeVar("T")
@@ -36,8 +36,8 @@ _JOINERS = frozenset("\u200c\u200d")
 
 
 @dataclass(frozen=True)
-class App:
-    """One run of the command line."""
+class CliContext:
+    """What was given before the command: the home, and how loud errors are."""
 
     home: str | None
     debug: bool
@@ -48,54 +48,33 @@ class App:
 
     @property
     def program(self) -> str:
-        """How the commands begin that we tell people to type."""
+        """How a person begins a command for this home."""
         return typed(own_program(), self.home)
 
-    @asynccontextmanager
-    async def ledger(self) -> AsyncIterator[Ledger]:
-        from fidelio.ledger import open_ledger
+    def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> House:
+        """The application of this home. A command that only reads does not create the home that somebody misspelt."""
+        from fidelio.app.application import House
 
-        home = self.settings.home
-        # A ledger that is kept elsewhere is found without the home.
-        home.existing() if self.settings.ledger == str(home.ledger) else home.ensure()
-        async with await open_ledger(self.settings.ledger) as ledger:
-            yield ledger
+        application = House(self.settings, directories, with_bundled=with_bundled)
+        application.creates_home = create
+        return application
 
     @asynccontextmanager
-    async def agents(self, *, carry_out: bool = False) -> AsyncIterator[AgentService]:
-        """The orchestrator. With `carry_out`, agents work in this process while the block lasts.
+    async def records(self) -> AsyncIterator[Records]:
+        async with self.open() as application:
+            yield await application.records()
 
-        What is at work when it ends goes on in a process of its own.
+    @asynccontextmanager
+    async def agents(self, *, host: bool = False) -> AsyncIterator[AgentService]:
+        """The orchestrator. With `host`, agents run in this process while the block lasts.
+
+        A background process takes over whatever is active at its end.
         """
-        from fidelio.orchestrator.opening import open_agents
-        from fidelio.orchestrator.runs.host_process import hosting, see_to_the_rest
-
-        self.settings.home.ensure()
-        async with self.ledger() as ledger:
-            service = open_agents(self.settings, ledger)
-            if carry_out:
-                async with hosting(service, self.settings):
-                    yield service
-            else:
-                try:
-                    yield service
-                finally:
-                    await see_to_the_rest(service, self.settings)
-
-    def library(self, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
-        from fidelio.definitions.library.search_path import open_library
-
-        return open_library(self.settings.home, directories, with_bundled=with_bundled)
-
-    def bundled_library(self) -> Library:
-        """Only what comes with Fidelio, so that what it shows of itself does not depend on anybody's files."""
-        from fidelio.definitions.library import Library
-        from fidelio.definitions.library.search_path import bundled_root
-
-        return Library([bundled_root()])
+        async with self.open(create=True) as application:
+            yield await application.agents(host=host)
 
 
-pass_app = click.make_pass_decorator(App)
+pass_cli = click.make_pass_decorator(CliContext)
 
 
 def calling_session() -> str | None:

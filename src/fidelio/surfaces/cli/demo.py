@@ -16,28 +16,25 @@ from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
 
 if TYPE_CHECKING:
     from fidelio.app.application import House
-    from fidelio.ledger import Ledger
+    from fidelio.app.records import Records
     from fidelio.ledger.model import Event
 
 LAST_EVENT_SECONDS = 5.0
 
 
-async def show_demo(house: House, address: str, *, token: str | None, person: str | None, program: str) -> None:
+async def show_demo(application: House, address: str, *, token: str | None, person: str | None, program: str) -> None:
     """Runs the agent to the end of `hello`. `person` is the answer of a scripted person; None waits for a real one.
 
     `token` is what the server wants to be shown, `program` how the commands that it suggests are started.
     """
-    from fidelio.inbox import Inbox
-
-    ledger = (await house.workflows()).unit.ledger
+    records, inbox = await application.records(), await application.inbox()
     click.echo()
     async with scripted_agent(address, token, project=printable(Path(here()).name)) as agent:
         session = await agent.begin()
-        display = asyncio.create_task(_show_events(ledger, session))
+        display = asyncio.create_task(_show_events(records, session))
         try:
             request = await agent.reach_question()
             _announce(request, program)
-            inbox = Inbox(ledger)
             if person is not None:
                 await inbox.answer(request, person, by="person:scripted", channel="cli")
             await inbox.closed(request)
@@ -47,15 +44,15 @@ async def show_demo(house: House, address: str, *, token: str | None, person: st
             display.cancel()
             # Whatever ended it has been told by whoever is ending us.
             await asyncio.gather(display, return_exceptions=True)
-            await _withdraw_unless_ended(ledger, session)
+            await _withdraw_unless_ended(records, session)
     click.echo(f"\nThe workflow has ended. See for yourself:\n  {program} report {session}\n  {program} verify {session}")
 
 
-async def _withdraw_unless_ended(ledger: Ledger, session: str) -> None:
+async def _withdraw_unless_ended(records: Records, session: str) -> None:
     """Nobody goes on with a demo that was stopped, so what it asked is not to wait in the inbox for ever."""
-    if (await ledger.session(session)).status == "completed":
+    if (await records.find(session)).status == "completed":
         return
-    await ledger.erase([session], actor=f"agent:{AGENT}", reason="The demo was stopped before its end.")
+    await records.erase([session], actor=f"agent:{AGENT}", reason="The demo was stopped before its end.")
     with suppress(OSError):
         # Whoever read our output may be what has gone.
         click.echo("\nThe demo was stopped before its end, so its session is deleted and its question withdrawn.")
@@ -67,10 +64,10 @@ def _announce(request: str, program: str) -> None:
     click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
 
 
-async def _show_events(ledger: Ledger, session: str) -> None:
+async def _show_events(records: Records, session: str) -> None:
     """Everything that is recorded, as it is recorded, up to the call that completes the session."""
     ended = False
-    async for event in ledger.follow(session):
+    async for event in records.follow(session):
         click.echo(f"  {iso(event.time)[11:19]}  {printable(event.actor):<18} {printable(_in_words(event))}")
         if ended and event.type == CALLED:
             return

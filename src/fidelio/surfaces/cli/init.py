@@ -21,7 +21,7 @@ import click
 from fidelio.errors import HomeProblem
 from fidelio.home import DIRECTORY, Home, find_home
 from fidelio.surfaces.cli.config_files import CannotEdit, Entry, into_json, into_toml
-from fidelio.surfaces.cli.context import App, json_option, pass_app, print_json, printable, visible
+from fidelio.surfaces.cli.context import CliContext, json_option, pass_cli, print_json, printable, visible
 from fidelio.surfaces.commands import own_program, typed
 
 NAME = "fidelio"
@@ -106,8 +106,8 @@ class Residence:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @json_option
-@pass_app
-def init_command(app: App, names: tuple[str, ...], project: str, dry_run: bool, as_json: bool) -> int:
+@pass_cli
+def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run: bool, as_json: bool) -> int:
     """Make a project ready: a home for its sessions, and an MCP entry for each agent.
 
     The home is .fidelio in the project; one that is named with --home or FIDELIO_HOME is written into the entries instead.
@@ -115,7 +115,7 @@ def init_command(app: App, names: tuple[str, ...], project: str, dry_run: bool, 
     Ends with 1 when a file was left alone or could not be written.
     """
     place = Path(project).absolute()
-    residence = _residence(place, app.home)
+    residence = _residence(place, cli.home)
     edits = [_plan(place, client, residence.command) for client in CLIENTS if not names or client.name in names]
     if not dry_run:
         residence.home.ensure() if residence.is_named else _furnish(residence.home)

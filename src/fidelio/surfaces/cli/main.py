@@ -16,7 +16,7 @@ import click
 
 from fidelio import __version__
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.context import App, printable
+from fidelio.surfaces.cli.context import CliContext, printable
 from fidelio.surfaces.commands import COMMANDS, PROGRAM, as_typed, own_program, typed
 from fidelio.surfaces.mcp.stdio.descriptors import occupy_standard_descriptors
 
@@ -49,9 +49,9 @@ class LazyGroup(click.Group):
             with _noticing_a_gone_reader():
                 return super().invoke(ctx)
         except (FidelioError, BaseExceptionGroup) as error:
-            cause, app = _cause(error), ctx.find_object(App)
-            if isinstance(cause, FidelioError) and app is not None:
-                cause.sentence, cause.remedy = (as_typed(words, app.program) for words in (cause.sentence, cause.remedy))
+            cause, context = _cause(error), ctx.find_object(CliContext)
+            if isinstance(cause, FidelioError) and context is not None:
+                cause.sentence, cause.remedy = (as_typed(words, context.program) for words in (cause.sentence, cause.remedy))
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
@@ -84,7 +84,7 @@ def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
 
     Workflows that agents are led through over MCP, questions that wait for a person, and a record that can be proven.
     """
-    ctx.obj = App(home=home, debug=debug)
+    ctx.obj = CliContext(home=home, debug=debug)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -140,7 +140,7 @@ def _with_help(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return error.format_message()
-    # What goes wrong before a command begins has no `App` yet.
+    # What goes wrong before a command begins has no `CliContext` yet.
     program = typed(own_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
     return f"{error.format_message()} `{command} --help` shows what it takes."

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fidelio.clock import iso
-from fidelio.errors import ChainBroken, SessionNotFound, UsageProblem
+from fidelio.errors import ChainBroken, UsageProblem
 from fidelio.surfaces.cli.context import (
-    App,
+    CliContext,
     json_option,
     json_text,
-    pass_app,
+    pass_cli,
     print_json,
     print_table,
     printable,
@@ -24,9 +24,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
-    from fidelio.definitions.library import Library
-    from fidelio.ledger import Ledger
-    from fidelio.ledger.chain import Verdict
+    from fidelio.app.records import Records, Verdict
     from fidelio.ledger.model import Event, Hit, Session
 
 
@@ -41,9 +39,9 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 @click.option("--end", "ending", metavar="SESSION", help="List nothing: end SESSION, whose workflow is no longer there.")
 @workflows_option
 @json_option
-@pass_app
+@pass_cli
 def sessions_command(
-    app: App, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: Any
+    cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: Any
 ) -> None:
     """List sessions, newest first.
 
@@ -51,24 +49,22 @@ def sessions_command(
     It is looked for in the place that it came from, or in --workflows.
     """
     if ending["ending"]:
-        from fidelio.surfaces.cli.record import end_session
-
-        run_async(end_session(app, as_json=as_json, **ending))
+        run_async(_end_session(cli, as_json=as_json, **ending))
         return
 
     async def work() -> None:
-        async with app.ledger() as ledger:
-            page = await ledger.sessions(kind=kind, status=status, cursor=after, limit=limit)
+        async with cli.records() as records:
+            page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit)
         if as_json:
             print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
         elif not page.items:
-            click.echo("No such sessions." if kind or status else f"No sessions yet. `{app.program} tour` makes one.")
+            click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` makes one.")
         else:
             print_table(
                 [_session_row(session) for session in page.items], ["id", "kind", "about", "status", "events", "changed"]
             )
             if page.next:
-                click.echo(f"More with: {app.program} sessions --after {page.next}")
+                click.echo(f"More with: {cli.program} sessions --after {page.next}")
 
     run_async(work())
 
@@ -80,18 +76,20 @@ def sessions_command(
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many at most.")
 @click.option("--follow", is_flag=True, help="Go on showing events as they happen, until Ctrl-C.")
 @json_option
-@pass_app
-def events_command(app: App, session: str, after: int, types: tuple[str, ...], limit: int, follow: bool, as_json: bool) -> None:
+@pass_cli
+def events_command(
+    cli: CliContext, session: str, after: int, types: tuple[str, ...], limit: int, follow: bool, as_json: bool
+) -> None:
     """Show what happened in SESSION (an id or a name), in order."""
 
     async def work() -> None:
-        async with app.ledger() as ledger:
-            found = await find_session(ledger, session)
+        async with cli.records() as records:
+            found = await records.find(session)
             if follow:
-                async for event in ledger.follow(found.id, after=after, types=types):
+                async for event in records.follow(found.id, after=after, types=types):
                     _print_event(event, as_json=as_json)
             else:
-                for event in await ledger.events(found.id, after=after, types=types, limit=limit):
+                for event in await records.events(found.id, after=after, types=types, limit=limit):
                     _print_event(event, as_json=as_json)
 
     run_async(work())
@@ -106,8 +104,8 @@ def events_command(app: App, session: str, after: int, types: tuple[str, ...], l
 @click.option("--source", type=click.Choice(["event", "document"]), help="Only in events, or only in documents.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many finds at most.")
 @json_option
-@pass_app
-def search_command(app: App, /, as_json: bool, **filters: Any) -> None:
+@pass_cli
+def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
     """Find TEXT in events and documents.
 
     All words must occur; "a phrase in quotes" stays together; a word with * at its end finds beginnings.
@@ -115,9 +113,8 @@ def search_command(app: App, /, as_json: bool, **filters: Any) -> None:
     from fidelio.ledger.model import Query
 
     async def work() -> None:
-        async with app.ledger() as ledger:
-            await ledger.indexed()
-            hits = await ledger.search(Query(**filters))
+        async with cli.records() as records:
+            hits = await records.search(Query(**filters))
         if as_json:
             print_json({"hits": [_hit_json(hit) for hit in hits]})
         elif not hits:
@@ -133,21 +130,22 @@ def search_command(app: App, /, as_json: bool, **filters: Any) -> None:
 @click.option("--all", "everything", is_flag=True, help="Verify every session.")
 @click.option("--head", "heads", metavar="HEX", multiple=True, help="A head that was recorded earlier and must be on the way.")
 @json_option
-@pass_app
-def verify_command(app: App, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
+@pass_cli
+def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
     """Prove that the record of SESSION is what was acknowledged, or name the first event that is not."""
     if (session is None) is not everything:
         raise UsageProblem("verify takes one session, or --all.", remedy="`fidelio sessions` lists them.")
 
     known = [_head(text) for text in heads]
 
-    async def work() -> tuple[list[Verdict | ChainBroken], list[str]]:
-        async with app.ledger() as ledger:
+    async def work() -> tuple[list[Verdict | ChainBroken], list[bytes]]:
+        async with cli.records() as records:
             if session is None:
-                return await _verify_all(ledger, known)
-            return [await _verify_one(ledger, session, known)], []
+                return await records.verify_all(known)
+            return [await _verify_one(records, session, known)], []
 
-    verdicts, missing = run_async(work())
+    verdicts, cut_off = run_async(work())
+    missing = [head.hex() for head in cut_off]
     holds = not missing and not any(isinstance(verdict, ChainBroken) for verdict in verdicts)
     if as_json:
         print_json({"holds": holds, "sessions": [_verdict_json(verdict) for verdict in verdicts], "missing_heads": missing})
@@ -156,35 +154,12 @@ def verify_command(app: App, session: str | None, everything: bool, heads: tuple
     return 0 if holds else ChainBroken.exit_code
 
 
-async def _verify_one(ledger: Ledger, session: str, heads: list[bytes]) -> Verdict | ChainBroken:
-    from fidelio.ledger.audit import verify_session
-
-    found = await find_session(ledger, session)
+async def _verify_one(records: Records, session: str, heads: list[bytes]) -> Verdict | ChainBroken:
+    found = await records.find(session)
     try:
-        return await verify_session(ledger, found.id, heads=heads)
+        return await records.verify(found.id, heads=heads)
     except ChainBroken as broken:
         return broken
-
-
-async def _verify_all(ledger: Ledger, heads: list[bytes]) -> tuple[list[Verdict | ChainBroken], list[str]]:
-    """Every session, and those of the heads that none of them has on its way: such a session was cut, or is gone."""
-    from fidelio.ledger.audit import every_session, verify_all
-    from fidelio.ledger.paging import event_pages
-
-    verdicts = [verdict async for verdict in verify_all(ledger)]
-    missing = set(heads)
-    async for session in every_session(ledger):
-        if missing:
-            missing -= {event.hash async for page in event_pages(ledger, session.id) for event in page}
-    return verdicts, [head.hex() for head in heads if head in missing]
-
-
-async def find_session(ledger: Ledger, text: str) -> Session:
-    """By id, else by name."""
-    try:
-        return await ledger.session(text)
-    except SessionNotFound:
-        return await ledger.named(text)
 
 
 def _head(text: str) -> bytes:
@@ -278,34 +253,17 @@ def _print_hit(hit: Hit) -> None:
         click.echo(f"    {printable(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")
 
 
-async def end_session(app: App, *, ending: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
-    """Whether the definition is gone is found out in the place that it came from, or in the `directories` that are given."""
-    from msgspec.structs import replace
-
-    from fidelio.app.application import House
+async def _end_session(
+    cli: CliContext, *, ending: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool
+) -> None:
     from fidelio.inbox import this_person
-    from fidelio.workflows.moves import Moving
-    from fidelio.workflows.tokens import Claims
 
     person = this_person()
-    async with House(app.settings) as house:
-        unit = (await house.workflows()).unit
-        session = await find_session(unit.ledger, ending)
-        opened = await unit.load_claims(Claims(sid=session.id))
-        library = _library(app, opened.record.found_in, directories, with_bundled=with_bundled)
-        chosen = replace(unit, library=library, policy=replace(unit.policy, chosen_place=True))
-        ended = await Moving(chosen).end(session.id, by=person)
+    async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
+        ended = await application.end_session(ending, by=person)
     if as_json:
         print_json({"session": ended.session, "status": ended.record.status, "warnings": list(ended.warnings)})
         return
     click.echo(f"Session {ended.session} is {ended.record.status}.")
     for warning in ended.warnings:
-        click.echo(f"  {printable(as_typed(warning, app.program))}")
-
-
-def _library(app: App, place: str, directories: tuple[str, ...], *, with_bundled: bool) -> Library:
-    from fidelio.definitions.library.search_path import library_at
-
-    if directories or not place:
-        return app.library(directories, with_bundled=with_bundled)
-    return library_at(app.settings.home, place)
+        click.echo(f"  {printable(as_typed(warning, cli.program))}")

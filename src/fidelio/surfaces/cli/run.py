@@ -10,11 +10,11 @@ from fidelio.conductor.plan import TRIES, WORKER
 from fidelio.engine.transitions import TERMINAL
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
-    App,
+    CliContext,
     calling_session,
     json_option,
     json_text,
-    pass_app,
+    pass_cli,
     printable,
     run_async,
     workflows_option,
@@ -52,24 +52,22 @@ WORDS = {
 @click.option("--project", metavar="DIR", help="Where the agents work (default: the working directory).")
 @workflows_option
 @json_option
-@pass_app
-def run_command(app: App, /, project: str | None, directories: tuple[str, ...], with_bundled: bool, **wanted: Any) -> int:
+@pass_cli
+def run_command(
+    cli: CliContext, /, project: str | None, directories: tuple[str, ...], with_bundled: bool, **wanted: Any
+) -> int:
     """Let agents carry out WORKFLOW, one activity at a time.
 
     Questions wait in the inbox. A run that was interrupted goes on where it was when it is started again.
     """
-    from fidelio.app.application import House
-    from fidelio.conductor.conductor import find_or_begin
-
     place = working_place(project)
-    display = Display(app.program, as_json=wanted["as_json"])
+    display = Display(cli.program, as_json=wanted["as_json"])
 
     async def work() -> None:
-        async with House(app.settings, directories, with_bundled=with_bundled) as house:
-            plan = await _plan(house, place, wanted)
-            conductor = await house.conductor(watch=display.show)
-            ledger = (await house.workflows()).unit.ledger
-            found = await find_or_begin(conductor, ledger, app.settings.home, plan, anew=wanted["anew"])
+        async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
+            plan = await _plan(application, place, wanted)
+            conductor = await application.conductor(watch=display.show)
+            found = await conductor.find_or_begin(plan, anew=wanted["anew"])
             display.begin(found.session, plan.workflow, goes_on=found.goes_on)
             await conductor.carry_out(found.session)
 
@@ -81,10 +79,10 @@ def run_command(app: App, /, project: str | None, directories: tuple[str, ...], 
     return 0
 
 
-async def _plan(house: House, place: str, wanted: dict[str, Any]) -> Plan:
+async def _plan(application: House, place: str, wanted: dict[str, Any]) -> Plan:
     from fidelio.conductor.plan import Plan, read_inputs
 
-    workflow = (await house.workflows()).library.workflow(wanted["workflow"])
+    workflow = (await application.library()).workflow(wanted["workflow"])
     return Plan(
         workflow=workflow.id,
         project=place,

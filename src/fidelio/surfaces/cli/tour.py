@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fidelio.surfaces.cli.context import (
-    App,
+    CliContext,
     json_option,
-    pass_app,
+    pass_cli,
     print_json,
     relative,
     run_async,
@@ -21,8 +21,9 @@ from fidelio.surfaces.cli.context import (
 )
 
 if TYPE_CHECKING:
+    from fidelio.app.application import House
+    from fidelio.app.records import Verdict
     from fidelio.definitions.library import Library
-    from fidelio.ledger.chain import Verdict
     from fidelio.ledger.model import Event
 
 
@@ -36,33 +37,36 @@ class Recorded:
 
 @click.command("tour")
 @json_option
-@pass_app
-def tour_command(app: App, as_json: bool) -> None:
+@pass_cli
+def tour_command(cli: CliContext, as_json: bool) -> None:
     """Look around: the bundled workflows, a drawing, a session in the ledger, and what to type next."""
-    app.settings.home.ensure()
-    library = app.bundled_library()
+    from fidelio.app.application import open_bundled
+
+    cli.settings.home.ensure()
+    application = open_bundled(cli.settings)
+    library = application.open_library()
     if as_json:
-        print_json(_summary(app, library))
+        print_json(_summary(application, library))
         return
     _heading("Workflows that agents can be led through")
     _show_workflows(library)
     _heading("One of them, drawn")
     _show_drawing(library)
     _heading("A session, recorded and proven")
-    recorded = run_async(_record_session(app, library))
-    _show_session(app, recorded)
+    recorded = run_async(_record_session(application))
+    _show_session(cli, recorded)
     _heading("What to type next")
-    _show_next(app.program, recorded.verdict.session)
+    _show_next(cli.program, recorded.verdict.session)
 
 
-def _summary(app: App, library: Library) -> dict[str, object]:
+def _summary(application: House, library: Library) -> dict[str, object]:
     errors, warnings = _lint(library)
-    verdict = run_async(_record_session(app, library)).verdict
+    verdict = run_async(_record_session(application)).verdict
     return {
         "workflows": [entry.id for entry in library.list()],
         "lint": {"errors": errors, "warnings": warnings},
         "session": {"id": verdict.session, "holds": True, "events": verdict.events, "head": verdict.head.hex()},
-        "home": str(app.settings.home.path),
+        "home": str(application.settings.home.path),
     }
 
 
@@ -95,30 +99,24 @@ def _show_drawing(library: Library) -> None:
     click.echo(draw_text(graph, min(terminal_width(), 100), signs=signs_for(sys.stdout.encoding)))
 
 
-async def _record_session(app: App, library: Library) -> Recorded:
+async def _record_session(application: House) -> Recorded:
     """Begins `hello` exactly as an agent would, and verifies what was recorded."""
-    from fidelio.clock import now_ms
-    from fidelio.ledger.audit import verify_session
-    from fidelio.tokens.keyring import open_keys
     from fidelio.workflows.moves import Move
-    from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.start import Asked
-    from fidelio.workflows.tokens import SessionTokens
 
-    async with app.ledger() as ledger:
-        tokens = SessionTokens(open_keys(app.settings.home.keys), now_ms)
-        service = WorkflowService(ledger, library, tokens)
+    async with application:
+        service, records = await application.workflows(), await application.records()
         token = (await service.sessions.start(Asked("hello", "tour"))).token
-        first = library.workflow("hello").activities[0]
+        first = service.library.workflow("hello").activities[0]
         entered = await service.moves.move(token, Move(first.id))
-        return Recorded(await ledger.events(entered.session), await verify_session(ledger, entered.session))
+        return Recorded(await records.events(entered.session), await records.verify(entered.session))
 
 
-def _show_session(app: App, recorded: Recorded) -> None:
+def _show_session(cli: CliContext, recorded: Recorded) -> None:
     for event in recorded.events:
         click.echo(f"  {event.seq}  {event.type:<20} by {event.actor}, hash {event.hash.hex()[:16]}...")
     count = recorded.verdict.events
-    click.echo(f"  The chain of {count} events holds. It is kept in {relative(app.settings.home.path)}.")
+    click.echo(f"  The chain of {count} events holds. It is kept in {relative(cli.settings.home.path)}.")
 
 
 def _show_next(program: str, session: str) -> None:

@@ -14,10 +14,10 @@ from fidelio.definitions.findings import Finding
 from fidelio.definitions.models import Definition
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
-    App,
+    CliContext,
     here,
     json_option,
-    pass_app,
+    pass_cli,
     print_json,
     print_table,
     printable,
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 @click.command("list")
 @workflows_option
 @json_option
-@pass_app
-def list_command(app: App, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
+@pass_cli
+def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """List the workflows that agents can be led through.
 
     Only their manifests are read for this; `fidelio lint` and `fidelio doctor` read everything.
     """
-    library = app.library(directories, with_bundled=with_bundled)
+    library = cli.open(directories, with_bundled=with_bundled).open_library()
     entries, unlisted = library.list(), library.root_findings()
     for finding in unlisted:
         click.echo(printable(str(finding)), err=True)
@@ -60,15 +60,14 @@ def list_command(app: App, directories: tuple[str, ...], with_bundled: bool, as_
 @click.argument("workflow")
 @workflows_option
 @json_option
-@pass_app
-def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
+@pass_cli
+def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """Show WORKFLOW: its activities, questions, loops and ways, readable in a terminal."""
     from fidelio.definitions.describe import show
     from fidelio.definitions.drawing.text import UNICODE, signs_for
     from fidelio.definitions.wording import in_ascii
-    from fidelio.surfaces.cli.workflows import harmless
 
-    library = app.library(directories, with_bundled=with_bundled)
+    library = cli.open(directories, with_bundled=with_bundled).open_library()
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
@@ -87,9 +86,9 @@ def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bun
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file (.svg, .mmd or .txt).")
 @workflows_option
 @json_option
-@pass_app
+@pass_cli
 def draw_command(
-    app: App,
+    cli: CliContext,
     /,
     workflow: str,
     form: str | None,
@@ -100,10 +99,9 @@ def draw_command(
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
     from fidelio.definitions.drawing.building import graph_of
-    from fidelio.surfaces.cli.workflows import harmless
 
     chosen = _form(form, output)
-    graph = graph_of(harmless(app.library(directories, with_bundled=with_bundled).workflow(workflow)))
+    graph = graph_of(harmless(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
     drawn = _drawer(chosen, unicode=as_json or output is not None)(graph)
     if output is not None:
         _save(drawn, output)
@@ -119,8 +117,8 @@ def draw_command(
 @click.argument("directory", required=False, type=click.Path(file_okay=False, exists=True))
 @click.option("--with-bundled", is_flag=True, help="With DIRECTORY: its workflows may use the bundled ones.")
 @json_option
-@pass_app
-def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: bool) -> int:
+@pass_cli
+def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_json: bool) -> int:
     """Check workflow files: those in DIRECTORY, or everything on the search path.
 
     DIRECTORY is read as `--workflows DIRECTORY` reads it, or is that of a single workflow.
@@ -130,9 +128,8 @@ def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: b
     """
     from fidelio.definitions.lint import as_json as findings_json
     from fidelio.definitions.lint import format_findings, has_errors
-    from fidelio.surfaces.cli.workflows import harmless
 
-    findings = _lint(app, directory, with_bundled=with_bundled)
+    findings = _lint(cli, directory, with_bundled=with_bundled)
     if as_json:
         print_json(findings_json(findings))
     else:
@@ -140,12 +137,12 @@ def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: b
     return int(has_errors(findings))
 
 
-def _lint(app: App, directory: str | None, *, with_bundled: bool) -> tuple[Finding, ...]:
+def _lint(cli: CliContext, directory: str | None, *, with_bundled: bool) -> tuple[Finding, ...]:
     from fidelio.definitions.library.search_path import bundled_root
     from fidelio.definitions.lint import lint, lint_directory
 
     if directory is None:
-        return lint(app.library())
+        return lint(cli.open().open_library())
     if not _holds_workflows(Path(directory)):
         raise UsageProblem(
             f"No workflow was found in {directory}.",
