@@ -27,7 +27,7 @@ async def test_a_killed_process_has_deleted_whole_portions(address: str) -> None
     sessions = [f"s_{number}" for number in range(120)]
     async with await open_ledger(address) as ledger:
         await ledger.commit(*[_born(session) for session in sessions])
-        await ledger.indexed()
+        await ledger.update_index()
     for _ in range(ROUNDS):
         _kill_one(address, sessions, chance)
         async with await open_ledger(address) as ledger:

@@ -17,7 +17,7 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.record import RESTORED, Draft, Record, as_json, foreseen
 from fidelio.errors import DefinitionError, SessionExists
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Session
 from fidelio.workflows.requests import question
 from fidelio.workflows.tokens import Kept, StateClaims
@@ -38,7 +38,7 @@ async def restore(desk: Desk, claims: StateClaims) -> Session:
 def _birth(desk: Desk, kept: Kept, known: set[str], agent: str) -> Change:
     record = replace(kept.record, found_in=_found_in(desk, kept.record.workflow))
     snapshot = _snapshot(desk, record.workflow)
-    digests = tuple(map(digest_of, snapshot))
+    digests = tuple(map(hash_blob, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
     body |= {"agent": agent, "record": as_json(record), **({"snapshot": digests[0]} if digests else {})}
     parent = record.parent.session if record.parent is not None else None

@@ -25,7 +25,7 @@ from fidelio.errors import (
     WorkflowRefusal,
 )
 from fidelio.ids import new_session_id
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NO_RECORD, NewEvent, NewSession, Session
 from fidelio.workflows.missing import definition_of, left_out, nameplate
 from fidelio.workflows.tokens import Claims, stands_for
@@ -220,7 +220,7 @@ class Starting:
             "version": workflow.version,
             "definition": self._desk.library.content_hash(workflow.id),
             "found_in": place_of(self._desk.library.root(workflow.id)),
-            "snapshot": digest_of(snapshot),
+            "snapshot": hash_blob(snapshot),
             "agent": agent,
             "fidelity": self._fidelity(fidelity, workflow),
             **({"parent": msgspec.to_builtins(_as_parent(parent))} if parent is not None else {}),

@@ -22,7 +22,7 @@ from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
 from fidelio.ledger.paging import event_pages
-from fidelio.ledger.projection import DELETED, was_deleted
+from fidelio.ledger.projection import DELETED, session_deleted
 from fidelio.locks import Turns
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
 
@@ -185,7 +185,7 @@ class Desk(msgspec.Struct, frozen=True):
     async def caught_up(self, session: Session) -> Record:
         """The stored record with the events of other rooms folded in, such as an answer from the command line."""
         if session.status == DELETED:
-            raise was_deleted(session.id)
+            raise session_deleted(session.id)
         record = read(session.raw)
         if session.last_seq == record.seq:
             return record

@@ -63,7 +63,7 @@ async def test_the_index_catches_up_on_opening(address: str, clock: MovingClock)
         await ledger.append("s_a", *(NewEvent(type="note", body={"a": f"needle{n}"}) for n in range(600)))
     async with await open_ledger(address, clock=clock) as ledger:
         assert await _found_in_time(ledger, "needle599") == 601
-        assert await ledger.indexed() == (await ledger.events("s_a"))[-1].position
+        assert await ledger.update_index() == (await ledger.events("s_a"))[-1].position
 
 
 async def _found_in_time(ledger: Ledger, text: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from fidelio.errors import LedgerError
 from fidelio.ids import new_id
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.model import Change, Committed, Done, NewEvent, NewJob, OpenRequest
+from fidelio.ledger.model import Change, CommitResult, Completion, NewEvent, NewJob, OpenRequest
 
 KIND = "work"
 LEASE_MS = 60_000
@@ -73,12 +73,12 @@ async def _work(line: Line, ledger: Ledger, session: str, *, finish: bool) -> No
     line.send(("claimed", lease.job))
     if finish:
         (done,) = await ledger.commit(
-            Change(session=session, events=(NewEvent(type="worked"),), lease=lease, settle=Done()),
+            Change(session=session, events=(NewEvent(type="worked"),), lease=lease, settle=Completion()),
         )
         _tell_events(line, done)
         line.send(("settled", lease.job))
 
 
-def _tell_events(line: Line, done: Committed) -> None:
+def _tell_events(line: Line, done: CommitResult) -> None:
     for event in done.events:
         line.send(("event", event.seq, event.hash))

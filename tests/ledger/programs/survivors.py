@@ -7,8 +7,8 @@ from typing import Any
 
 from fidelio.clock import now_ms
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.chain import Walker
-from fidelio.ledger.model import Done, Lease, NewEvent
+from fidelio.ledger.chain import ChainVerifier
+from fidelio.ledger.model import Completion, Lease, NewEvent
 from tests.ledger.programs.appender import KIND, LEASE_MS
 
 SESSION = "s_kill"
@@ -19,7 +19,7 @@ class Survivors:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._walker = Walker(SESSION)
+        self._walker = ChainVerifier(SESSION)
         self._hashes: dict[int, bytes] = {}
         self._ahead_ms = 0
 
@@ -59,7 +59,7 @@ class Survivors:
         for _ in range(queued):
             lease = await _inherit(ledger)
             assert lease is not None, "a lease stays for ever"
-            await ledger.settle(lease, Done())
+            await ledger.settle(lease, Completion())
         self._ahead_ms = 0
         assert await ledger.jobs() == ()
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fidelio.errors import StaleLease
 from fidelio.ledger import open_ledger
 from fidelio.ledger.jobs import Assignment, Handler, Jobs
-from fidelio.ledger.model import Change, Done, NewEvent
+from fidelio.ledger.model import Change, Completion, NewEvent
 
 Line: TypeAlias = "Connection[Any, Any]"
 
@@ -46,7 +46,7 @@ def stalling(line: Line, address: str, lease_ms: int) -> None:
         line.send(assignment.lease.fence)
         line.recv()
         try:
-            await assignment.commit(_step(assignment), settle=Done())
+            await assignment.commit(_step(assignment), settle=Completion())
         except StaleLease:
             line.send("refused")
         else:

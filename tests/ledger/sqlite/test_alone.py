@@ -12,7 +12,7 @@ from fidelio.errors import SequenceConflict
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
 from fidelio.ledger.sqlite import group_commit as committing
-from fidelio.ledger.sqlite.group_commit import Committer, Ticket
+from fidelio.ledger.sqlite.group_commit import Committer, WorkItem
 from fidelio.ledger.sqlite.transaction import Transaction
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves
@@ -28,7 +28,7 @@ async def commits_by_itself(ledger: SqliteLedger) -> str:
     name = ""
     async with asyncio.timeout(PATIENCE):
         while name != threading.current_thread().name:
-            name = await ledger._writer.carry_out(who, brief=True)
+            name = await ledger._writer.execute(who, is_brief=True)
     return name
 
 
@@ -44,7 +44,7 @@ async def test_of_many_callers_all_but_the_first_share_the_commit_of_the_writer(
         await commits_by_itself(ledger)
         await asyncio.sleep(0)
 
-        names = await asyncio.gather(*(ledger._writer.carry_out(who, brief=True) for _ in range(5)))
+        names = await asyncio.gather(*(ledger._writer.execute(who, is_brief=True) for _ in range(5)))
 
         assert names[1:] == ["fidelio-ledger"] * 4
 
@@ -54,9 +54,9 @@ async def test_work_that_takes_long_and_work_on_a_slow_disk_is_left_to_the_write
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await commits_by_itself(ledger)
         await asyncio.sleep(0)
-        assert await ledger._writer.carry_out(who) == "fidelio-ledger"
-        ledger._writer._committer.pace = 1000.0
-        assert await ledger._writer.carry_out(who, brief=True) == "fidelio-ledger"
+        assert await ledger._writer.execute(who) == "fidelio-ledger"
+        ledger._writer._committer.commit_seconds = 1000.0
+        assert await ledger._writer.execute(who, is_brief=True) == "fidelio-ledger"
 
 
 @proves("ledger.alone")
@@ -117,8 +117,8 @@ async def test_a_bug_in_the_work_of_a_lone_caller_is_told_to_that_caller(tmp_pat
             transaction.connection.execute("DELETE FROM events")
             raise ZeroDivisionError("a bug")
 
-        with committer.turn, pytest.raises(ZeroDivisionError):
-            committer.commit_unless_busy(Ticket(half, (), loop.create_future(), loop))
+        with committer.lock, pytest.raises(ZeroDivisionError):
+            committer.commit_unless_busy(WorkItem(half, (), loop.create_future(), loop))
 
         assert len(await ledger.events("s_a")) == 1
         assert (await say(ledger, "s_a", {})).seq == 2
@@ -151,7 +151,7 @@ async def test_the_write_ahead_file_is_carried_over_by_the_writer(tmp_path: Path
         carried_over.set()
 
     monkeypatch.setattr(Committer, "checkpoint", noted)
-    monkeypatch.setattr(committing, "PAGES_AT_ANY_TIME", 1)
+    monkeypatch.setattr(committing, "MAX_WAL_PAGES", 1)
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
         await commits_by_itself(ledger)

@@ -14,7 +14,7 @@ import msgspec
 from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, FidelioError, RequestClosed, UncheckedAgentInput
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import clean, json_text, keep
-from fidelio.ledger.model import CloseRequest, Done, NewJob
+from fidelio.ledger.model import CloseRequest, Completion, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.executors.contract import Finished, Usage
@@ -130,7 +130,7 @@ def settled(decide: Decide) -> Decide:
 
     def and_settle(now: Opened) -> Decision | None:
         decision = decide(now)
-        return None if decision is None else msgspec.structs.replace(decision, settle=Done())
+        return None if decision is None else msgspec.structs.replace(decision, settle=Completion())
 
     return and_settle
 

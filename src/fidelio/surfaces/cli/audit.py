@@ -25,7 +25,7 @@ from fidelio.surfaces.cli.record import find_session
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
-    from fidelio.ledger.chain import Verdict
+    from fidelio.ledger.chain import ChainVerdict
     from fidelio.workflows.report import AnswerGiven, Report, Visit
 
 
@@ -79,7 +79,7 @@ async def _calls(app: App, session: str) -> list[dict[str, Any]]:
     return calls
 
 
-async def _report(app: App, session: str) -> tuple[Report, Verdict]:
+async def _report(app: App, session: str) -> tuple[Report, ChainVerdict]:
     from fidelio.ledger.audit import verify_session
     from fidelio.workflows.report import report_session
 
@@ -88,7 +88,7 @@ async def _report(app: App, session: str) -> tuple[Report, Verdict]:
         return await report_session(ledger, found.id), await verify_session(ledger, found.id)
 
 
-def _print_report(app: App, report: Report, verdict: Verdict) -> None:
+def _print_report(app: App, report: Report, verdict: ChainVerdict) -> None:
     state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
     click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")

@@ -26,7 +26,7 @@ from fidelio.surfaces.commands import as_typed
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
     from fidelio.ledger import Ledger
-    from fidelio.ledger.chain import Verdict
+    from fidelio.ledger.chain import ChainVerdict
     from fidelio.ledger.model import Event, Hit, Session
 
 
@@ -116,7 +116,7 @@ def search_command(app: App, /, as_json: bool, **filters: Any) -> None:
 
     async def work() -> None:
         async with app.ledger() as ledger:
-            await ledger.indexed()
+            await ledger.update_index()
             hits = await ledger.search(Query(**filters))
         if as_json:
             print_json({"hits": [_hit_json(hit) for hit in hits]})
@@ -141,7 +141,7 @@ def verify_command(app: App, session: str | None, everything: bool, heads: tuple
 
     known = [_head(text) for text in heads]
 
-    async def work() -> tuple[list[Verdict | ChainBroken], list[str]]:
+    async def work() -> tuple[list[ChainVerdict | ChainBroken], list[str]]:
         async with app.ledger() as ledger:
             if session is None:
                 return await _verify_all(ledger, known)
@@ -156,7 +156,7 @@ def verify_command(app: App, session: str | None, everything: bool, heads: tuple
     return 0 if holds else ChainBroken.exit_code
 
 
-async def _verify_one(ledger: Ledger, session: str, heads: list[bytes]) -> Verdict | ChainBroken:
+async def _verify_one(ledger: Ledger, session: str, heads: list[bytes]) -> ChainVerdict | ChainBroken:
     from fidelio.ledger.audit import verify_session
 
     found = await find_session(ledger, session)
@@ -166,14 +166,14 @@ async def _verify_one(ledger: Ledger, session: str, heads: list[bytes]) -> Verdi
         return broken
 
 
-async def _verify_all(ledger: Ledger, heads: list[bytes]) -> tuple[list[Verdict | ChainBroken], list[str]]:
+async def _verify_all(ledger: Ledger, heads: list[bytes]) -> tuple[list[ChainVerdict | ChainBroken], list[str]]:
     """Every session, and those of the heads that none of them has on its way: such a session was cut, or is gone."""
-    from fidelio.ledger.audit import every_session, verify_all
+    from fidelio.ledger.audit import iter_sessions, verify_all
     from fidelio.ledger.paging import event_pages
 
     verdicts = [verdict async for verdict in verify_all(ledger)]
     missing = set(heads)
-    async for session in every_session(ledger):
+    async for session in iter_sessions(ledger):
         if missing:
             missing -= {event.hash async for page in event_pages(ledger, session.id) for event in page}
     return verdicts, [head.hex() for head in heads if head in missing]
@@ -184,7 +184,7 @@ async def find_session(ledger: Ledger, text: str) -> Session:
     try:
         return await ledger.session(text)
     except SessionNotFound:
-        return await ledger.named(text)
+        return await ledger.session_by_name(text)
 
 
 def _head(text: str) -> bytes:
@@ -197,7 +197,7 @@ def _head(text: str) -> bytes:
     return head
 
 
-def _print_verdicts(verdicts: list[Verdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
+def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
     for verdict in verdicts:
         if isinstance(verdict, ChainBroken):
             click.echo(printable(str(verdict)), err=True)
@@ -211,7 +211,7 @@ def _print_verdicts(verdicts: list[Verdict | ChainBroken], missing: list[str], *
         click.echo(f"{len(verdicts) - broken} of {len(verdicts)} sessions hold.")
 
 
-def _verdict_json(verdict: Verdict | ChainBroken) -> dict[str, Any]:
+def _verdict_json(verdict: ChainVerdict | ChainBroken) -> dict[str, Any]:
     if isinstance(verdict, ChainBroken):
         return {"session": verdict.session, "holds": False, "seq": verdict.seq, "reason": verdict.reason}
     known = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}

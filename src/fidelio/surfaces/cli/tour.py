@@ -22,7 +22,7 @@ from fidelio.surfaces.cli.context import (
 
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
-    from fidelio.ledger.chain import Verdict
+    from fidelio.ledger.chain import ChainVerdict
     from fidelio.ledger.model import Event
 
 
@@ -31,7 +31,7 @@ class Recorded:
     """The session that the tour has made."""
 
     events: Sequence[Event]
-    verdict: Verdict
+    verdict: ChainVerdict
 
 
 @click.command("tour")
