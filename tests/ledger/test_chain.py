@@ -1,4 +1,4 @@
-"""The chain finds every lie: any changed, dropped, doubled or moved event, and a cut tail."""
+"""Verification of hash chains: changed, missing, repeated and reordered events, and removed last events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler can rely on, on both databases, with a clock that only the test moves."""
+"""The job runner on both databases, with a clock that only the test advances."""
 
 from __future__ import annotations
 

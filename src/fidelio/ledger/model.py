@@ -298,5 +298,5 @@ class Hit(msgspec.Struct, frozen=True):
     path: str | None
     version: int | None
     time: int
-    rank: float
+    rank: float = msgspec.field(name="score")
     matches: tuple[FieldMatch, ...]

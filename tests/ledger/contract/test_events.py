@@ -1,4 +1,4 @@
-"""Events: their order, their numbers, and who may append next."""
+"""Order and numbers of events, and conflicts of concurrent appends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Due work: who gets which job, and who may still finish it."""
+"""Claims, leases and fencing of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redaction: what was said is gone, that it was said stays provable."""
+"""Redaction of events: bodies are erased, and the chain stays valid."""
 
 from __future__ import annotations
 

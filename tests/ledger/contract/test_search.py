@@ -1,4 +1,4 @@
-"""Search: what is found, why, and where it is looked for."""
+"""Search: matches, explanations and filters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from fidelio.errors import BadQuery, BadRecord, SessionNotFound
 from fidelio.ledger import Ledger
@@ -35,6 +36,7 @@ async def test_a_hit_says_in_which_field_by_which_terms_and_shows_the_place(ledg
         FieldMatch("result.0.line", ("quick",), "The Quick brown fox"),
     }
     assert hit.rank > 0
+    assert to_builtins(hit)["score"] == hit.rank  # the key in the JSON of `fidelio search`
 
 
 @proves("ledger.search")

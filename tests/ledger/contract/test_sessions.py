@@ -1,4 +1,4 @@
-"""Sessions: their names, their rows, their lists."""
+"""Sessions: names, rows and lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many writers on one database: what they may rely on about each other."""
+"""Concurrent writers in the same database."""
 
 from __future__ import annotations
 

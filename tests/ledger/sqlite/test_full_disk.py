@@ -1,4 +1,4 @@
-"""The disk fills up at every write there is."""
+"""A disk that is full at every possible write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old files become new ones, with everything in them."""
+"""Migration of files of older versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Power fails at every sync of a busy run: what was acknowledged is there, and the chain holds."""
+"""Power loss at every sync: acknowledged events are stored and the chain is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes on one file."""
+"""Several processes with the same file."""
 
 from __future__ import annotations
 

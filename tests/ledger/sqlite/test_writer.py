@@ -1,4 +1,4 @@
-"""The writer thread: one sync for many, no looking around while nobody waits, and a clean end."""
+"""The writer thread: group commit, polling only with listeners, and shutdown."""
 
 from __future__ import annotations
 

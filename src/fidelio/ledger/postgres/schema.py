@@ -189,7 +189,7 @@ VERSION = len(MIGRATIONS)
 # Reads the catalogue tables: functions such as to_regclass may return a cached state from before a migration.
 _SELECT_STATE = """
 SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'fidelio') AS schema,
-    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'fidelio' AND tablename = 'schema_version') AS ours
+    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'fidelio' AND tablename = 'schema_version') AS is_ledger
 """
 
 
@@ -218,7 +218,7 @@ async def _read_version(connection: Connection, address: str) -> int:
     assert state is not None
     if not state["schema"]:
         return 0
-    if not state["ours"]:
+    if not state["is_ledger"]:
         raise SchemaMismatch(
             f"The schema fidelio in {address} belongs to another program.", remedy="Use another database for the ledger."
         )

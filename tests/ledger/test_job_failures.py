@@ -1,4 +1,4 @@
-"""What becomes of jobs that fail, are abandoned or are interrupted."""
+"""Jobs that fail, are abandoned or are interrupted."""
 
 from __future__ import annotations
 

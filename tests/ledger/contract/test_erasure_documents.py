@@ -1,4 +1,4 @@
-"""Deleting sessions that wrote documents: their texts go, the texts of others stay."""
+"""Erasure of sessions that wrote documents: their versions are deleted, the versions of others stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleted sessions must not survive anywhere in the bytes of the files, and others must not pay for them."""
+"""Erased sessions leave no bytes in the files, and lists do not scan them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server's index takes, beyond what the contract asks of every ledger."""
+"""Limits of the tsvector index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words, search texts and explanations, apart from any database."""
+"""Tokenizer, query parser and explanations of the search, without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening and closing."""
+"""Opening and closing a ledger."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ async def _found_in_time(ledger: Ledger, text: str) -> int | None:
             hits = await ledger.search(Query(text=text))
             if hits:
                 return hits[0].seq
-            # The index tells nobody when it has caught up; waiting for an event that never comes is a pause with a bound.
+            # The index sends no notification; waiting for a position that never comes is a bounded pause.
             await ledger.wait(after=1 << 40, timeout=0.02)

@@ -1,4 +1,4 @@
-"""JSON, cursors and the limits of values, apart from any database."""
+"""JSON codec, cursors and validation of values, without a database."""
 
 from __future__ import annotations
 

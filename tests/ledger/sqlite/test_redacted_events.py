@@ -1,4 +1,4 @@
-"""Redacted text must not survive anywhere in the bytes of the files."""
+"""Redacted texts leave no bytes in the files."""
 
 from __future__ import annotations
 

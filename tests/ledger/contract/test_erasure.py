@@ -1,4 +1,4 @@
-"""Deleting sessions: what they said is gone, that they were there stays provable, and the others notice nothing."""
+"""Erasure of sessions: contents are deleted, chains stay valid, and other sessions are unchanged."""
 
 from __future__ import annotations
 

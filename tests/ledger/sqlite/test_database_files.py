@@ -1,4 +1,4 @@
-"""Files that are not ours, no longer whole, or out of reach."""
+"""Files of other programs, truncated files and files without permissions."""
 
 from __future__ import annotations
 

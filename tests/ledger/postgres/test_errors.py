@@ -1,4 +1,4 @@
-"""Every fault has a name, and the words of an error can be shown to anybody."""
+"""Translation of PostgreSQL errors, and error messages without passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tokeniser makes of bodies: the words that a search asks for, whichever way they took."""
+"""The FTS5 index contains exactly the words of the tokenizer."""
 
 from __future__ import annotations
 
