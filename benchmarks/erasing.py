@@ -57,7 +57,7 @@ async def _filled(ledger: SqliteLedger, count: int) -> list[str]:
     for _ in range(EVENTS):
         # Round by round, as sessions that are at work together grow: no session's events lie beside each other.
         await ledger.commit(*[Change(session=session, events=(_event(),)) for session in sessions])
-    await ledger.indexed()
+    await ledger.update_index()
     return sessions
 
 

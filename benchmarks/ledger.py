@@ -25,7 +25,7 @@ from benchmarks.figures import Figure, table
 from benchmarks.measure import interleaved, ratio, seconds_per_call
 from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, Query, Retry
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite.schema import run
+from fidelio.ledger.sqlite.schema import run_script
 
 EVENTS_PER_SESSION = 10
 AT_ONCE = 64
@@ -111,7 +111,7 @@ async def _appends(place: Path, effort: Effort) -> list[Figure]:
 def _bare_table(path: Path) -> apsw.Connection:
     """The same table and the same sync, and nothing else: no chain, no session, no thread, no index for search."""
     connection = apsw.Connection(str(path))
-    run(
+    run_script(
         connection,
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
         "CREATE TABLE events (position INTEGER PRIMARY KEY, session TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL,"
@@ -135,7 +135,7 @@ async def _bare(connection: apsw.Connection, count: int) -> float:
 
 async def _bare_alone(ledger: SqliteLedger, connection: apsw.Connection, count: int) -> float:
     # The index uses pauses, and this would be one: the ledger's work must not slow down what it is compared with.
-    await ledger.indexed()
+    await ledger.update_index()
     return await _bare(connection, count)
 
 
@@ -160,7 +160,7 @@ async def _filled(path: Path, sessions: int) -> SqliteLedger:
     for first in range(0, sessions, 100):
         numbers = range(first, min(first + 100, sessions))
         await ledger.commit(*(_session(number, number in rare, chance) for number in numbers))
-    await ledger.indexed()
+    await ledger.update_index()
     return ledger
 
 

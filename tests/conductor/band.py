@@ -16,7 +16,7 @@ from fidelio.conductor.workers import Workers
 from fidelio.engine.record import CHILD_STARTED, Record
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Change, Committed
+from fidelio.ledger.model import Change, CommitResult
 from fidelio.orchestrator.record.model import AgentSession, Result, Run
 from tests.conductor.orchestra import Orchestra, report
 
@@ -142,7 +142,7 @@ class Concert:
         ledger, count = await self.ledger(), 0
         commit = ledger.commit
 
-        async def dying(*changes: Change) -> tuple[Committed, ...]:
+        async def dying(*changes: Change) -> tuple[CommitResult, ...]:
             nonlocal count
             if count + 1 == number and not written:
                 raise Killed

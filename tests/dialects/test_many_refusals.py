@@ -15,7 +15,7 @@ from fidelio.engine.record import CALLED, Record, read
 from fidelio.errors import UsageProblem
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
-from fidelio.ledger.model import Change, Committed, NewEvent, Session
+from fidelio.ledger.model import Change, CommitResult, NewEvent, Session
 from fidelio.ledger.unit_of_work import REFUSAL_ATTEMPTS
 from fidelio.settings import Settings
 from fidelio.workflows.moves import Move
@@ -214,7 +214,7 @@ async def test_a_refusal_that_loses_every_time_is_still_on_record(
         ledger, token = service.unit.ledger, (await service.sessions.start(Asked("score", "agent"))).token
         session, commit = await only_session(ledger), ledger.commit
 
-        async def commit_after_another(*changes: Change) -> tuple[Committed, ...]:
+        async def commit_after_another(*changes: Change) -> tuple[CommitResult, ...]:
             if changes[0].expect is not None:
                 await ledger.append(session.id, NewEvent(type="note"))
             return await commit(*changes)

@@ -1,4 +1,4 @@
-"""Every ledger there is, behind one fixture: a test that takes `ledger` holds all of them to the contract."""
+"""Fixture `ledger`, parametrized over SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chain finds every lie: any changed, dropped, doubled or moved event, and a cut tail."""
+"""Verification of hash chains: changed, missing, repeated and reordered events, and removed last events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fidelio.errors import ChainBroken
-from fidelio.ledger.chain import Verdict, event_hash, genesis, verify
-from fidelio.ledger.encoding import draft, seal
+from fidelio.ledger.chain import ChainVerdict, hash_event, hash_session_id, verify_chain
+from fidelio.ledger.encoding import chain_event, encode_event
 from fidelio.ledger.model import Event, NewEvent
 from tests.support import proves
 
@@ -22,10 +22,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 def chained(bodies: list[dict[str, str]], session: str = SESSION) -> list[Event]:
-    head, events = genesis(session), []
+    head, events = hash_session_id(session), []
     for seq, body in enumerate(bodies, 1):
         new = NewEvent(type="note", body=body, actor="ada")
-        event = seal(draft(new, now=seq), session=session, seq=seq, previous=head, position=seq)
+        event = chain_event(encode_event(new, now=seq), session=session, seq=seq, previous=head, position=seq)
         head = event.hash
         events.append(event)
     return events
@@ -61,7 +61,7 @@ def changed(event: Event, field: str, bit: int) -> Event:
 @proves("chain.tamper")
 @given(chains)
 def test_an_untouched_chain_holds(events: list[Event]) -> None:
-    assert verify(SESSION, events) == Verdict(SESSION, len(events), events[-1].hash, 0)
+    assert verify_chain(SESSION, events) == ChainVerdict(SESSION, len(events), events[-1].hash, 0)
 
 
 @proves("chain.tamper")
@@ -76,7 +76,7 @@ def test_any_changed_field_of_any_event_is_found_there(events: list[Event], whic
     events[place] = changed(events[place], field, bit)
 
     with pytest.raises(ChainBroken) as broken:
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
     assert broken.value.seq == place + 1
     assert f"event {place + 1}" in str(broken.value)
 
@@ -88,7 +88,7 @@ def test_a_dropped_event_is_found(events: list[Event], which: int) -> None:
     del events[place]
 
     with pytest.raises(ChainBroken, match="is missing") as broken:
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
     assert broken.value.seq == place + 1
 
 
@@ -99,7 +99,7 @@ def test_a_doubled_event_is_found(events: list[Event], which: int) -> None:
     events.insert(place, events[place])
 
     with pytest.raises(ChainBroken) as broken:
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
     assert broken.value.seq == place + 2
 
 
@@ -111,7 +111,7 @@ def test_two_events_in_each_others_place_are_found(events: list[Event], which: i
     events[place : place + 2] = [replace(two, seq=one.seq), replace(one, seq=two.seq)]
 
     with pytest.raises(ChainBroken) as broken:
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
     assert broken.value.seq == place + 1
 
 
@@ -119,14 +119,14 @@ def test_two_events_in_each_others_place_are_found(events: list[Event], which: i
 @given(chains, st.integers(0, 1000), st.booleans())
 def test_a_new_body_with_a_fitting_digest_is_still_found(events: list[Event], which: int, resealed: bool) -> None:
     place = which % (len(events) - 1)
-    forged = draft(NewEvent(type="note", body={"forged": "yes"}, actor="ada"), now=1)
-    previous = events[place - 1].hash if place else genesis(SESSION)
-    new = seal(forged, session=SESSION, seq=place + 1, previous=previous, position=1)
+    forged = encode_event(NewEvent(type="note", body={"forged": "yes"}, actor="ada"), now=1)
+    previous = events[place - 1].hash if place else hash_session_id(SESSION)
+    new = chain_event(forged, session=SESSION, seq=place + 1, previous=previous, position=1)
     events[place] = new if resealed else replace(new, hash=events[place].hash)
 
     # Resealed, the forged event itself holds, and the lie shows at the next one.
     with pytest.raises(ChainBroken) as broken:
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
     assert broken.value.seq == place + (2 if resealed else 1)
 
 
@@ -135,9 +135,9 @@ def test_a_chain_cannot_be_passed_off_as_that_of_another_session() -> None:
     events = [replace(event, session="s_other") for event in chained([{"a": "b"}])]
 
     with pytest.raises(ChainBroken):
-        verify("s_other", events)
+        verify_chain("s_other", events)
     with pytest.raises(ChainBroken, match="belongs to session s_other"):
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
 
 
 @proves("chain.cut-tail")
@@ -146,11 +146,11 @@ def test_a_cut_tail_is_found_by_whoever_kept_a_later_head(events: list[Event], w
     kept = which % len(events)
     head = events[-1].hash
 
-    verify(SESSION, events[:kept])
+    verify_chain(SESSION, events[:kept])
     with pytest.raises(ChainBroken, match="does not reach it") as broken:
-        verify(SESSION, events[:kept], expected_heads=[head])
+        verify_chain(SESSION, events[:kept], expected_heads=[head])
     assert broken.value.seq == kept + 1
-    verify(SESSION, events, expected_heads=[genesis(SESSION), *(event.hash for event in events)])
+    verify_chain(SESSION, events, expected_heads=[hash_session_id(SESSION), *(event.hash for event in events)])
 
 
 @proves("chain.redacted")
@@ -158,7 +158,7 @@ def test_a_cut_tail_is_found_by_whoever_kept_a_later_head(events: list[Event], w
 def test_redacted_bodies_keep_the_chain_verifiable(events: list[Event], which: set[int]) -> None:
     changed_events = [redacted(event) if place in which else event for place, event in enumerate(events)]
 
-    verdict = verify(SESSION, changed_events, expected_heads=[events[-1].hash])
+    verdict = verify_chain(SESSION, changed_events, expected_heads=[events[-1].hash])
     assert verdict.redacted == sum(place in which for place in range(len(events)))
 
 
@@ -169,7 +169,7 @@ def test_a_body_without_its_salt_is_not_taken_for_redacted(events: list[Event], 
     events[place] = replace(events[place], salt=None)
 
     with pytest.raises(ChainBroken, match="a body without its salt"):
-        verify(SESSION, events)
+        verify_chain(SESSION, events)
 
 
 @proves("chain.redacted")
@@ -183,11 +183,11 @@ def test_the_same_body_has_another_digest_every_time() -> None:
 @proves("chain.format")
 @given(TEXT, TEXT, TEXT, st.integers(0, 2**53))
 def test_the_hash_can_be_computed_with_other_tools(id_: str, type_: str, actor: str, time: int) -> None:
-    previous, digest = genesis(SESSION), hashlib.sha256(b"x").digest()
+    previous, digest = hash_session_id(SESSION), hashlib.sha256(b"x").digest()
     fields = ["fidelio.event.v1", previous.hex(), SESSION, 1, id_, type_, actor, time, digest.hex()]
 
     expected = hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).digest()
-    assert event_hash(previous, SESSION, 1, id_, type_, actor, time, digest) == expected
+    assert hash_event(previous, SESSION, 1, id_, type_, actor, time, digest) == expected
     assert previous == hashlib.sha256(b"fidelio.session.v1:s_abc").digest()
 
 

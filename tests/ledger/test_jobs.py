@@ -1,4 +1,4 @@
-"""What a handler can rely on, on both databases, with a clock that only the test moves."""
+"""The job runner on both databases, with a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.errors import LedgerUnavailable, StaleLease, UsageProblem
 from fidelio.ledger.jobs import Assignment, Jobs
-from fidelio.ledger.model import Change, Done, Lease, NewEvent
+from fidelio.ledger.model import Change, Completion, Lease, NewEvent
 from tests.ledger.programs.running import ledger_with_sessions, running
 from tests.support import proves
 from tests.support.ledgers import PATIENCE, MovingClock
@@ -87,7 +87,7 @@ async def test_a_handler_can_write_and_end_its_job_in_one_transaction(address: s
         jobs = Jobs(ledger)
 
         async def handle(assignment: Assignment) -> None:
-            await assignment.commit(Change(session="s_a", events=(NewEvent(type="step.done"),)), settle=Done())
+            await assignment.commit(Change(session="s_a", events=(NewEvent(type="step.done"),)), settle=Completion())
             left.put_nowait(len(await ledger.jobs()))
 
         jobs.register("step", handle)
@@ -111,7 +111,7 @@ async def test_a_worker_that_was_overtaken_cannot_commit(address: str) -> None:
             clock.now += 60_000
             assert await ledger.claim("faster", ["step"], lease_ms=60_000) is not None
             with pytest.raises(StaleLease) as refusal:
-                await assignment.commit(Change(session="s_a", events=(NewEvent(type="step.done"),)), settle=Done())
+                await assignment.commit(Change(session="s_a", events=(NewEvent(type="step.done"),)), settle=Completion())
             refusals.put_nowait(refusal.value)
 
         jobs.register("step", handle)

@@ -224,7 +224,7 @@ async def test_a_run_that_cannot_begin_in_an_unforeseen_way_is_not_queued_for_ev
     async def broken(_: object) -> Availability:
         raise ZeroDivisionError("a slip of ours")
 
-    monkeypatch.setattr("fidelio.ledger.jobs.FIRST_PAUSE_MS", 1)
+    monkeypatch.setattr("fidelio.ledger.jobs.FIRST_BACKOFF_MS", 1)
     await start(service, "aria")
     monkeypatch.setattr(house.actor, "availability", broken)
     async with house.host(service):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fidelio.ledger import open_ledger
-from fidelio.ledger.cursors import LARGEST_PAGE
+from fidelio.ledger.cursors import MAX_PAGE_SIZE
 from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.orchestrator.record.record import QUEUED, RunRecord
@@ -16,7 +16,7 @@ from tests.support.ledgers import start
 
 @proves("orchestrator.resume-lost")
 async def test_the_prompt_of_a_lost_run_is_found_after_the_largest_page_of_turns(tmp_path: Path) -> None:
-    earlier = [NewEvent(type=QUEUED, body={"run": f"r_{number}"}) for number in range(LARGEST_PAGE)]
+    earlier = [NewEvent(type=QUEUED, body={"run": f"r_{number}"}) for number in range(MAX_PAGE_SIZE)]
     lost = NewEvent(type=QUEUED, body={"run": "r_lost", "prompt": store_text("Sing.").body})
     resumed = NewEvent(type=QUEUED, body={"run": "r_resumed", "resumes": "r_lost"})
     async with await open_ledger(tmp_path / "ledger.db") as ledger:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Change, Committed, OpenRequest, Request
+from fidelio.ledger.model import Change, CommitResult, OpenRequest, Request
 from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller, Turn
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
@@ -98,7 +98,7 @@ class Slow:
     def __getattr__(self, name: str) -> object:
         return getattr(self._ledger, name)
 
-    async def commit(self, *changes: Change) -> tuple[Committed, ...]:
+    async def commit(self, *changes: Change) -> tuple[CommitResult, ...]:
         done = await self._ledger.commit(*changes)
         if any(isinstance(request, OpenRequest) for change in changes for request in change.requests):
             self.recorded.set()

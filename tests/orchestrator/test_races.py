@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.errors import LedgerBusy
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Change, Committed
+from fidelio.ledger.model import Change, CommitResult
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
@@ -72,7 +72,7 @@ class Faulty:
     def __getattr__(self, name: str) -> object:
         return getattr(self._ledger, name)
 
-    async def commit(self, *changes: Change) -> tuple[Committed, ...]:
+    async def commit(self, *changes: Change) -> tuple[CommitResult, ...]:
         if self.faults and any(event.type == "agent.said" for change in changes for event in change.events):
             self.faults -= 1
             raise LedgerBusy("Somebody else writes.")

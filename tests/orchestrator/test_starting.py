@@ -32,7 +32,7 @@ async def test_another_process_sees_a_session_as_soon_as_its_start_has_returned(
 
     async with await open_ledger(house.home.ledger) as other:
         (event, *_) = await other.events(started.id)
-        seen = await other.named("aria", namespace=started.project)
+        seen = await other.session_by_name("aria", namespace=started.project)
     assert (event.type, seen.status) == ("session.created", "queued")
     assert (started.status, started.run.state, started.run.number) == ("running", "queued", 1)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.model import Change, Committed, Event, Json, NewEvent, NewSession
+from fidelio.ledger.model import Change, CommitResult, Event, Json, NewEvent, NewSession
 
 PATIENCE = 20.0
 
@@ -22,7 +22,7 @@ class MovingClock:
         return self.now
 
 
-async def start(ledger: Ledger, session: str, **more: str | None) -> Committed:
+async def start(ledger: Ledger, session: str, **more: str | None) -> CommitResult:
     """A session with its first event."""
     kind = more.pop("kind", "workflow")
     create = NewSession(kind=kind, **more)  # type: ignore[arg-type]  # a test may pass a kind that does not exist

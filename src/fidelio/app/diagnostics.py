@@ -28,6 +28,6 @@ def describe_ledger(settings: Settings) -> str:
         return str(settings.home.path)
     if "://" not in settings.ledger:
         return settings.ledger
-    from fidelio.ledger.postgres.errors import shown
+    from fidelio.ledger.postgres.errors import hide_password
 
-    return shown(settings.ledger)
+    return hide_password(settings.ledger)

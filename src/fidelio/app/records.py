@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from fidelio.errors import ChainBroken, SessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.audit import every_session, verify_all, verify_session
-from fidelio.ledger.chain import Verdict
+from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
+from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
 from fidelio.ledger.paging import event_pages
 
 if TYPE_CHECKING:
     from fidelio.workflows.report import Report
 
-__all__ = ["Records", "Verdict"]
+__all__ = ["ChainVerdict", "Records"]
 
 
 class Records:
@@ -32,7 +32,7 @@ class Records:
         try:
             return await self._ledger.session(text)
         except SessionNotFound:
-            return await self._ledger.named(text)
+            return await self._ledger.session_by_name(text)
 
     async def sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, cursor: str | None = None, limit: int = 50
@@ -61,18 +61,18 @@ class Records:
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
         """The best matches, from an index that is brought up to date first."""
-        await self._ledger.indexed()
+        await self._ledger.update_index()
         return await self._ledger.search(query)
 
-    async def verify(self, session: str, *, heads: Collection[bytes] = ()) -> Verdict:
+    async def verify(self, session: str, *, heads: Collection[bytes] = ()) -> ChainVerdict:
         """Raises `ChainBroken` where the record is not what was acknowledged."""
         return await verify_session(self._ledger, session, heads=heads)
 
-    async def verify_all(self, heads: Sequence[bytes] = ()) -> tuple[list[Verdict | ChainBroken], list[bytes]]:
+    async def verify_all(self, heads: Sequence[bytes] = ()) -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
         """The verdict on every session, and those of `heads` that no session contains."""
         verdicts = [verdict async for verdict in verify_all(self._ledger)]
         missing = set(heads)
-        async for session in every_session(self._ledger):
+        async for session in iter_sessions(self._ledger):
             if not missing:
                 break
             async for event in self.all_events(session.id):

@@ -1,20 +1,20 @@
-"""The hash chain: what makes a session's record provable without trusting the database.
+"""Hash chain over the events of a session: hashing and offline verification.
 
     digest = SHA-256(salt || body text)
     hash   = SHA-256(canonical JSON of [domain, previous hash, session, seq, id, type, actor, time, digest])
 
-The body enters only by its salted digest, so it can be erased later and the chain still verifies, and nobody can guess an
-erased body by hashing candidates. The first event's previous hash is the hash of the session's name, so one session's chain can
-never be passed off as another's. All of it works offline, on exported events as well as on the ledger.
+The hash covers the body only through its salted digest. A body can therefore be erased without breaking the chain, and an
+erased body cannot be found by hashing guesses. The hash before the first event is derived from the session id, so the chain of
+a session does not verify as that of another session. Nothing here reads the database: exported events are verified as well.
 
-Canonical JSON here means: no spaces, everything outside ASCII escaped, as Python's `json.dumps` with the shortest separators.
+Canonical JSON here means: no spaces, and everything outside ASCII escaped, as in `json.dumps` with `separators=(",", ":")`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from json.encoder import encode_basestring_ascii as quoted
+from json.encoder import encode_basestring_ascii as quote
 
 import msgspec
 
@@ -25,25 +25,25 @@ DOMAIN = "fidelio.event.v1"
 SALT_BYTES = 16
 
 
-def genesis(session: str) -> bytes:
+def hash_session_id(session: str) -> bytes:
     return hashlib.sha256(f"fidelio.session.v1:{session}".encode()).digest()
 
 
-def body_digest(salt: bytes, raw: str) -> bytes:
+def hash_body(salt: bytes, raw: str) -> bytes:
     return hashlib.sha256(salt + raw.encode()).digest()
 
 
-def event_hash(previous: bytes, session: str, seq: int, id_: str, type_: str, actor: str, time: int, digest: bytes) -> bytes:
-    # Written out by hand: this runs for every event while the only write lock is held, and `json.dumps` takes far longer.
+def hash_event(previous: bytes, session: str, seq: int, id_: str, type_: str, actor: str, time: int, digest: bytes) -> bytes:
+    # Formatted by hand because it runs for every event while the write lock is held; `json.dumps` is several times slower.
     text = (
-        f'["{DOMAIN}","{previous.hex()}",{quoted(session)},{seq},{quoted(id_)},{quoted(type_)},{quoted(actor)},{time},'
+        f'["{DOMAIN}","{previous.hex()}",{quote(session)},{seq},{quote(id_)},{quote(type_)},{quote(actor)},{time},'
         f'"{digest.hex()}"]'
     )
     return hashlib.sha256(text.encode()).digest()
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """A chain that holds: how long it is, where it ends, and how many bodies were redacted on the way."""
+class ChainVerdict(msgspec.Struct, frozen=True):
+    """Result of verifying a valid chain. `redacted` counts the events without a body."""
 
     session: str
     events: int
@@ -51,27 +51,27 @@ class Verdict(msgspec.Struct, frozen=True):
     redacted: int
 
 
-def verify(session: str, events: Iterable[Event], *, expected_heads: Iterable[bytes] = ()) -> Verdict:
-    """Walks the chain from its first event; raises `ChainBroken` at the first event that does not hold.
+def verify_chain(session: str, events: Iterable[Event], *, expected_heads: Iterable[bytes] = ()) -> ChainVerdict:
+    """Verify a chain from its first event; raise `ChainBroken` at the first invalid event.
 
-    A chain alone does not show that its tail was cut off. Whoever kept an earlier head passes it in: every expected head must
-    be passed on the way.
+    A chain alone does not reveal that events at its end were removed. Pass hashes that were recorded earlier as
+    `expected_heads`: the chain must contain each of them.
     """
-    walker = Walker(session)
+    verifier = ChainVerifier(session)
     for event in events:
-        walker.step(event)
-    return walker.finish(expected_heads)
+        verifier.step(event)
+    return verifier.finish(expected_heads)
 
 
-class Walker:
-    """`verify`, one event at a time, for chains that do not fit into memory."""
+class ChainVerifier:
+    """Incremental form of `verify_chain`, for chains that do not fit into memory."""
 
     def __init__(self, session: str) -> None:
         self.session = session
-        self.head = genesis(session)
+        self.head = hash_session_id(session)
         self.seq = 0
         self.redacted = 0
-        self._seen = {self.head}
+        self._heads = {self.head}
 
     def step(self, event: Event) -> None:
         if event.session != self.session:
@@ -79,27 +79,27 @@ class Walker:
         if event.seq != self.seq + 1:
             raise ChainBroken(self.session, self.seq + 1, f"is missing (the next one found is {event.seq})")
         self._check_body(event)
-        expected = event_hash(self.head, event.session, event.seq, event.id, event.type, event.actor, event.time, event.digest)
+        expected = hash_event(self.head, event.session, event.seq, event.id, event.type, event.actor, event.time, event.digest)
         if expected != event.hash:
             raise ChainBroken(self.session, event.seq, "does not follow from the one before it, or its fields were changed")
         self.head, self.seq = event.hash, event.seq
-        self._seen.add(self.head)
+        self._heads.add(self.head)
 
     def _check_body(self, event: Event) -> None:
         if event.raw is None:
             self.redacted += 1
         elif event.salt is None:
-            # Nothing ties such a body to its digest; counted as redacted, any text could be put in its place.
+            # Without its salt a body cannot be compared with its digest. Counting it as redacted would accept any forged text.
             raise ChainBroken(self.session, event.seq, "has a body without its salt")
-        elif body_digest(event.salt, event.raw) != event.digest:
+        elif hash_body(event.salt, event.raw) != event.digest:
             raise ChainBroken(self.session, event.seq, "has a body that differs from its digest")
 
-    def finish(self, expected_heads: Iterable[bytes] = ()) -> Verdict:
+    def finish(self, expected_heads: Iterable[bytes] = ()) -> ChainVerdict:
         for head in expected_heads:
-            if head not in self._seen:
+            if head not in self._heads:
                 raise ChainBroken(
                     self.session,
                     self.seq + 1,
                     f"is missing: the head {head.hex()[:16]}… was recorded, but the chain does not reach it",
                 )
-        return Verdict(self.session, self.seq, self.head, self.redacted)
+        return ChainVerdict(self.session, self.seq, self.head, self.redacted)

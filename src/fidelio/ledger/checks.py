@@ -1,7 +1,7 @@
-"""What the ledger takes: the limits of every value in a `Change`, checked before anything is queued.
+"""Validation of every value in a `Change`, before it is queued for the database.
 
-The databases would refuse some of these too, each in its own words and only in the middle of a transaction. Checked here, the
-error names the value and its bound, is the same on both, and never costs a neighbour its commit.
+The databases would refuse some of these values too, but with different errors and in the middle of a transaction that may be
+shared with other callers. Checked here, the error is the same for both databases and names the value and its limit.
 """
 
 from __future__ import annotations
@@ -17,45 +17,47 @@ ID_LENGTH = 200
 TEXT_LENGTH = 100_000
 MAX_BLOB = 64 << 20
 MAX_ITEMS = 10_000
-MOMENTS = range(1 << 53)
+TIMESTAMPS = range(1 << 53)
 
 _ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:~/@+-]{{0,{ID_LENGTH - 1}}}")
 _SESSION = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._:~-]{{0,{ID_LENGTH - 1}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LABEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 _TEXT = re.compile(r"[^\x00\ud800-\udfff]*")
-# The same few names come with every change: types of events, actors, sessions.
-_REMEMBERED = 1024
+# Event types, actors and session ids repeat from change to change.
+_CACHE_SIZE = 1024
 _KINDS = ("workflow", "agent", "runtime")
 _CLOSED = ("answered", "dismissed", "expired")
 
 
 def check_change(change: Change) -> None:
-    """Raises `BadRecord` for the first value that cannot be kept."""
+    """Raise `BadRecord` for the first value that cannot be stored."""
     check_session_id(change.session)
     if change.create:
-        _check_birth(change.create)
+        _check_new_session(change.create)
     if change.settle and not change.lease:
         raise BadRecord("A job can be settled only by the holder of its lease.", remedy="Pass the lease with the settlement.")
     if change.expect is not None and change.expect < 0:
-        raise BadRecord(f"The expected sequence number is {change.expect}.", remedy="An empty session is at 0.")
-    _check_moment(change.time, "time of a change")
+        raise BadRecord(
+            f"The expected sequence number is {change.expect}, which is negative.", remedy="Use 0 for a session without events."
+        )
+    _check_timestamp(change.time, "time of a change")
     check_label(change.status, "status")
     check_text(change.reason, "reason")
-    _check_parts(change)
+    _check_items(change)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _is_id(value: str) -> bool:
     return _ID.fullmatch(value) is not None
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _is_session_id(value: str) -> bool:
     return _SESSION.fullmatch(value) is not None
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _is_label(value: str) -> bool:
     return _LABEL.fullmatch(value) is not None
 
@@ -66,18 +68,19 @@ def check_session_id(session: str) -> None:
 
 
 def check_label(value: str | None, what: str) -> None:
-    """A short text in one line: names, actors, channels."""
+    """Check a short text without line breaks, such as a name, an actor or a channel."""
     if value is not None and (len(value) > ID_LENGTH or not _is_label(value)):
         raise BadRecord(
-            f"The {what} {value!r:.80} cannot be kept.", remedy=f"Use up to {ID_LENGTH} characters without control characters."
+            f"The {what} {value!r:.80} cannot be stored.",
+            remedy=f"Use up to {ID_LENGTH} characters without control characters.",
         )
 
 
 def check_text(value: str | None, what: str) -> None:
     if value is not None and (len(value) > TEXT_LENGTH or not _TEXT.fullmatch(value)):
         raise BadRecord(
-            f"The {what} cannot be kept.",
-            remedy=f"Use up to {TEXT_LENGTH} characters without NUL and without halves of a pair.",
+            f"The {what} ({len(value)} characters) cannot be stored.",
+            remedy=f"Use up to {TEXT_LENGTH} characters without NUL and without unpaired surrogates.",
         )
 
 
@@ -86,14 +89,15 @@ def check_redaction(seqs: Sequence[int], actor: str, reason: str) -> None:
     check_text(reason, "reason")
     if not seqs or len(seqs) > MAX_ITEMS or any(seq < 1 for seq in seqs):
         raise BadRecord(
-            "The events to redact are not given by their numbers.", remedy=f"Name 1 to {MAX_ITEMS} of them, from 1 on."
+            f"The sequence numbers to redact are not valid: {list(seqs)!r:.80}.",
+            remedy=f"Pass 1 to {MAX_ITEMS} sequence numbers, each at least 1.",
         )
 
 
-def _check_parts(change: Change) -> None:
+def _check_items(change: Change) -> None:
     others = len(change.requests) + len(change.documents) + len(change.blobs) + len(change.jobs)
     if len(change.events) + others > MAX_ITEMS:
-        raise BadRecord(f"One change holds more than {MAX_ITEMS} parts.", remedy="Split it into several commits.")
+        raise BadRecord(f"A change has more than {MAX_ITEMS} items.", remedy="Split it into several commits.")
     for event in change.events:
         _check_event(event)
     for request in change.requests:
@@ -108,16 +112,16 @@ def _check_parts(change: Change) -> None:
 
 def check_blob(content: bytes) -> None:
     if len(content) > MAX_BLOB:
-        raise BadRecord(f"A blob has {len(content)} bytes; the ledger takes up to {MAX_BLOB}.")
+        raise BadRecord(f"A blob has {len(content)} bytes; the limit is {MAX_BLOB}.", remedy="Split it into several blobs.")
 
 
-def _check_birth(create: NewSession) -> None:
+def _check_new_session(create: NewSession) -> None:
     if create.kind not in _KINDS:
-        raise BadRecord(f"{create.kind!r} is no kind of session.", remedy=f"Use one of {', '.join(_KINDS)}.")
+        raise BadRecord(f"{create.kind!r} is not a kind of session.", remedy=f"Use one of {', '.join(_KINDS)}.")
     check_label(create.namespace, "namespace")
     check_label(create.name, "name")
     if create.name == "":
-        raise BadRecord("A session's name is empty.", remedy="Leave it out for a session without a name.")
+        raise BadRecord("The name of a session is empty.", remedy="Pass no name for a session without a name.")
     if create.parent is not None:
         check_session_id(create.parent)
 
@@ -127,7 +131,7 @@ def _check_event(event: NewEvent) -> None:
     check_label(event.actor, "actor")
     if event.id is not None:
         _check_id(event.id, "event id")
-    _check_moment(event.time, "time of an event")
+    _check_timestamp(event.time, "time of an event")
     for digest in event.blobs:
         if not _DIGEST.fullmatch(digest):
             raise BadRecord(f"{digest!r:.80} is not the digest of a blob.", remedy="Use its SHA-256 in lower-case hex.")
@@ -143,7 +147,7 @@ def _check_request(request: OpenRequest | CloseRequest) -> None:
         _check_id(request.kind, "kind of request")
         check_text(request.question, "question")
         check_text(request.subject, "subject")
-        _check_moment(request.expires_at, "expiry of a request")
+        _check_timestamp(request.expires_at, "expiry of a request")
         labels = {"key of the request": request.key}
     for what, value in labels.items():
         check_label(value, what)
@@ -158,8 +162,8 @@ def _check_document(document: PutDocument) -> None:
 
 
 def check_path(path: str) -> None:
-    parts = path.split("/")
-    if len(path) > 1000 or not _LABEL.fullmatch(path) or any(part in ("", ".", "..") for part in parts):
+    segments = path.split("/")
+    if len(path) > 1000 or not _LABEL.fullmatch(path) or any(segment in ("", ".", "..") for segment in segments):
         raise BadRecord(
             f"{path!r:.80} is not a document path.", remedy="Use names joined by single slashes, without dot segments."
         )
@@ -169,7 +173,7 @@ def _check_job(job: NewJob) -> None:
     _check_id(job.kind, "kind of job")
     check_session_id(job.session)
     check_label(job.key, "key of the job")
-    _check_moment(job.due, "due time of a job")
+    _check_timestamp(job.due, "due time of a job")
     if job.id is not None:
         _check_id(job.id, "job id")
 
@@ -181,13 +185,16 @@ def _check_id(value: str, what: str) -> None:
         )
 
 
-def _check_moment(value: int | None, what: str) -> None:
-    if value is not None and value not in MOMENTS:
-        raise BadRecord(f"The {what} is {value!r:.40}.", remedy="Use whole milliseconds since 1970.")
+def _check_timestamp(value: int | None, what: str) -> None:
+    if value is not None and value not in TIMESTAMPS:
+        raise BadRecord(f"The {what} is {value!r:.40}.", remedy="Use integer milliseconds since 1970.")
 
 
 def _utf8(text: str, path: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise BadRecord(f"The text of {path} has half a surrogate pair at {error.start}.") from error
+        raise BadRecord(
+            f"The text of {path} has an unpaired surrogate at character {error.start}.",
+            remedy="Pass text that UTF-8 can encode.",
+        ) from error

@@ -1,7 +1,7 @@
-"""The contract every ledger keeps, whichever database is under it.
+"""Abstract base class of the ledger, implemented for SQLite and PostgreSQL.
 
-`tests/ledger/contract/` is this page as tests; it runs unchanged against SQLite and PostgreSQL. Nothing is acknowledged (no
-awaited call returns) before it is durable. An error means that nothing of the call was kept.
+`tests/ledger/contract/` tests this contract against both databases. No awaited write returns before it is durable. An error
+means that nothing of the call was stored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Self
 
 from fidelio.ledger.model import (
     Change,
-    Committed,
+    CommitResult,
     Document,
     Event,
     Hit,
@@ -31,29 +31,30 @@ from fidelio.ledger.model import (
 
 
 class Ledger(ABC):
-    """Sessions, events, requests, documents, jobs and search over one database."""
+    """Store of sessions, events, requests, documents and jobs, with full-text search."""
 
     # Writing
 
     @abstractmethod
-    async def commit(self, *changes: Change) -> tuple[Committed, ...]:
-        """Carries out all changes in one transaction, or none of them."""
+    async def commit(self, *changes: Change) -> tuple[CommitResult, ...]:
+        """Apply all changes in a single transaction, or none of them."""
 
-    async def append(self, session: str, *events: NewEvent, expect: int | None = None) -> Committed:
-        (done,) = await self.commit(Change(session=session, events=events, expect=expect))
-        return done
+    async def append(self, session: str, *events: NewEvent, expect: int | None = None) -> CommitResult:
+        (result,) = await self.commit(Change(session=session, events=events, expect=expect))
+        return result
 
     @abstractmethod
-    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Committed:
-        """Erases bodies, salts, search rows and blobs nobody else refers to; appends `event.redacted`. The chain holds."""
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
+        """Erase bodies, salts, search rows and unreferenced blobs of events; append `event.redacted`. The chain stays valid."""
 
     @abstractmethod
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
-        """Deletes whole sessions, a thousand in one transaction: what they said and were asked, wrote and still had to do.
+        """Erase whole sessions: bodies of events, requests, documents and jobs, up to 1,000 sessions per transaction.
 
-        Each ends with `session.deleted` and the status "deleted"; its chain holds, its id stays taken, its name is free, and
-        nothing can be written to it again. One that was deleted before stays as it is; raises `SessionNotFound`. `expect` are
-        the sequence numbers that the decision was based on, by session: raises `SequenceConflict` where one has moved on.
+        The last event of each is `session.deleted`, and its status is "deleted". The chain stays valid, the id stays reserved,
+        the name becomes available, and no change is accepted any more. A session that is already deleted is skipped; an
+        unknown session raises `SessionNotFound`. `expect` maps sessions to expected sequence numbers; another number raises
+        `SequenceConflict`.
         """
 
     # Reading
@@ -63,7 +64,7 @@ class Ledger(ABC):
         """The session with this id; raises `SessionNotFound`."""
 
     @abstractmethod
-    async def named(self, name: str, *, namespace: str = "") -> Session:
+    async def session_by_name(self, name: str, *, namespace: str = "") -> Session:
         """The session with this name; raises `SessionNotFound`."""
 
     @abstractmethod
@@ -78,27 +79,27 @@ class Ledger(ABC):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Session]:
-        """Newest first; deleted ones only where `status` asks for them. The cost of a page does not grow with their number."""
+        """List sessions, newest first; deleted sessions only with `status="deleted"`. A page costs the same at any depth."""
 
     @abstractmethod
     async def count_sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
     ) -> int:
-        """How many `sessions` would list, counted in an index."""
+        """Count the sessions that `sessions` would list, using an index."""
 
     @abstractmethod
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
     ) -> tuple[Event, ...]:
-        """In order. `after` is a seq with a session and a global position without one."""
+        """List events in order. `after` is a sequence number if a session is passed, otherwise a global position."""
 
     @abstractmethod
     def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
-        """`events` that never ends: yields what is there, then what is appended, by this process or another."""
+        """Yield the stored events, then every event as it is appended by this or another process; never ends."""
 
     @abstractmethod
     async def wait(self, *, after: int, timeout: float) -> int:
-        """Returns the newest global position as soon as it exceeds `after`, or at the latest after `timeout` seconds."""
+        """Return the newest global position as soon as it exceeds `after`, at the latest after `timeout` seconds."""
 
     @abstractmethod
     async def request(self, request: str) -> Request:
@@ -114,63 +115,63 @@ class Ledger(ABC):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Request]:
-        """Oldest first: the order in which people should be served."""
+        """List requests, oldest first."""
 
     @abstractmethod
     async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
-        """The newest (or the given) version, with its text."""
+        """A version of a document with its text: the newest if `version` is None."""
 
     @abstractmethod
     async def documents(self, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50) -> Page[Document]:
-        """The newest versions below a path prefix in path order, deleted ones left out, without texts."""
+        """List the newest versions below a path prefix in path order, without texts and without deleted documents."""
 
     @abstractmethod
     async def versions(self, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
-        """The history of one document, newest first, without texts."""
+        """List the versions of a document, newest first, without texts."""
 
     @abstractmethod
     async def blob(self, digest: str) -> bytes | None:
-        """Content by its SHA-256 in hex."""
+        """The content with this SHA-256 digest in hex, or None."""
 
     @abstractmethod
     async def search(self, query: Query) -> tuple[Hit, ...]:
-        """Newest matches, ranked, each with the fields and words that made it a hit."""
+        """Find the newest matches and rank them; each has the fields and words that matched."""
 
     @abstractmethod
-    async def indexed(self) -> int:
-        """Brings the search index up to date and returns the position it has reached."""
+    async def update_index(self) -> int:
+        """Bring the search index up to date and return the position of the last indexed event."""
 
-    # Due work. Private to the embedded job runner (`fidelio.ledger.jobs`): services use `register` and `enqueue`.
+    # Jobs. Only for the job runner (`fidelio.ledger.jobs`); services use its `register` and `enqueue`.
 
     @abstractmethod
     async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
-        """The next due job of these kinds whose session nobody else holds, or None."""
+        """Claim the next due job of these kinds in a session without an active lease; None if there is none."""
 
     @abstractmethod
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
-        """Prolongs a lease that is still held; raises `StaleLease`."""
+        """Renew a lease that is still held; raises `StaleLease`."""
 
     @abstractmethod
-    async def settle(self, lease: Lease, how: Settlement) -> None:
-        """Ends the lease without any other change; raises `StaleLease`."""
+    async def settle(self, lease: Lease, settlement: Settlement) -> None:
+        """End a lease without any other change; raises `StaleLease`."""
 
     @abstractmethod
     async def next_due(self, kinds: Sequence[str]) -> int | None:
-        """When the next job of these kinds can be claimed, to sleep until then; None when there is none."""
+        """The time at which the next job of these kinds can be claimed; None if there is none."""
 
     @abstractmethod
     async def jobs(self, *, session: str | None = None, dead: bool = False, limit: int = 50) -> tuple[Job, ...]:
-        """Queued jobs in due order, or the dead letters, for operators."""
+        """List queued jobs in due order, or the dead letters."""
 
-    # Life
+    # Maintenance
 
     @abstractmethod
     async def check(self) -> None:
-        """Asks the database to check itself as a whole; raises `LedgerDamaged`."""
+        """Run the integrity check of the database; raises `LedgerDamaged`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Finishes what was accepted and lets go of the database. Closing twice is fine."""
+        """Finish all accepted work and close the database. A second call does nothing."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""Where the next page begins, as a text the caller hands back and need not understand.
+"""Opaque cursors for keyset pagination.
 
-A cursor holds the sort key of the last item and the list it belongs to, never an offset: a page stays cheap however far in it
-is, and items that appear or vanish in between neither repeat nor hide others.
+A cursor holds the name of its list and the sort key of the last item, not an offset: a page costs the same at any depth, and
+items that are added or deleted between two pages neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -13,48 +13,50 @@ import msgspec
 
 from fidelio.errors import BadRecord
 
-LARGEST_PAGE = 10_000
+MAX_PAGE_SIZE = 10_000
 
 
-def to_cursor(of: str, *key: int | str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([of, *key])).decode().rstrip("=")
+def encode_cursor(list_name: str, *key: int | str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([list_name, *key])).decode().rstrip("=")
 
 
-def from_number(cursor: str | None, of: str) -> int | None:
-    """The number that `to_cursor(of, number)` sealed; None stands for the first page."""
+def decode_number_cursor(cursor: str | None, list_name: str) -> int | None:
+    """The number that `to_cursor(list_name, number)` sealed; None stands for the first page."""
     if cursor is None:
         return None
-    key = _opened(cursor, of)
+    key = _decode(cursor, list_name)
     if type(key) is not int or not 0 <= key < 1 << 63:
-        raise _refusal(of)
+        raise _invalid_cursor(list_name)
     return key
 
 
-def from_text(cursor: str | None, of: str) -> str | None:
+def decode_text_cursor(cursor: str | None, list_name: str) -> str | None:
     if cursor is None:
         return None
-    key = _opened(cursor, of)
+    key = _decode(cursor, list_name)
     if not isinstance(key, str):
-        raise _refusal(of)
+        raise _invalid_cursor(list_name)
     return key
 
 
-def page_size(limit: int) -> int:
-    """What the caller asked for, inside what one answer may hold."""
+def clamp_page_size(limit: int) -> int:
+    """Limit a page size to `MAX_PAGE_SIZE`; raise `BadRecord` if it is below 1."""
     if limit < 1:
-        raise BadRecord(f"A page of {limit} items was asked for.", remedy="Ask for at least one.")
-    return min(limit, LARGEST_PAGE)
+        raise BadRecord(f"The page size is {limit}.", remedy="Use 1 or more.")
+    return min(limit, MAX_PAGE_SIZE)
 
 
-def _opened(cursor: str, of: str) -> object:
+def _decode(cursor: str, list_name: str) -> object:
     try:
         found = msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=tuple[str, int | str])
     except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
-        raise _refusal(of) from error
-    if found[0] != of:
-        raise _refusal(of)
+        raise _invalid_cursor(list_name) from error
+    if found[0] != list_name:
+        raise _invalid_cursor(list_name)
     return found[1]
 
 
-def _refusal(of: str) -> BadRecord:
-    return BadRecord(f"This is not a cursor of the list of {of}.", remedy="Pass on the `next` of the page before, unchanged.")
+def _invalid_cursor(list_name: str) -> BadRecord:
+    return BadRecord(
+        f"This is not a cursor of the list of {list_name}.", remedy="Pass the `next` of the previous page without changes."
+    )

@@ -1,16 +1,15 @@
-"""Carries out due work: the one loop that claims jobs and runs their handlers.
+"""Job runner: claims due jobs and runs their handlers under a lease, with heartbeats, retries and dead letters.
 
-Services know only the port, `register` and `enqueue`; claiming, heartbeats, fencing and retries stay in here, so that another
-engine can take this place. A handler is an async function that takes an `Assignment`:
+Services use only `register` and `enqueue`, so that another job engine can replace this one. A handler is an async function that
+takes an `Assignment`:
 
     async def wake(assignment: Assignment) -> None:
         await assignment.commit(Change(session=assignment.lease.session, events=(...)), settle=Done())
 
     jobs.register("wake", wake)
 
-It returns when the work is done and raises when it should be tried again. It may run again after it has done half of its work:
-only what it writes with `assignment.commit` is sure to be written by the one who holds the lease, and settling in that commit
-makes the work and its end one fact.
+It returns if the job succeeded and raises if it should be retried. It may run again after a partial run. `assignment.commit`
+succeeds only while the lease is held; passing `settle` stores the result and the end of the job in a single transaction.
 """
 
 from __future__ import annotations
@@ -29,52 +28,52 @@ from fidelio.clock import Clock, now_ms
 from fidelio.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable, StaleLease, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.model import Change, Committed, Dead, Done, Json, Lease, NewJob, Retry, Settlement
+from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Json, Lease, NewJob, Retry, Settlement
 
-FIRST_PAUSE_MS = 1_000
-LONGEST_PAUSE_MS = 300_000
+FIRST_BACKOFF_MS = 1_000
+MAX_BACKOFF_MS = 300_000
 ERROR_CHARACTERS = 2_000
 
-# What moves no position (work enqueued by another process without an event, a lease given back) is noticed after this time.
-_GLANCE_SECONDS = 1.0
-# Somebody else was faster, or the database did not answer: long enough not to spin, short enough not to be noticed.
-_BREATH_SECONDS = 0.05
+# Changes without an event (a job queued by another process, a released lease) send no notification and are found by polling.
+_POLL_SECONDS = 1.0
+# Pause after a claim that another worker won, so that the loop does not spin.
+_RETRY_SECONDS = 0.05
 
-# What a later try may find mended; everything else ends the loop loudly.
-_PASSING = (LedgerBusy, LedgerFull, LedgerUnavailable)
+# Errors that a later attempt may not meet again; any other error ends the loop.
+_TRANSIENT_ERRORS = (LedgerBusy, LedgerFull, LedgerUnavailable)
 
 _log = logging.getLogger(__name__)
 _random = SystemRandom()
 
 
-def backoff(attempt: int, *, random: Callable[[], float]) -> int:
-    """Milliseconds to wait after failed attempt 1, 2, ...: doubling up to a cap, half of it at random so that many spread."""
-    whole = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(attempt - 1, 30))
+def compute_backoff(attempt: int, *, random: Callable[[], float]) -> int:
+    """Compute the milliseconds to wait after failed attempt 1, 2, ...: exponential with a cap, half of it jitter."""
+    whole = min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS << min(attempt - 1, 30))
     return whole // 2 + int(random() * (whole - whole // 2))
 
 
 class Assignment:
-    """One job in the hands of its handler."""
+    """A claimed job, as its handler sees it."""
 
     def __init__(self, ledger: Ledger, lease: Lease) -> None:
         self.ledger, self.lease = ledger, lease
-        self.settled = False
+        self.is_settled = False
 
-    async def commit(self, change: Change, *others: Change, settle: Settlement | None = None) -> tuple[Committed, ...]:
-        """Commits only while the lease is held, else raises `StaleLease`; `settle` ends the job in the same transaction."""
-        done = await self.ledger.commit(structs.replace(change, lease=self.lease, settle=settle), *others)
-        self.settled = self.settled or settle is not None
-        return done
+    async def commit(self, change: Change, *others: Change, settle: Settlement | None = None) -> tuple[CommitResult, ...]:
+        """Commit while the lease is held, else raise `StaleLease`; `settle` ends the job in the same transaction."""
+        result = await self.ledger.commit(structs.replace(change, lease=self.lease, settle=settle), *others)
+        self.is_settled = self.is_settled or settle is not None
+        return result
 
 
 Handler = Callable[[Assignment], Awaitable[None]]
 
 
 class Jobs:
-    """The port `register` and `enqueue`, and the loop behind it.
+    """Registry of job handlers and the loop that runs them.
 
-    A job that fails is tried again after `backoff`, `max_attempts` times in all, and then kept as a dead letter with its last
-    error. `grace` is how many seconds running handlers get when the loop is asked to stop.
+    A job that fails is retried after `compute_backoff`, up to `max_attempts` attempts, and then kept as a dead letter with its
+    last error. `grace` is the number of seconds that running handlers get after `stop`.
     """
 
     def __init__(
@@ -93,112 +92,112 @@ class Jobs:
         self._lease_ms, self._max_attempts = lease_ms, max_attempts
         self._concurrency, self._grace = concurrency, grace
         self._handlers: dict[str, Handler] = {}
-        self._hands: set[asyncio.Task[None]] = set()
-        self._nudge = asyncio.Event()
-        self._stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wakeup = asyncio.Event()
+        self._is_stopping = False
 
     def register(self, kind: str, handler: Handler) -> None:
         if kind in self._handlers:
-            raise UsageProblem(f"Jobs of kind {kind!r} have a handler already.", remedy="Register each kind once.")
+            raise UsageProblem(f"Jobs of kind {kind!r} have a handler already.", remedy="Register each kind only once.")
         self._handlers[kind] = handler
-        self._nudge.set()
+        self._wakeup.set()
 
     async def enqueue(self, kind: str, session: str, due: int = 0, payload: Json | None = None, key: str | None = None) -> None:
-        """Makes work due at `due`. To make it due together with an event, put a `NewJob` into the change that appends it."""
+        """Queue a job that is due at `due`. To queue it together with an event, put a `NewJob` into the change instead."""
         job = NewJob(kind=kind, session=session, due=due, payload=payload or {}, key=key)
         await self._ledger.commit(Change(session=session, jobs=(job,)))
-        self._nudge.set()
+        self._wakeup.set()
 
     def stop(self) -> None:
-        """Asks `run` to end: it claims nothing more, lets handlers finish within the grace, and gives the rest back."""
-        self._stopping = True
-        self._nudge.set()
+        """Ask `run` to end: it claims no more jobs, waits `grace` seconds for handlers and releases the remaining leases."""
+        self._is_stopping = True
+        self._wakeup.set()
 
     async def run(self) -> None:
-        """Claims and carries out due jobs until `stop`. Cancelling it skips the grace."""
+        """Claim and run due jobs until `stop`. Cancelling it skips the grace period."""
         try:
-            while not self._stopping:
-                await self._one_round()
-            if self._hands:
-                await asyncio.wait(self._hands, timeout=self._grace)
+            while not self._is_stopping:
+                await self._run_once()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=self._grace)
         finally:
-            await _end(*self._hands)
+            await _cancel(*self._tasks)
 
-    async def _one_round(self) -> None:
-        self._nudge.clear()
+    async def _run_once(self) -> None:
+        self._wakeup.clear()
         try:
-            if len(self._hands) < self._concurrency:
-                await self._claim_or_rest()
+            if len(self._tasks) < self._concurrency:
+                await self._claim_or_wait()
                 return
-        except _PASSING as error:
-            _log.warning("Due work cannot be claimed, trying again: %s", error)
-        await self._rest(asyncio.sleep(_GLANCE_SECONDS))
+        except _TRANSIENT_ERRORS as error:
+            _log.warning("Due jobs cannot be claimed, retrying: %s", error)
+        await self._wait(asyncio.sleep(_POLL_SECONDS))
 
-    async def _claim_or_rest(self) -> None:
+    async def _claim_or_wait(self) -> None:
         kinds = tuple(self._handlers)
         position = await self._ledger.wait(after=-1, timeout=0)
-        # Asking is a read, claiming a write: a quiet queue must not cost the writers of other sessions anything.
+        # `next_due` only reads. Claiming takes the write lock, which an idle queue must not hold.
         due = await self._ledger.next_due(kinds)
-        seconds = _GLANCE_SECONDS if due is None else min((due - self._clock()) / 1000, _GLANCE_SECONDS)
+        seconds = _POLL_SECONDS if due is None else min((due - self._clock()) / 1000, _POLL_SECONDS)
         if seconds <= 0:
             lease = await self._ledger.claim(self._owner, kinds, lease_ms=self._lease_ms)
             if lease is not None:
-                self._take_in_hand(lease)
+                self._start_handler(lease)
                 return
-            seconds = _BREATH_SECONDS
-        await self._rest(self._ledger.wait(after=position, timeout=seconds))
+            seconds = _RETRY_SECONDS
+        await self._wait(self._ledger.wait(after=position, timeout=seconds))
 
-    async def _rest(self, until: Coroutine[None, None, object]) -> None:
-        """Waits for `until` or for a nudge from this process, whichever comes first."""
-        ends, nudged = asyncio.create_task(until), asyncio.create_task(self._nudge.wait())
+    async def _wait(self, until: Coroutine[None, None, object]) -> None:
+        """Wait until `until` completes or this process sets the wake-up event."""
+        task_done, woken = asyncio.create_task(until), asyncio.create_task(self._wakeup.wait())
         try:
-            await asyncio.wait({ends, nudged}, return_when=asyncio.FIRST_COMPLETED)
-            if ends.done():
-                ends.result()
+            await asyncio.wait({task_done, woken}, return_when=asyncio.FIRST_COMPLETED)
+            if task_done.done():
+                task_done.result()
         finally:
-            await _end(ends, nudged)
+            await _cancel(task_done, woken)
 
-    def _take_in_hand(self, lease: Lease) -> None:
-        hand = asyncio.create_task(self._carry_out(Assignment(self._ledger, lease)))
-        self._hands.add(hand)
-        hand.add_done_callback(self._hand_is_free)
+    def _start_handler(self, lease: Lease) -> None:
+        task = asyncio.create_task(self._run_handler(Assignment(self._ledger, lease)))
+        self._tasks.add(task)
+        task.add_done_callback(self._on_handler_done)
 
-    def _hand_is_free(self, hand: asyncio.Task[None]) -> None:
-        self._hands.discard(hand)
-        self._nudge.set()
+    def _on_handler_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._wakeup.set()
 
-    async def _carry_out(self, assignment: Assignment) -> None:
-        """The outermost boundary of a handler: whatever it raises becomes a fact about its job."""
+    async def _run_handler(self, assignment: Assignment) -> None:
+        """Run a handler and settle its job; this is the outermost error boundary of handlers."""
         lease = assignment.lease
         try:
-            how = await self._under_heartbeat(assignment)
+            settlement = await self._run_with_heartbeat(assignment)
         except asyncio.CancelledError:
-            await self._settle(assignment, Retry(due=self._clock(), error="The worker was stopped before the job was done."))
+            await self._settle(assignment, Retry(due=self._clock(), error="The worker was stopped before the job ended."))
             raise
         except StaleLease:
-            _log.warning("Job %s was taken over by somebody else; its handler was stopped.", lease.job)
+            _log.warning("Job %s was claimed by another worker after its lease expired; its handler was stopped.", lease.job)
             return
-        except Exception as error:  # noqa: BLE001  # a handler may fail in any way; the loop must outlive it
+        except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop must go on
             _log.warning("Job %s of kind %s failed (attempt %d).", lease.job, lease.kind, lease.attempt, exc_info=error)
-            how = self._after_failure(lease, error)
-        await self._settle(assignment, how)
+            settlement = self._after_failure(lease, error)
+        await self._settle(assignment, settlement)
 
-    async def _under_heartbeat(self, assignment: Assignment) -> Settlement:
+    async def _run_with_heartbeat(self, assignment: Assignment) -> Settlement:
         lease = assignment.lease
-        # Claimed once more than it may be tried: every earlier worker died with it, and so might this one.
+        # Every earlier attempt ended without a settlement, so the workers probably crashed; another run may crash this one.
         if lease.attempt > self._max_attempts:
-            return Dead(error=f"Started {lease.attempt - 1} times, and no worker lived to say how it ended.")
-        work = asyncio.ensure_future(self._handlers[lease.kind](assignment))
-        beat = asyncio.create_task(self._keep(lease))
+            return DeadLetter(error=f"Started {lease.attempt - 1} times, and every worker ended before it settled the job.")
+        handler_task = asyncio.ensure_future(self._handlers[lease.kind](assignment))
+        heartbeat = asyncio.create_task(self._renew_lease(lease))
         try:
-            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
-            (work if work.done() else beat).result()
+            await asyncio.wait({handler_task, heartbeat}, return_when=asyncio.FIRST_COMPLETED)
+            (handler_task if handler_task.done() else heartbeat).result()
         finally:
-            await _end(work, beat)
-        return Done()
+            await _cancel(handler_task, heartbeat)
+        return Completion()
 
-    async def _keep(self, lease: Lease) -> None:
-        """Prolongs the lease for as long as it can; raises `StaleLease` when it is lost or nearly so."""
+    async def _renew_lease(self, lease: Lease) -> None:
+        """Renew the lease periodically; raise `StaleLease` when it is lost or expires before a renewal succeeds."""
         while True:
             await asyncio.sleep(self._lease_ms / 3_000)
             try:
@@ -206,32 +205,32 @@ class Jobs:
                     lease = await self._ledger.heartbeat(lease, lease_ms=self._lease_ms)
             except TimeoutError as error:
                 raise StaleLease(lease.job, lease.fence) from error
-            except _PASSING as error:
-                _log.warning("The lease of job %s was not prolonged, trying again: %s", lease.job, error)
+            except _TRANSIENT_ERRORS as error:
+                _log.warning("The lease of job %s was not renewed, retrying: %s", lease.job, error)
 
     def _after_failure(self, lease: Lease, error: Exception) -> Settlement:
-        words = _in_words(error)
+        text = _describe_error(error)
         if lease.attempt >= self._max_attempts:
-            return Dead(error=words)
-        return Retry(due=self._clock() + backoff(lease.attempt, random=_random.random), error=words)
+            return DeadLetter(error=text)
+        return Retry(due=self._clock() + compute_backoff(lease.attempt, random=_random.random), error=text)
 
-    async def _settle(self, assignment: Assignment, how: Settlement) -> None:
-        if assignment.settled:
+    async def _settle(self, assignment: Assignment, settlement: Settlement) -> None:
+        if assignment.is_settled:
             return
         try:
-            await self._ledger.settle(assignment.lease, how)
+            await self._ledger.settle(assignment.lease, settlement)
         except LedgerError as error:
-            # Nothing more can be done from here, and nothing is lost: the lease runs out, and the job is claimed again.
-            _log.warning("The end of job %s was not recorded: %s", assignment.lease.job, error)
+            # Nothing is lost: the lease expires and the job is claimed again.
+            _log.warning("The settlement of job %s was not stored: %s", assignment.lease.job, error)
 
 
-def _in_words(error: Exception) -> str:
-    """Whatever a handler says, in signs that every database can keep."""
-    words = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
-    return words.replace("\0", "\ufffd").encode(errors="replace").decode()
+def _describe_error(error: Exception) -> str:
+    """Describe an error in characters that both databases can store."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-async def _end(*tasks: asyncio.Future[Any]) -> None:
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

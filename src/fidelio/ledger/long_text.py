@@ -13,7 +13,7 @@ import msgspec
 
 from fidelio.ledger import Ledger
 from fidelio.ledger.checks import MAX_BLOB
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 
 INLINE = 4_000
 BEGINNING = 400
@@ -43,7 +43,7 @@ def store_text(text: str) -> StoredText:
     if len(whole) > MAX_BLOB:
         # Only what has grown by being cleaned gets here: nobody may say more than a blob holds.
         whole = whole[:MAX_BLOB].decode(errors="ignore").encode()
-    digest = digest_of(whole)
+    digest = hash_blob(whole)
     return StoredText({"text": text[:BEGINNING], "blob": digest, "size": len(text)}, (digest,), (whole,))
 
 

@@ -1,10 +1,10 @@
-"""What the ledger takes and gives: plain frozen values, the same for every database.
+"""Values that the ledger takes and returns, the same for both databases.
 
-They are structs and not dataclasses because every call of every session makes a dozen of them, and because a dataclass costs
-more than half a millisecond to define, which an agent that starts a server waits for.
+They are msgspec structs because every call creates about a dozen of them, and because defining a dataclass takes more than half
+a millisecond at import, which delays the start of a server.
 
-A `Change` is everything one transaction does to one session. There is no other way to write, so an event, the status it leads
-to, the question it opens and the work it makes due are durable together or not at all.
+A `Change` is the only input for writes: an event, the resulting status, the request it opens and the job it queues are stored
+in a single transaction or not at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 T = TypeVar("T")
 
 Json = Mapping[str, Any]
-# The text of the record of a session that has none.
+# The stored text of the record of a session without a record.
 NO_RECORD = "{}"
 SessionKind = Literal["workflow", "agent", "runtime"]
 RequestState = Literal["open", "answered", "dismissed", "expired"]
@@ -26,7 +26,7 @@ Relation = Literal["parent", "children", "siblings"]
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """The birth of a session. The name, where there is one, is unique in its namespace."""
+    """A session to be created. Its name, if any, is unique in its namespace."""
 
     kind: SessionKind
     namespace: str = ""
@@ -35,7 +35,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact to be recorded. `blobs` are digests the body refers to: they live as long as something refers to them."""
+    """An event to append. `blobs` are the digests its body refers to; a blob is deleted with its last reference."""
 
     type: str
     body: Json = msgspec.field(default_factory=dict)
@@ -46,7 +46,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that now waits for a person. `key` is what it is about: to ask twice in a session is refused."""
+    """A new request. `key` identifies its subject: a second request with that key in a session is refused."""
 
     id: str
     kind: str
@@ -59,7 +59,7 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The one answer, dismissal or expiry of an open request. A request that is not open refuses it with `RequestClosed`."""
+    """The answer, dismissal or expiry of an open request; `RequestClosed` is raised if it is no longer open."""
 
     id: str
     state: Literal["answered", "dismissed", "expired"] = "answered"
@@ -70,7 +70,7 @@ class CloseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A new version of a text. `expect` is the version it is based on (0: it must not exist yet, None: whatever is there)."""
+    """A new version of a document. `expect` is the version it is based on (0: none exists yet, None: no check)."""
 
     space: str
     path: str
@@ -80,10 +80,10 @@ class PutDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Work that becomes due, of a session that exists.
+    """A job to be queued for an existing session.
 
-    With a `key`, at most one such job of the session and kind waits: a second is dropped, the earlier due time wins. A job that
-    somebody works on no longer waits, so work that turns up meanwhile is not lost.
+    With a `key`, at most one job of that session, kind and key waits: another is merged into it, with the earlier due time. A
+    job that has been claimed does not count as waiting, so a job that is queued meanwhile is not lost.
     """
 
     kind: str
@@ -95,10 +95,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to carry out one job. `fence` grows with every claim of the session, so a late writer is known.
+    """The right to run a claimed job. `fence` is a fencing token: it grows with every claim in the session.
 
-    From `expires` on somebody else may claim the session. Until somebody does, the lease is still good: a worker that was
-    merely slow keeps its work. `attempt` counts from 1.
+    After `expires` another worker may claim the session. Until that happens the lease stays valid, so a slow worker can still
+    commit. `attempt` counts from 1.
     """
 
     job: str
@@ -111,32 +111,32 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     expires: int
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """The job is finished and forgotten."""
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """Settlement of a job that succeeded; it is deleted."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """The job is due again at `due`."""
+    """Settlement of a job that failed and is due again at `due`."""
 
     due: int
     error: str
 
 
-class Dead(msgspec.Struct, frozen=True, kw_only=True):
-    """The job has failed for good; it stays to be looked at."""
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """Settlement of a job that will not be retried; it stays stored with its error."""
 
     error: str
 
 
-Settlement = Done | Retry | Dead
+Settlement = Completion | Retry | DeadLetter
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one transaction does to one session.
+    """Everything that a transaction changes in a session.
 
-    `expect` is the sequence number the decision was based on (None: append whatever came before). `time` is when its events
-    happened, where that is not the moment of the commit. `lease` must still be held when the transaction commits; `settle` ends
-    its job in the same transaction. A `record` that is a struct is written as it is: what it is made of stands in events.
+    `expect` is the sequence number the decision was based on (None: no check). `time` is the time of its events if it differs
+    from the time of the commit. `lease` must still be valid when the transaction commits; `settle` ends its job in the same
+    transaction. A `record` that is a struct is not validated, because it is folded from validated events.
     """
 
     session: str
@@ -156,7 +156,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A recorded fact. `raw` is the text whose digest the chain commits to; None once it was redacted."""
+    """A stored event. `raw` is the JSON text of its body, whose digest the chain covers; None after redaction."""
 
     position: int
     session: str
@@ -180,7 +180,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The current row of a session: a projection of its events. `raw` is the text of its record."""
+    """The current row of a session, a projection of its events. `raw` is the JSON text of its record."""
 
     id: str
     kind: SessionKind
@@ -205,7 +205,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Something that waits, or waited, for a person."""
+    """A stored request, open or closed."""
 
     id: str
     session: str
@@ -226,7 +226,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One version of a document. `text` is None for a version that deletes it."""
+    """A version of a document. `text` is None for a version that deletes it."""
 
     space: str
     path: str
@@ -238,7 +238,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job as an operator sees it. The lease is that of whoever works on it: whose it is, until when, and its number."""
+    """A stored job with its current lease: owner, expiry and fencing token."""
 
     id: str
     kind: str
@@ -253,22 +253,22 @@ class Job(msgspec.Struct, frozen=True):
     lease_fence: int
 
 
-class Committed(msgspec.Struct, frozen=True):
-    """What one change became: its events with their numbers, and the session after it."""
+class CommitResult(msgspec.Struct, frozen=True):
+    """Result of a committed change: its events with their numbers, and the session after it."""
 
     session: Session
     events: tuple[Event, ...]
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A bounded answer. `next` is the cursor of the following page, None at the end."""
+    """A page of a list. `next` is the cursor of the following page, None at the end."""
 
     items: tuple[T, ...]
     next: str | None
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for. Words are all required; a quoted phrase stays together; a trailing `*` matches beginnings."""
+    """A search query. All words must match; a quoted phrase matches as a sequence; a trailing `*` matches a prefix."""
 
     text: str
     session: str | None = None
@@ -280,7 +280,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FieldMatch(msgspec.Struct, frozen=True):
-    """Why a hit is a hit: the words that stand in this field."""
+    """The terms of the query that a field contains, with an excerpt."""
 
     field: str
     terms: tuple[str, ...]
@@ -288,7 +288,7 @@ class FieldMatch(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One find. Events are named by session and seq, documents by space, path and version (and the session that wrote it)."""
+    """A search hit: an event (session, seq) or a document (space, path, version and the session that wrote it)."""
 
     source: Literal["event", "document"]
     session: str | None
@@ -298,5 +298,5 @@ class Hit(msgspec.Struct, frozen=True):
     path: str | None
     version: int | None
     time: int
-    score: float
+    rank: float = msgspec.field(name="score")
     matches: tuple[FieldMatch, ...]

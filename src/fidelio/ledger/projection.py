@@ -1,7 +1,8 @@
-"""What it means that a session was deleted, the same for every database.
+"""Rows of sessions after creation, after a change and after deletion, the same for both databases.
 
-Nothing it said is left, and everything it proves is: its events keep their digests, so its chain verifies as before, and a last
-event says who deleted it and why. Its id stays taken for ever, its name is free at once, and nobody can write to it any more.
+A deleted session keeps its events with their digests, so its chain still verifies; bodies, requests, documents and jobs are
+erased. Its last event says who deleted it and why. Its id stays reserved, its name becomes available, and every further change
+is refused.
 """
 
 from __future__ import annotations
@@ -9,61 +10,61 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fidelio.errors import SessionNotFound
-from fidelio.ledger.chain import genesis
+from fidelio.ledger.chain import hash_session_id
 from fidelio.ledger.checks import check_label, check_session_id, check_text
 from fidelio.ledger.model import NO_RECORD, Change, Event, NewEvent, NewSession, Session
 
 DELETED = "deleted"
 SESSION_DELETED = "session.deleted"
-# One transaction each: long enough to be worth its sync, short enough for others to wait for.
+# Sessions per transaction: a large batch shares a single sync, but other writers wait until it ends.
 LARGEST_BATCH = 1000
 
 
-def batches(sessions: Sequence[str], *, actor: str, reason: str) -> Iterator[list[str]]:
-    """The sessions in portions, each of them once; raises `BadRecord` before anything is erased."""
+def split_batches(sessions: Sequence[str], *, actor: str, reason: str) -> Iterator[list[str]]:
+    """Split unique session ids into batches; raise `BadRecord` for an invalid value before anything is erased."""
     check_label(actor, "actor")
     check_text(reason, "reason")
     for session in sessions:
         check_session_id(session)
-    wanted = list(dict.fromkeys(sessions))
-    return (wanted[start : start + LARGEST_BATCH] for start in range(0, len(wanted), LARGEST_BATCH))
+    unique_sessions = list(dict.fromkeys(sessions))
+    return (unique_sessions[start : start + LARGEST_BATCH] for start in range(0, len(unique_sessions), LARGEST_BATCH))
 
 
-def last_change(session: str, *, actor: str, reason: str, expect: int | None = None) -> Change:
-    """What is left of a session when it is erased. `expect` is the sequence number it has to be erased at."""
-    notice = NewEvent(type=SESSION_DELETED, body={"reason": reason}, actor=actor)
-    return Change(session=session, expect=expect, events=(notice,), status=DELETED, reason=reason, record={})
+def build_deletion(session: str, *, actor: str, reason: str, expect: int | None = None) -> Change:
+    """Build the last change of a session that is erased. `expect` is its expected sequence number."""
+    event = NewEvent(type=SESSION_DELETED, body={"reason": reason}, actor=actor)
+    return Change(session=session, expect=expect, events=(event,), status=DELETED, reason=reason, record={})
 
 
-def was_deleted(session: str) -> SessionNotFound:
-    return SessionNotFound(f"Session {session} was deleted.", remedy="Start another one.")
+def session_deleted(session: str) -> SessionNotFound:
+    return SessionNotFound(f"Session {session} was deleted.", remedy="Start another session.")
 
 
-FIRST_STATUS = "active"
+INITIAL_STATUS = "active"
 
 
-def born(session: str, create: NewSession, *, now: int) -> Session:
-    """The row of a session without events: its head is the hash of its own name."""
+def create_row(session: str, create: NewSession, *, now: int) -> Session:
+    """Create the row of a session without events; its head is the hash of its id."""
     return Session(
         id=session,
         kind=create.kind,
         namespace=create.namespace,
         name=create.name,
         parent=create.parent,
-        status=FIRST_STATUS,
+        status=INITIAL_STATUS,
         reason="",
         raw=NO_RECORD,
         last_seq=0,
-        head=genesis(session),
+        head=hash_session_id(session),
         created_at=now,
         updated_at=now,
     )
 
 
-def advanced(session: Session, change: Change, events: Sequence[Event], *, raw: str | None, now: int) -> Session:
-    """The row after `change`, whose record has the text `raw`.
+def advance_row(session: Session, change: Change, events: Sequence[Event], *, raw: str | None, now: int) -> Session:
+    """Compute the row after `change`; `raw` is the text of the new record, None if it stays.
 
-    A new status without a reason has none: the old one explained the old status.
+    A new status without a reason clears the reason, which explained the previous status.
     """
     status, reason = (session.status, session.reason) if change.status is None else (change.status, "")
     return Session(
@@ -82,6 +83,6 @@ def advanced(session: Session, change: Change, events: Sequence[Event], *, raw: 
     )
 
 
-def touches(change: Change) -> bool:
-    """Whether the session's own row changes; a change that only queues a job or stores a blob leaves it alone."""
+def changes_row(change: Change) -> bool:
+    """Whether the row of the session changes; a change that only queues a job or stores a blob does not change it."""
     return bool(change.events) or change.status is not None or change.reason is not None or change.record is not None

@@ -32,7 +32,7 @@ from fidelio.ledger.model import (
     Settlement,
 )
 from fidelio.ledger.paging import event_pages
-from fidelio.ledger.projection import FIRST_STATUS
+from fidelio.ledger.projection import INITIAL_STATUS
 
 if TYPE_CHECKING:
     from fidelio.ledger.jobs import Assignment
@@ -291,7 +291,7 @@ class _ComingEvent(msgspec.Struct, frozen=True):
 
 def blank_session(session: str, kind: SessionKind) -> Session:
     """The row of a session that nothing has been committed of yet."""
-    return Session(session, kind, "", None, None, FIRST_STATUS, "", NO_RECORD, 0, b"", 0, 0)
+    return Session(session, kind, "", None, None, INITIAL_STATUS, "", NO_RECORD, 0, b"", 0, 0)
 
 
 async def _back_off(losses: int) -> None:

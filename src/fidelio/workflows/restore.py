@@ -18,7 +18,7 @@ from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.record import RESTORED, Record, as_json
 from fidelio.errors import DefinitionError, SessionExists
 from fidelio.inbox import RequestChange
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import Decision
 from fidelio.workflows.requests import question
@@ -40,7 +40,7 @@ async def restore(unit: WorkflowUnit, claims: StateClaims) -> Session:
 def _birth(unit: WorkflowUnit, kept: Kept, known: set[str], agent: str) -> Decision[None]:
     record = replace(kept.record, found_in=_found_in(unit, kept.record.workflow))
     snapshot = _snapshot(unit, record.workflow)
-    digests = tuple(map(digest_of, snapshot))
+    digests = tuple(map(hash_blob, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
     body |= {"agent": agent, "record": as_json(record), **({"snapshot": digests[0]} if digests else {})}
     parent = record.parent.session if record.parent is not None else None

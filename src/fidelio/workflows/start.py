@@ -24,7 +24,7 @@ from fidelio.errors import (
     WorkflowRefusal,
 )
 from fidelio.ids import new_session_id
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import LinkedChange, blank_session
 from fidelio.workflows.missing import definition_of, left_out, nameplate
@@ -224,7 +224,7 @@ class Starting:
             "version": workflow.version,
             "definition": self._unit.library.content_hash(workflow.id),
             "found_in": place_of(self._unit.library.root(workflow.id)),
-            "snapshot": digest_of(snapshot),
+            "snapshot": hash_blob(snapshot),
             "agent": agent,
             "fidelity": self._fidelity(fidelity, workflow),
             **({"parent": msgspec.to_builtins(_as_parent(parent))} if parent is not None else {}),

@@ -17,7 +17,7 @@ from fidelio.engine.record import CALLED, Draft, Fidelity, Record, fold, read
 from fidelio.errors import BadToken, FidelioError, PersonNeeded, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger.model import Event, NewEvent, Session
-from fidelio.ledger.projection import DELETED, was_deleted
+from fidelio.ledger.projection import DELETED, session_deleted
 from fidelio.ledger.unit_of_work import Decision, LinkedChange, LoadedSession, RecordEvent, UnitOfWork
 from fidelio.locks import KeyedLock
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
@@ -34,7 +34,7 @@ class WorkflowRecords:
         if session.kind != "workflow":
             raise SessionNotFound(f"Session {session.id} is not a workflow session.", remedy="Use a token of start_session.")
         if session.status == DELETED:
-            raise was_deleted(session.id)
+            raise session_deleted(session.id)
 
     def read(self, raw: str) -> Record:
         return read(raw)

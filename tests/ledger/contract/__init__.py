@@ -1,1 +1,1 @@
-"""The contract as tests: the same for every database."""
+"""Contract tests of the ledger, run against every database."""

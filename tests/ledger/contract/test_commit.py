@@ -1,4 +1,4 @@
-"""Commits: all of it or nothing, and nothing that could not be read back."""
+"""Commits are atomic, and values that could not be read back are refused."""
 
 from __future__ import annotations
 

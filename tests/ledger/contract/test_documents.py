@@ -1,4 +1,4 @@
-"""Documents and blobs: versions of texts, and content under its own digest."""
+"""Documents and blobs: versions of texts, and content by digest."""
 
 from __future__ import annotations
 

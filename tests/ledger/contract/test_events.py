@@ -1,4 +1,4 @@
-"""Events: their order, their numbers, and who may append next."""
+"""Order and numbers of events, and conflicts of concurrent appends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.errors import SequenceConflict
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.chain import verify
+from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import Change, NewEvent
 from tests.support import proves
 from tests.support.ledgers import MovingClock, say, start
@@ -121,10 +121,10 @@ async def test_a_conflict_costs_no_neighbour_its_commit(ledger: Ledger) -> None:
 
     results = await asyncio.gather(*(task for pair in zip(good, bad, strict=True) for task in pair), return_exceptions=True)
 
-    assert [type(result).__name__ for result in results] == ["Committed", "SequenceConflict"] * 5
+    assert [type(result).__name__ for result in results] == ["CommitResult", "SequenceConflict"] * 5
     assert [e.type for e in await ledger.events() if e.type in ("good", "bad")] == ["good"] * 5
     for number in range(10):
-        verify(f"s_{number}", await ledger.events(f"s_{number}"))
+        verify_chain(f"s_{number}", await ledger.events(f"s_{number}"))
 
 
 @proves("ledger.expected-seq", "ledger.positions")
@@ -135,7 +135,7 @@ async def test_writers_without_expectation_never_lose_or_double_an_event(ledger:
     events = await ledger.events("s_a", after=1)
     assert [event.seq for event in events] == list(range(2, 52))
     assert {event.body["n"] for event in events} == set(range(50))
-    verify("s_a", await ledger.events("s_a"))
+    verify_chain("s_a", await ledger.events("s_a"))
 
 
 @proves("ledger.expected-seq")
@@ -149,7 +149,7 @@ async def test_two_openings_that_take_turns_always_see_each_others_last_event(ad
             again = await ledger.commit(Change(session="s_a", reason="same"))
             assert done.session.last_seq == turn + 2
             assert (again[0].session.status, again[0].session.record) == (f"turn-{turn}", {"turn": turn})
-        verify("s_a", await one.events("s_a"))
+        verify_chain("s_a", await one.events("s_a"))
 
 
 @proves("ledger.plain-json")

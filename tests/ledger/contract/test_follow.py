@@ -1,4 +1,4 @@
-"""Following: what is there, then what comes, each once."""
+"""`follow` yields stored and new events, each of them once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Due work: who gets which job, and who may still finish it."""
+"""Claims, leases and fencing of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.errors import StaleLease
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.model import Change, Dead, Done, Lease, NewEvent, NewJob, Retry, Settlement
+from fidelio.ledger.model import Change, Completion, DeadLetter, Lease, NewEvent, NewJob, Retry, Settlement
 from tests.support import proves
 from tests.support.ledgers import MovingClock, start
 
@@ -75,7 +75,7 @@ async def test_a_session_is_held_by_one_at_a_time(ledger: Ledger, clock: MovingC
 
     assert await claim(ledger, owner="other") is None
     assert await ledger.next_due(["wake"]) == first.expires
-    await ledger.settle(first, Done())
+    await ledger.settle(first, Completion())
     assert (await must_claim(ledger, owner="other")).job == "j_2"
 
 
@@ -88,7 +88,7 @@ async def test_an_unknown_kind_in_front_hides_nothing_behind_it(ledger: Ledger) 
     assert lease.job == "j_2"
     # The session is held, whatever the kind.
     assert await claim(ledger, "foreign") is None
-    await ledger.settle(lease, Done())
+    await ledger.settle(lease, Completion())
     assert (await must_claim(ledger, "foreign")).kind == "foreign"
 
 
@@ -118,10 +118,10 @@ async def test_a_lease_that_ran_out_can_be_taken_over_and_then_the_old_one_is_st
         await ledger.commit(Change(session="s_a", lease=old, events=(NewEvent(type="late"),)))
     with pytest.raises(StaleLease):
         await ledger.heartbeat(old, lease_ms=LEASE)
-    for how in (Done(), Retry(due=0, error="x"), Dead(error="x")):
+    for how in (Completion(), Retry(due=0, error="x"), DeadLetter(error="x")):
         with pytest.raises(StaleLease):
             await ledger.settle(old, how)
-    await ledger.commit(Change(session="s_a", lease=new, events=(NewEvent(type="done"),), settle=Done()))
+    await ledger.commit(Change(session="s_a", lease=new, events=(NewEvent(type="done"),), settle=Completion()))
     assert [event.type for event in await ledger.events("s_a", after=1)] == ["done"]
 
 
@@ -143,10 +143,10 @@ async def test_a_settled_lease_is_spent(ledger: Ledger) -> None:
     await start(ledger, "s_a")
     await queue(ledger, NewJob(kind="wake", session="s_a"))
     lease = await must_claim(ledger)
-    await ledger.settle(lease, Done())
+    await ledger.settle(lease, Completion())
 
     with pytest.raises(StaleLease):
-        await ledger.settle(lease, Done())
+        await ledger.settle(lease, Completion())
     with pytest.raises(StaleLease):
         await ledger.commit(Change(session="s_a", lease=lease, events=(NewEvent(type="late"),)))
 
@@ -159,7 +159,7 @@ async def test_the_fencing_number_survives_an_empty_queue(ledger: Ledger) -> Non
         await queue(ledger, NewJob(kind="wake", session="s_a"))
         lease = await must_claim(ledger)
         fences.append(lease.fence)
-        await ledger.settle(lease, Done())
+        await ledger.settle(lease, Completion())
 
     assert fences == [1, 2, 3]
 
@@ -169,9 +169,9 @@ async def test_the_fencing_number_survives_an_empty_queue(ledger: Ledger) -> Non
 @pytest.mark.parametrize(
     ("how", "queued", "dead"),
     [
-        (Done(), [], []),
+        (Completion(), [], []),
         (Retry(due=1_900_000_000_000, error="no net"), [(1_900_000_000_000, "no net")], []),
-        (Dead(error="broken"), [], [(0, "broken")]),
+        (DeadLetter(error="broken"), [], [(0, "broken")]),
     ],
 )
 async def test_a_job_ends_as_it_was_settled(
@@ -232,5 +232,5 @@ async def test_work_that_turns_up_while_the_job_runs_is_not_lost(ledger: Ledger)
 
     assert len(await ledger.jobs()) == 2
     for _ in range(2):
-        await ledger.settle(await must_claim(ledger), Done())
+        await ledger.settle(await must_claim(ledger), Completion())
     assert await claim(ledger) is None

@@ -1,4 +1,4 @@
-"""All events of a session, however many pages they fill."""
+"""Reading all events of a session in pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: asked once, answered once."""
+"""Requests are opened once per key and closed once."""
 
 from __future__ import annotations
 

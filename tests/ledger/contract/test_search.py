@@ -1,4 +1,4 @@
-"""Search: what is found, why, and where it is looked for."""
+"""Search: matches, explanations and filters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from fidelio.errors import BadQuery, BadRecord, SessionNotFound
 from fidelio.ledger import Ledger
@@ -17,7 +18,7 @@ from tests.support.ledgers import MovingClock, say, start
 
 async def found(ledger: Ledger, text: str, **filters: object) -> list[tuple[str | None, int | None]]:
     """Session and seq of the hits, sorted, because several tests ask only which they are."""
-    await ledger.indexed()
+    await ledger.update_index()
     hits = await ledger.search(Query(text=text, **filters))  # type: ignore[arg-type]  # filters as plain text
     return sorted((hit.session, hit.seq) for hit in hits)
 
@@ -26,7 +27,7 @@ async def found(ledger: Ledger, text: str, **filters: object) -> list[tuple[str 
 async def test_a_hit_says_in_which_field_by_which_terms_and_shows_the_place(ledger: Ledger, clock: MovingClock) -> None:
     await start(ledger, "s_a")
     await say(ledger, "s_a", {"tool": "grep", "result": [{"line": "The Quick brown fox"}, {"line": "nothing"}]}, "tool.called")
-    await ledger.indexed()
+    await ledger.update_index()
 
     (hit,) = await ledger.search(Query(text="quick GREP"))
     assert (hit.source, hit.session, hit.seq, hit.type, hit.time) == ("event", "s_a", 2, "tool.called", clock.now)
@@ -34,7 +35,8 @@ async def test_a_hit_says_in_which_field_by_which_terms_and_shows_the_place(ledg
         FieldMatch("tool", ("grep",), "grep"),
         FieldMatch("result.0.line", ("quick",), "The Quick brown fox"),
     }
-    assert hit.score > 0
+    assert hit.rank > 0
+    assert to_builtins(hit)["score"] == hit.rank  # the key in the JSON of `fidelio search`
 
 
 @proves("ledger.search")
@@ -102,7 +104,7 @@ async def test_the_newest_version_of_a_document_is_found_by_text_and_path(ledger
     await start(ledger, "s_a")
     for text in ("old lemma", "new theorem"):
         await ledger.commit(Change(session="s_a", documents=(PutDocument(space="notes", path="maths/plan.md", text=text),)))
-        await ledger.indexed()
+        await ledger.update_index()
 
     (hit,) = await ledger.search(Query(text="theorem"))
     assert (hit.source, hit.space, hit.path, hit.version, hit.session) == ("document", "notes", "maths/plan.md", 2, "s_a")
@@ -110,7 +112,7 @@ async def test_the_newest_version_of_a_document_is_found_by_text_and_path(ledger
     assert [hit.matches[0].field for hit in await ledger.search(Query(text="maths"))] == ["path"]
     assert await ledger.search(Query(text="lemma")) == ()
     await ledger.commit(Change(session="s_a", documents=(PutDocument(space="notes", path="maths/plan.md", text=None),)))
-    await ledger.indexed()
+    await ledger.update_index()
     assert await ledger.search(Query(text="theorem")) == ()
 
 
@@ -152,7 +154,7 @@ async def test_a_search_is_limited_to_types_and_to_events_or_documents(ledger: L
 async def test_filters_that_make_no_sense_are_refused(ledger: Ledger) -> None:
     await start(ledger, "s_a")
 
-    with pytest.raises(BadQuery, match="whose"):
+    with pytest.raises(BadQuery, match="relation needs session"):
         await ledger.search(Query(text="x", relation="children"))
     with pytest.raises(SessionNotFound):
         await ledger.search(Query(text="x", session="s_nobody"))
@@ -168,7 +170,7 @@ async def test_of_many_matches_the_newest_are_taken_and_the_best_come_first(ledg
         await say(ledger, "s_a", {"a": f"common word {number}"})
     clock.now += 1
     await say(ledger, "s_a", {"a": "common", "b": "far away from the other, which is a word"})
-    await ledger.indexed()
+    await ledger.update_index()
 
     hits = await ledger.search(Query(text="common word", limit=5))
     assert [hit.seq for hit in hits] == [61, 60, 59, 58, 57]
@@ -192,7 +194,7 @@ async def test_no_search_text_upsets_the_database(ledger: Ledger, text: str) -> 
     if not (await ledger.sessions()).items:
         await start(ledger, "s_a")
         await say(ledger, "s_a", {"a": "a b AND near"})
-        await ledger.indexed()
+        await ledger.update_index()
     hits: tuple[Hit, ...] = ()
     with contextlib.suppress(BadQuery):
         hits = await ledger.search(Query(text=text))

@@ -1,4 +1,4 @@
-"""Sessions: their names, their rows, their lists."""
+"""Sessions: names, rows and lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from fidelio.errors import BadRecord, SessionExists, SessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.chain import genesis
+from fidelio.ledger.chain import hash_session_id
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from tests.support import proves
 from tests.support.ledgers import MovingClock, start
@@ -24,7 +24,7 @@ async def test_a_new_session_is_active_and_empty(ledger: Ledger, clock: MovingCl
     assert session == done.session
     assert (session.kind, session.namespace, session.name, session.parent) == ("agent", "/p", "Ada", None)
     assert (session.status, session.reason, session.record) == ("active", "", {})
-    assert (session.last_seq, session.head) == (0, genesis("s_a"))
+    assert (session.last_seq, session.head) == (0, hash_session_id("s_a"))
     assert session.created_at == session.updated_at == clock.now
 
 
@@ -33,9 +33,9 @@ async def test_a_session_is_found_by_its_name_in_its_namespace(ledger: Ledger) -
     await start(ledger, "s_a", name="Ada", namespace="/one")
     await start(ledger, "s_b", name="Ada", namespace="/two")
 
-    assert (await ledger.named("Ada", namespace="/two")).id == "s_b"
+    assert (await ledger.session_by_name("Ada", namespace="/two")).id == "s_b"
     with pytest.raises(SessionNotFound, match="'Ada'"):
-        await ledger.named("Ada")
+        await ledger.session_by_name("Ada")
 
 
 @proves("ledger.sessions")
@@ -157,5 +157,5 @@ async def test_a_cursor_of_another_list_is_refused(ledger: Ledger) -> None:
         await ledger.requests(cursor=page.next)
     with pytest.raises(BadRecord, match="not a cursor"):
         await ledger.sessions(cursor="1; DROP TABLE sessions")
-    with pytest.raises(BadRecord, match="at least one"):
+    with pytest.raises(BadRecord, match=r"The page size is 0\. Use 1 or more"):
         await ledger.sessions(limit=0)

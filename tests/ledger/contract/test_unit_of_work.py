@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import LedgerBusy, SequenceConflict, SessionNotFound, StaleLease, UsageProblem
 from fidelio.ledger import Ledger, unit_of_work
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.model import Change, Done, NewEvent, NewJob, NewSession, Session
+from fidelio.ledger.model import Change, Completion, NewEvent, NewJob, NewSession, Session
 from fidelio.ledger.paging import PAGE
 from fidelio.ledger.unit_of_work import (
     REFUSAL_ATTEMPTS,
@@ -152,11 +152,11 @@ async def test_a_job_is_settled_with_the_commit_that_it_led_to(unit: UnitOfWork[
     assert lease is not None
     work = Assignment(unit.ledger, lease)
 
-    await unit.update("s_a", lambda _: add(settle=Done()), assignment=work)
+    await unit.update("s_a", lambda _: add(settle=Completion()), assignment=work)
     with pytest.raises(StaleLease):
         await unit.update("s_a", lambda _: add(), assignment=work)
 
-    assert work.settled
+    assert work.is_settled
     assert await unit.ledger.jobs(session="s_a") == ()
     assert (await unit.load("s_a")).record.notes == 2
 

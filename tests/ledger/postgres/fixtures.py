@@ -1,4 +1,4 @@
-"""Hands each test an empty database on one server of the session's own."""
+"""Fixtures: a PostgreSQL server for the test session and an empty database for each test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def postgres_server() -> Iterator[PrivateServer]:
 
 @pytest.fixture
 def postgres_database(postgres_server: PrivateServer) -> Iterator[str]:
-    """The address of a database nobody else uses, empty at the start of the test."""
+    """The URL of a database that only this test uses, empty at its start."""
     # Emptying a used database costs a third of creating one.
     name = postgres_server.spare.pop() if postgres_server.spare else _create(postgres_server)
     yield postgres_server.url(name)
@@ -45,7 +45,7 @@ def _create(server: PrivateServer) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where `open_ledger` finds an empty ledger: a new file, then a database, for tests that several processes work on."""
+    """The address of an empty ledger: a new SQLite file or a PostgreSQL database."""
     if request.param == "sqlite":
         return str(tmp_path / "ledger.db")
     database: str = request.getfixturevalue("postgres_database")

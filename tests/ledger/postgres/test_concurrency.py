@@ -1,4 +1,4 @@
-"""Many writers on one database: what they may rely on about each other."""
+"""Concurrent writers in the same database."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from fidelio.errors import BadRecord
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.encoding import digest_of
-from fidelio.ledger.model import Change, Committed, NewEvent, NewSession, PutDocument
+from fidelio.ledger.encoding import hash_blob
+from fidelio.ledger.model import Change, CommitResult, NewEvent, NewSession, PutDocument
 from tests.support import proves
 from tests.support.ledgers import PATIENCE, start
 
@@ -75,20 +75,20 @@ async def test_a_blob_that_is_being_referred_to_is_not_erased(postgres_database:
     content = b"kept by a reference that is not committed yet"
     async with await open_ledger(postgres_database) as ledger:
         await start(ledger, "s_a")
-        letter = NewEvent(type="letter", blobs=(digest_of(content),))
+        letter = NewEvent(type="letter", blobs=(hash_blob(content),))
         await ledger.commit(Change(session="s_a", events=(letter,), blobs=(content,)))
         other = await asyncpg.connect(postgres_database, server_settings={"search_path": "fidelio"})
         async with asyncio.timeout(PATIENCE):
             async with other.transaction():
-                await other.execute("SELECT 1 FROM blobs WHERE digest = $1 FOR KEY SHARE", digest_of(content))
-                await other.execute("INSERT INTO event_blobs VALUES ($1, 999)", digest_of(content))
+                await other.execute("SELECT 1 FROM blobs WHERE digest = $1 FOR KEY SHARE", hash_blob(content))
+                await other.execute("INSERT INTO event_blobs VALUES ($1, 999)", hash_blob(content))
                 redacting = asyncio.create_task(ledger.redact("s_a", [2], actor="pizarro", reason="secret"))
                 while not await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                     assert not redacting.done(), "the redaction did not wait"
             await redacting
         await other.close()
 
-        assert await ledger.blob(digest_of(content)) == content
+        assert await ledger.blob(hash_blob(content)) == content
 
 
 @proves("postgres.blobs")
@@ -96,10 +96,10 @@ async def test_a_blob_is_referred_to_or_gone_but_never_both(two_ledgers: tuple[L
     one, two = two_ledgers
     for number in range(10):
         content = f"contested {number}".encode()
-        letter = NewEvent(type="letter", blobs=(digest_of(content),))
+        letter = NewEvent(type="letter", blobs=(hash_blob(content),))
         (sent,) = await one.commit(Change(session="s_0", events=(letter,), blobs=(content,)))
         redaction = one.redact("s_0", [sent.events[0].seq], actor="pizarro", reason="secret")
         redacted, answer = await asyncio.gather(redaction, two.append("s_1", letter), return_exceptions=True)
 
-        assert isinstance(redacted, Committed)
-        assert isinstance(answer, BadRecord if await one.blob(digest_of(content)) is None else Committed)
+        assert isinstance(redacted, CommitResult)
+        assert isinstance(answer, BadRecord if await one.blob(hash_blob(content)) is None else CommitResult)

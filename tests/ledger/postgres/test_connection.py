@@ -1,4 +1,4 @@
-"""What happens to calls when the way to the server breaks."""
+"""Calls while the connection to the server breaks."""
 
 from __future__ import annotations
 

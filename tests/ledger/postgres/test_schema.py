@@ -1,4 +1,4 @@
-"""How a database becomes a ledger, and which ones are refused."""
+"""Creation and migration of the schema, and databases that are refused."""
 
 from __future__ import annotations
 

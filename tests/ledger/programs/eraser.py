@@ -1,4 +1,4 @@
-"""A program that deletes sessions in pairs, as fast as it can; made to be killed. It tells that it begins."""
+"""A process that erases sessions in pairs until it is killed; it sends a message when it starts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fidelio.ledger import projection as erasing
 
 PAIR = 2
 
-Line: TypeAlias = "Connection[Any, Any]"
+Pipe: TypeAlias = "Connection[Any, Any]"
 
 
-def main(line: Line, address: str, sessions: list[str]) -> None:
+def main(pipe: Pipe, address: str, sessions: list[str]) -> None:
     erasing.LARGEST_BATCH = PAIR
-    asyncio.run(_erase(line, address, sessions))
+    asyncio.run(_erase(pipe, address, sessions))
 
 
-async def _erase(line: Line, address: str, sessions: list[str]) -> None:
+async def _erase(pipe: Pipe, address: str, sessions: list[str]) -> None:
     async with await open_ledger(address) as ledger:
-        line.send("begins")
+        pipe.send("begins")
         await ledger.erase(sessions, actor="eraser", reason="x")

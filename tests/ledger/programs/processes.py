@@ -1,7 +1,7 @@
-"""Processes that tests start, listen to and kill.
+"""Child processes that tests start, receive messages from and kill.
 
-They are forked from a small server that has imported what they need and done nothing else, so that a test can afford dozens of
-them. What a process tells goes through a pipe in one write each: after a kill, everything told is there and nothing is torn.
+They are forked from a fork server that has imported the ledger, so that a test can start dozens of them. Every message is a
+single write into a pipe: after a kill, all messages that were sent are complete.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _context.set_forkserver_preload(
 
 
 class Child:
-    """A running program and the line to it."""
+    """A running child process and the pipe to it."""
 
     def __init__(self, program: Callable[..., None], *arguments: object) -> None:
-        self.line, theirs = _context.Pipe()
-        self._process = _context.Process(target=program, args=(theirs, *arguments), daemon=True)
+        self.pipe, remote_end = _context.Pipe()
+        self._process = _context.Process(target=program, args=(remote_end, *arguments), daemon=True)
         self._process.start()
-        theirs.close()
+        remote_end.close()
 
-    def hears(self) -> Any:
-        """The next thing the program tells."""
-        if not self.line.poll(PATIENCE):
-            raise TimeoutError("The program says nothing.")
-        return self.line.recv()
+    def receive(self) -> Any:
+        """Receive the next message."""
+        if not self.pipe.poll(PATIENCE):
+            raise TimeoutError(f"The process has sent no message for {PATIENCE} seconds.")
+        return self.pipe.recv()
 
-    def rest(self) -> Iterator[Any]:
-        """What an ended program has told and nobody has heard yet."""
+    def receive_rest(self) -> Iterator[Any]:
+        """Receive the remaining messages of an ended process."""
         while True:
             try:
-                yield self.hears()
+                yield self.receive()
             except (EOFError, ConnectionResetError):
                 return
 
@@ -53,7 +53,7 @@ class Child:
     def close(self) -> None:
         self.kill()
         self._process.close()
-        self.line.close()
+        self.pipe.close()
 
 
 @contextmanager

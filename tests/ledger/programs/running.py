@@ -1,4 +1,4 @@
-"""What the tests of due work share: a ledger with sessions in it, and a loop that is stopped."""
+"""Helpers for job tests: a ledger with sessions, and a job runner that is stopped at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def ledger_with_sessions(address: str, *sessions: str, clock: Clock = now_
 
 @asynccontextmanager
 async def running(jobs: Jobs) -> AsyncIterator[None]:
-    """Runs the loop inside the block; at its end, what has begun is finished and settled."""
+    """Run the job loop during the block; at its end, started jobs are finished and settled."""
     loop = asyncio.create_task(jobs.run())
     try:
         yield

@@ -1,4 +1,4 @@
-"""Programs that carry out jobs of kind `work`: briefly, without end, or so slowly that they lose their lease."""
+"""Processes that run jobs of kind `work`: briefly, without end, or longer than their lease."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from typing import Any, TypeAlias
 from fidelio.errors import StaleLease
 from fidelio.ledger import open_ledger
 from fidelio.ledger.jobs import Assignment, Handler, Jobs
-from fidelio.ledger.model import Change, Done, NewEvent
+from fidelio.ledger.model import Change, Completion, NewEvent
 
-Line: TypeAlias = "Connection[Any, Any]"
+Pipe: TypeAlias = "Connection[Any, Any]"
 
 
-def brief(line: Line, address: str, lease_ms: int) -> None:
-    """Tells `(start, stop, job, session, fence)` of each job; ends when it is told anything."""
+def brief(pipe: Pipe, address: str, lease_ms: int) -> None:
+    """Send `(start, stop, job, session, fence)` for each job; end at the first message received."""
 
     async def handle(assignment: Assignment) -> None:
         start = monotonic_ns()
         await assignment.commit(_step(assignment))
         await asyncio.sleep(random.random() * 0.005)
         lease = assignment.lease
-        line.send((start, monotonic_ns(), lease.job, lease.session, lease.fence))
+        pipe.send((start, monotonic_ns(), lease.job, lease.session, lease.fence))
 
-    asyncio.run(_work(address, lease_ms, handle, line))
+    asyncio.run(_work(address, lease_ms, handle, pipe))
 
 
-def endless(line: Line, address: str, lease_ms: int) -> None:
-    """Tells the fence of its job and never finishes it."""
+def endless(pipe: Pipe, address: str, lease_ms: int) -> None:
+    """Send the fencing token of the job and never finish it."""
 
     async def handle(assignment: Assignment) -> None:
-        line.send(assignment.lease.fence)
+        pipe.send(assignment.lease.fence)
         await asyncio.Event().wait()
 
-    asyncio.run(_work(address, lease_ms, handle, line))
+    asyncio.run(_work(address, lease_ms, handle, pipe))
 
 
-def stalling(line: Line, address: str, lease_ms: int) -> None:
-    """Stands still, heartbeats and all, until it is told to go on; then tells whether it could still write."""
+def stalling(pipe: Pipe, address: str, lease_ms: int) -> None:
+    """Block the event loop, including heartbeats, until a message arrives; then send whether a commit still succeeds."""
 
     async def handle(assignment: Assignment) -> None:
-        line.send(assignment.lease.fence)
-        line.recv()
+        pipe.send(assignment.lease.fence)
+        pipe.recv()
         try:
-            await assignment.commit(_step(assignment), settle=Done())
+            await assignment.commit(_step(assignment), settle=Completion())
         except StaleLease:
-            line.send("refused")
+            pipe.send("refused")
         else:
-            line.send("written")
+            pipe.send("written")
 
-    asyncio.run(_work(address, lease_ms, handle, line))
+    asyncio.run(_work(address, lease_ms, handle, pipe))
 
 
-async def _work(address: str, lease_ms: int, handler: Handler, line: Line) -> None:
+async def _work(address: str, lease_ms: int, handler: Handler, pipe: Pipe) -> None:
     async with await open_ledger(address) as ledger:
         jobs = Jobs(ledger, lease_ms=lease_ms, concurrency=4)
         jobs.register("work", handler)
         loop = asyncio.create_task(jobs.run())
-        await asyncio.to_thread(line.poll, None)
+        await asyncio.to_thread(pipe.poll, None)
         jobs.stop()
         await loop
 

@@ -1,1 +1,1 @@
-"""What only a file on disk can suffer."""
+"""Tests that concern only the SQLite implementation."""

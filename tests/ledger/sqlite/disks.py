@@ -1,6 +1,6 @@
-"""Disks that fail on purpose: one that fills up, and one whose power can be cut.
+"""Virtual file systems that simulate a full disk and a power loss.
 
-Both stand between SQLite and the real file system, so what is tested is the ledger as it is, not an imitation of it.
+Both wrap the real file system, so that the tests use the ledger without changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What other processes do to the same file while a test runs. Started as `python -m tests.ledger.sqlite.programs NAME ARGS`."""
+"""Programs that other processes run on the same file. Start: `python -m tests.ledger.sqlite.programs NAME ARGS`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @contextmanager
 def running(program: str, *arguments: object) -> Iterator[Popen[str]]:
-    """The program in a process of its own, after it has said that it is ready."""
+    """Start the program in a process and wait until it is ready."""
     command = [sys.executable, "-m", __name__, program, *map(str, arguments)]
     with Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True) as process:
         try:
@@ -32,33 +32,33 @@ def running(program: str, *arguments: object) -> Iterator[Popen[str]]:
 
 
 def finish(process: Popen[str], timeout: float = 60) -> list[str]:
-    """Lets the program begin, waits for its end, and returns what it printed."""
+    """Start the work of the program, wait for its end and return its output lines."""
     out, _ = process.communicate("go\n", timeout=timeout)
     assert process.returncode == 0
     return out.splitlines()
 
 
-def tell(what: object) -> None:
+def send(what: object) -> None:
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
 
 def ready() -> None:
-    tell("ready")
+    send("ready")
     sys.stdin.readline()
 
 
 async def append(path: str, session: str, count: str) -> None:
-    """Appends `count` events without an expectation."""
+    """Append `count` events without an expected sequence number."""
     async with await open_sqlite(path) as ledger:
         ready()
         for number in range(int(count)):
             done = await ledger.append(session, NewEvent(type="note", body={"by": sys.argv[-1], "n": number}))
-            tell(done.events[0].id)
+            send(done.events[0].id)
 
 
 async def compete(path: str, session: str, rounds: str) -> None:
-    """Appends with an expectation, reads again after each conflict, and prints the numbers that it won."""
+    """Append with an expected sequence number, read again after each conflict, and print the numbers appended."""
     async with await open_sqlite(path) as ledger:
         ready()
         for _ in range(int(rounds)):
@@ -67,11 +67,11 @@ async def compete(path: str, session: str, rounds: str) -> None:
                 done = await ledger.append(session, NewEvent(type="won"), expect=expected)
             except SequenceConflict:
                 continue
-            tell(done.events[0].seq)
+            send(done.events[0].seq)
 
 
 async def hold(path: str) -> None:
-    """Holds the write lock until it is told to go on."""
+    """Hold the write lock until a line arrives on stdin."""
     connection = apsw.Connection(path)
     connection.execute("BEGIN IMMEDIATE")
     ready()

@@ -1,4 +1,4 @@
-"""The disk fills up at every write there is."""
+"""A disk that is full at every possible write."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import apsw
 import pytest
 
 from fidelio.errors import LedgerFull
-from fidelio.ledger.chain import verify
+from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import Change, NewEvent, NewSession, PutDocument
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite.errors import translate
+from fidelio.ledger.sqlite.errors import translate_error
 from tests.ledger.sqlite.disks import FullDisk, registered
 from tests.support import proves
 from tests.support.ledgers import say, start
@@ -37,7 +37,7 @@ async def test_a_full_disk_is_named_at_every_write_and_the_ledger_recovers(tmp_p
                 if await _commit_with_room_for(disk, ledger, room):
                     break
                 refusals += 1
-            verify("s_a", await ledger.events("s_a"))
+            verify_chain("s_a", await ledger.events("s_a"))
             await ledger.check()
 
     assert refusals > 3
@@ -94,4 +94,4 @@ def test_a_full_disk_is_named_to_those_who_only_read() -> None:
     no_room = apsw.exception_for(apsw.SQLITE_IOERR_SHMSIZE)
     assert isinstance(no_room, apsw.Error)
 
-    assert isinstance(translate(no_room, "ledger.db"), LedgerFull)
+    assert isinstance(translate_error(no_room, "ledger.db"), LedgerFull)

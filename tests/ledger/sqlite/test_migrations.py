@@ -1,4 +1,4 @@
-"""Old files become new ones, with everything in them."""
+"""Migration of files of older versions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from fidelio.ledger.chain import verify
+from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.sqlite import open_sqlite, schema
-from fidelio.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, run
+from fidelio.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, run_script
 from tests.support import proves
 from tests.support.ledgers import say, start
 
@@ -30,7 +30,7 @@ async def test_a_file_of_the_oldest_schema_is_opened_with_everything_in_it(
     async with await open_sqlite(path) as ledger:
         await say(ledger, "s_a", {"a": "new"})
         events = await ledger.events("s_a")
-        verify("s_a", events)
+        verify_chain("s_a", events)
         await ledger.check()
 
     assert [event.body.get("a") for event in events] == [None, "old", "new"]
@@ -77,7 +77,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, 
 async def test_a_file_whose_creation_was_interrupted_is_created_anew(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     connection = apsw.Connection(str(path))
-    run(connection, f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID}")
+    run_script(connection, f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID}")
     connection.close()
 
     async with await open_sqlite(path) as ledger:

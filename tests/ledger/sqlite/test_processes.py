@@ -1,4 +1,4 @@
-"""Several processes on one file."""
+"""Several processes with the same file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import LedgerBusy
-from fidelio.ledger.chain import verify
+from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.sqlite import open_sqlite
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves
@@ -34,7 +34,7 @@ async def test_many_processes_append_without_losing_or_doubling_an_event(tmp_pat
     acknowledged = [id_ for output in outputs for id_ in output]
     async with await open_sqlite(path) as ledger:
         events = await ledger.events("s_a", after=1)
-        verify("s_a", await ledger.events("s_a"))
+        verify_chain("s_a", await ledger.events("s_a"))
         await ledger.check()
     assert len(acknowledged) == 60 * PROCESSES
     assert sorted(event.id for event in events) == sorted(acknowledged)
@@ -56,7 +56,7 @@ async def test_two_processes_with_the_same_expectation_never_both_win(tmp_path: 
 @proves("ledger.busy")
 async def test_a_file_that_another_process_holds_is_busy_and_then_works_again(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    async with await open_sqlite(path, patience_ms=50) as ledger:
+    async with await open_sqlite(path, busy_timeout_ms=50) as ledger:
         await start(ledger, "s_a")
         with running("hold", path) as holder:
             with pytest.raises(LedgerBusy, match=r"ledger\.db"):

@@ -1,4 +1,4 @@
-"""The writer thread: one sync for many, no looking around while nobody waits, and a clean end."""
+"""The writer thread: group commit, polling only with listeners, and shutdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.errors import LedgerClosed
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite.group_commit import Committer, Ticket
+from fidelio.ledger.sqlite.group_commit import Committer, WorkItem
 from fidelio.ledger.sqlite.transaction import Transaction
 from fidelio.ledger.sqlite.writer import Writer
 from tests.support import proves
@@ -23,13 +23,13 @@ from tests.support.ledgers import PATIENCE, say, start, take
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """One entry for every look at what other processes have done."""
     found: list[float] = []
-    original: Callable[[Writer], None] = Writer._look_for_others
+    original: Callable[[Writer], None] = Writer._poll_other_processes
 
     def counted(writer: Writer) -> None:
         found.append(0)
         original(writer)
 
-    monkeypatch.setattr(Writer, "_look_for_others", counted)
+    monkeypatch.setattr(Writer, "_poll_other_processes", counted)
     return found
 
 
@@ -39,17 +39,17 @@ async def test_nobody_looks_for_others_while_nobody_waits(tmp_path: Path, looks:
         await start(ledger, "s_a")
         for number in range(20):
             await say(ledger, "s_a", {"n": number})
-        await ledger.indexed()
+        await ledger.update_index()
         assert looks == []
         await ledger.wait(after=1 << 40, timeout=0.2)
         assert looks
         # The one who waited has gone, and with them the looking: the writer sleeps until it is needed.
-        assert ledger._writer._pause() is None or not ledger._writer.signals
+        assert ledger._writer._next_timeout() is None or not ledger._writer.notifier
 
 
 @proves("ledger.follow-quiet")
 async def test_a_follower_in_the_same_process_is_woken_by_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Writer, "_look_for_others", lambda _: None)
+    monkeypatch.setattr(Writer, "_poll_other_processes", lambda _: None)
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
         follower = asyncio.create_task(take(ledger.follow("s_a"), 4))
@@ -64,15 +64,15 @@ async def test_a_follower_in_the_same_process_is_woken_by_the_writer(tmp_path: P
 @proves("ledger.durable")
 async def test_many_commits_at_once_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []
-    original = Committer._carry_out
+    original = Committer._execute
 
-    def counted(committer: Committer, group: Sequence[Ticket]) -> None:
+    def counted(committer: Committer, group: Sequence[WorkItem]) -> None:
         groups.append(len(group))
         original(committer, group)
 
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
-        monkeypatch.setattr(Committer, "_carry_out", counted)
+        monkeypatch.setattr(Committer, "_execute", counted)
         for _ in range(10):
             await asyncio.gather(*(say(ledger, "s_a", {"n": n}) for n in range(100)))
 
@@ -86,7 +86,7 @@ async def test_a_commit_that_was_cancelled_in_the_queue_is_dropped(tmp_path: Pat
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
         gate = threading.Event()
-        blocked = asyncio.create_task(ledger._writer.carry_out(_until(gate)))
+        blocked = asyncio.create_task(ledger._writer.execute(_until(gate)))
         cancelled = asyncio.create_task(say(ledger, "s_a", {}))
         await asyncio.sleep(0)  # both have queued
         cancelled.cancel()
@@ -103,7 +103,7 @@ async def test_a_writer_that_dies_leaves_nobody_waiting(tmp_path: Path) -> None:
     ledger = await open_sqlite(tmp_path / "ledger.db")
     await start(ledger, "s_a")
     follower = asyncio.create_task(take(ledger.follow("s_a"), 2))
-    broken = asyncio.create_task(ledger._writer.carry_out(_fail))
+    broken = asyncio.create_task(ledger._writer.execute(_fail))
     behind = asyncio.create_task(say(ledger, "s_a", {}))
 
     for task in (broken, behind, follower):

@@ -1,4 +1,4 @@
-"""The ledger for many machines: one PostgreSQL database, with as many processes on it as the server takes."""
+"""PostgreSQL implementation of the ledger, for processes on several machines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ __all__ = ["open_postgres"]
 
 
 async def open_postgres(url: str, *, clock: Clock = now_ms) -> Ledger:
-    """Opens the ledger in the database `url` names, and creates its tables there the first time."""
+    """Open the ledger in the database of `url`; create its tables if they are missing."""
     if find_spec("asyncpg") is None:
         raise LedgerUnavailable(
-            "The driver for PostgreSQL is not installed.", remedy='Install it with `pip install "fidelio-agents[postgres]"`.'
+            "asyncpg, the driver for PostgreSQL, is not installed.",
+            remedy='Install it with `pip install "fidelio-agents[postgres]"`.',
         )
     from fidelio.ledger.postgres.ledger import PostgresLedger  # noqa: PLC0415  # needs the driver that may be absent
 

@@ -1,192 +1,195 @@
-"""What a commit does to the tables: all of its changes in one transaction.
+"""Application of changes to the tables, all changes of a commit in a single transaction.
 
-Locks are taken in one order by everybody, so that two commits never wait for each other in a circle: the rows of the
-sessions by id, the blobs by digest, documents by path, and the lock on the positions. That one comes last because every
-commit of every process needs it: the events are written when everything else is, and then the transaction ends.
+Every transaction acquires its locks in the same order, so that no deadlock is possible: session rows by id, blobs by digest,
+documents by path, and the advisory lock for positions. The last is needed by every commit of every process, so events are
+inserted at the end, directly before the commit releases it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Self
 
+import msgspec
 from msgspec import structs
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
-from fidelio.ledger.encoding import Draft, Prepared, seal
-from fidelio.ledger.model import Change, Committed, Event, NewSession, Session
-from fidelio.ledger.postgres import documents, requests
-from fidelio.ledger.postgres import documents as blobs
-from fidelio.ledger.postgres import jobs as lanes
+from fidelio.ledger.encoding import EncodedChange, EncodedEvent, chain_event
+from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
+from fidelio.ledger.postgres import documents, jobs, requests
 from fidelio.ledger.postgres import search_index as index
-from fidelio.ledger.postgres.database import Link
-from fidelio.ledger.postgres.rows import EVENT, SESSION, event_values, marks, to_session
-from fidelio.ledger.postgres.search_index import Words
-from fidelio.ledger.projection import DELETED, advanced, born, touches, was_deleted
+from fidelio.ledger.postgres.database import Connection
+from fidelio.ledger.postgres.rows import EVENT, SESSION, placeholders, to_event_values, to_session
+from fidelio.ledger.postgres.search_index import SearchVectors
+from fidelio.ledger.projection import DELETED, advance_row, changes_row, create_row, session_deleted
 
-_LOCK = f"SELECT {SESSION} FROM sessions WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
-_CREATE = f"""
+_LOCK_SESSIONS = f"SELECT {SESSION} FROM sessions WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
+_INSERT_SESSION = f"""
 INSERT INTO sessions ({SESSION}) VALUES ($1, $2, $3, $4, $5, $6, $7, '{{}}', $8, $9, $10, $11)
 ON CONFLICT DO NOTHING RETURNING id
 """
-# An event and the words it is found by: one statement, because every trip to the server counts while others wait.
-_APPEND = f"""
-WITH event AS (INSERT INTO events ({EVENT}) VALUES ({marks(11)}) RETURNING position, session, type)
+# Inserts an event and its search vector in a single statement: every round trip prolongs the time the position lock is held.
+_INSERT_EVENT = f"""
+WITH event AS (INSERT INTO events ({EVENT}) VALUES ({placeholders(11)}) RETURNING position, session, type)
 INSERT INTO search (source, position, session, type, kind, parent, words)
 SELECT 'event', position, session, type, $12, $13, $14::text::tsvector FROM event
 """
-_REFER = "INSERT INTO event_blobs (digest, position) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_UPDATE = """
+_INSERT_REFERENCE = "INSERT INTO event_blobs (digest, position) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_UPDATE_SESSION = """
 UPDATE sessions SET last_seq = $2, head = $3, updated_at = $4, status = $5, reason = $6, record = coalesce($7, record)
 WHERE id = $1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """One commit under way: what it has locked and found out. The sessions are as its changes have left them so far."""
+class Transaction(msgspec.Struct, frozen=True):
+    """State of a running commit: the locked sessions, with the changes applied so far, and the blobs that are missing."""
 
-    link: Link
+    connection: Connection
     sessions: dict[str, Session]
     missing_blobs: frozenset[str]
 
     @classmethod
-    async def begin(cls, link: Link, work: Sequence[Prepared]) -> Self:
-        sessions = await _lock_sessions(link, work)
+    async def begin(cls, connection: Connection, work: Sequence[EncodedChange]) -> Self:
+        sessions = await _lock_sessions(connection, work)
         contents = {digest: content for each in work for digest, content in each.blobs.items()}
-        referred = {digest for each in work for draft in each.drafts for digest in draft.blobs}
-        missing = await blobs.keep(link, contents, referred) if contents or referred else frozenset()
-        await documents.hold(link, {(each.document.space, each.document.path) for ready in work for each in ready.documents})
-        return cls(link, sessions, missing)
+        references = {digest for each in work for new_event in each.events for digest in new_event.blobs}
+        missing = await documents.store_blobs(connection, contents, references) if contents or references else frozenset()
+        await documents.lock_documents(
+            connection, {(each.document.space, each.document.path) for change in work for each in change.documents}
+        )
+        return cls(connection, sessions, missing)
 
-    async def apply(self, prepared: Prepared, words: Words) -> Committed:
-        """Carries out one change but for writing its events; raises the ledger's error, and then nothing is kept."""
-        change = prepared.change
+    async def apply(self, encoded: EncodedChange, vectors: SearchVectors) -> CommitResult:
+        """Apply a change except for its events; a `LedgerError` makes the caller roll back the transaction."""
+        change = encoded.change
         if change.lease:
-            await lanes.require_held(self.link, change.lease)
-        before = await self._subject(change, prepared.now)
+            await jobs.require_held(self.connection, change.lease)
+        before = await self._load_session(change, encoded.now)
         if change.expect is not None and change.expect != before.last_seq:
             raise SequenceConflict(before.id, change.expect, before.last_seq)
-        self._require_blobs(prepared.drafts)
-        events = _sealed(before, prepared.drafts)
+        self._require_blobs(encoded.events)
+        events = _chain_events(before, encoded.events)
         after = before
-        if touches(change):
-            after = advanced(before, change, events, raw=prepared.record, now=prepared.now)
-            await self._update(after, prepared.record)
-        await self._carry_out_rest(prepared, after, words)
-        return Committed(after, events)
+        if changes_row(change):
+            after = advance_row(before, change, events, raw=encoded.record, now=encoded.now)
+            await self._update_session(after, encoded.record)
+        await self._apply_rest(encoded, after, vectors)
+        return CommitResult(after, events)
 
-    async def _carry_out_rest(self, prepared: Prepared, session: Session, words: Words) -> None:
-        change = prepared.change
-        for request in prepared.requests:
-            await requests.apply(self.link, session.id, request, prepared.now)
-        for document, text in zip(prepared.documents, words.documents, strict=True):
-            await documents.put(self.link, session.id, document, prepared.now)
-            await index.put_document(self.link, session, document.document, text)
-        for job in prepared.jobs:
+    async def _apply_rest(self, encoded: EncodedChange, session: Session, vectors: SearchVectors) -> None:
+        change = encoded.change
+        for request in encoded.requests:
+            await requests.apply(self.connection, session.id, request, encoded.now)
+        for document, vector in zip(encoded.documents, vectors.documents, strict=True):
+            await documents.put_document(self.connection, session.id, document, encoded.now)
+            await index.put_document(self.connection, session, document.document, vector)
+        for job in encoded.jobs:
             if job.job.session not in self.sessions:
                 raise session_not_found(job.job.session)
-            _alive(self.sessions[job.job.session])
-            await lanes.enqueue(self.link, job)
+            _require_not_deleted(self.sessions[job.job.session])
+            await jobs.enqueue(self.connection, job)
         if change.settle and change.lease:
-            await lanes.settle(self.link, change.lease, change.settle)
+            await jobs.settle(self.connection, change.lease, change.settle)
 
-    async def _subject(self, change: Change, now: int) -> Session:
-        known = self.sessions.get(change.session)
+    async def _load_session(self, change: Change, now: int) -> Session:
+        existing = self.sessions.get(change.session)
         if change.create is None:
-            if known is None:
+            if existing is None:
                 raise session_not_found(change.session)
-            return _alive(known)
-        if known is not None:
-            raise _taken(change.session)
+            return _require_not_deleted(existing)
+        if existing is not None:
+            raise _session_exists(change.session)
         self.sessions[change.session] = await self._create(change.session, change.create, now)
         return self.sessions[change.session]
 
     async def _create(self, session: str, create: NewSession, now: int) -> Session:
         if create.parent is not None:
-            await require_session(self.link, create.parent)
-        new = born(session, create, now=now)
+            await require_session(self.connection, create.parent)
+        new = create_row(session, create, now=now)
         values = (new.id, new.kind, new.namespace, new.name, new.parent, new.status, new.reason)
-        created = await self.link.fetchval(_CREATE, *values, new.last_seq, new.head, new.created_at, new.updated_at)
+        created = await self.connection.fetchval(
+            _INSERT_SESSION, *values, new.last_seq, new.head, new.created_at, new.updated_at
+        )
         if created is None:
-            raise await self._why_not_created(new)
+            raise await self._explain_conflict(new)
         return new
 
-    async def _why_not_created(self, new: Session) -> SessionExists:
+    async def _explain_conflict(self, new: Session) -> SessionExists:
         by_name = "SELECT id FROM sessions WHERE namespace = $1 AND name = $2"
-        holder = await self.link.fetchval(by_name, new.namespace, new.name)
+        holder = await self.connection.fetchval(by_name, new.namespace, new.name)
         if holder is None or holder == new.id:
-            return _taken(new.id)
+            return _session_exists(new.id)
         return SessionExists(f"The name {new.name!r} belongs to session {holder}.", remedy="Choose another name.")
 
-    def _require_blobs(self, drafts: Sequence[Draft]) -> None:
-        for draft in drafts:
-            for digest in self.missing_blobs.intersection(draft.blobs):
+    def _require_blobs(self, new_events: Sequence[EncodedEvent]) -> None:
+        for new_event in new_events:
+            for digest in self.missing_blobs.intersection(new_event.blobs):
                 raise BadRecord(
-                    f"Event {draft.type} refers to blob {digest[:16]}…, which is not there.", remedy="Store it first."
+                    f"Event {new_event.type} refers to blob {digest[:16]}…, which is not stored.", remedy="Store it first."
                 )
 
-    async def _update(self, after: Session, record: str | None) -> None:
-        end = (after.last_seq, after.head, after.updated_at)
-        await self.link.execute(_UPDATE, after.id, *end, after.status, after.reason, record)
+    async def _update_session(self, after: Session, record: str | None) -> None:
+        head = (after.last_seq, after.head, after.updated_at)
+        await self.connection.execute(_UPDATE_SESSION, after.id, *head, after.status, after.reason, record)
         self.sessions[after.id] = after
 
 
-async def commit(link: Link, work: Sequence[tuple[Prepared, Words]]) -> tuple[Committed, ...]:
-    transaction = await Transaction.begin(link, [prepared for prepared, _ in work])
-    done = [await transaction.apply(prepared, words) for prepared, words in work]
-    how_many = sum(len(each.events) for each in done)
-    if not how_many:
-        return tuple(done)
-    last = await link.fetchval("SELECT reserve_positions($1)", how_many)
-    placed = _placed(done, last)
-    await _write(link, placed, work)
-    return placed
+async def commit(connection: Connection, work: Sequence[tuple[EncodedChange, SearchVectors]]) -> tuple[CommitResult, ...]:
+    transaction = await Transaction.begin(connection, [encoded for encoded, _ in work])
+    results = [await transaction.apply(encoded, vectors) for encoded, vectors in work]
+    event_count = sum(len(each.events) for each in results)
+    if not event_count:
+        return tuple(results)
+    last = await connection.fetchval("SELECT reserve_positions($1)", event_count)
+    positioned = _assign_positions(results, last)
+    await _insert_events(connection, positioned, work)
+    return positioned
 
 
-def _sealed(session: Session, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-    """The events of one change, chained to what was there, still without their positions."""
+def _chain_events(session: Session, new_events: Sequence[EncodedEvent]) -> tuple[Event, ...]:
+    """Chain the events of a change to the head of the session; their positions are assigned later."""
     events: list[Event] = []
     head = session.head
-    for seq, draft in enumerate(drafts, session.last_seq + 1):
-        events.append(seal(draft, session=session.id, seq=seq, previous=head, position=0))
+    for seq, new_event in enumerate(new_events, session.last_seq + 1):
+        events.append(chain_event(new_event, session=session.id, seq=seq, previous=head, position=0))
         head = events[-1].hash
     return tuple(events)
 
 
-def _placed(done: Sequence[Committed], last: int) -> tuple[Committed, ...]:
+def _assign_positions(results: Sequence[CommitResult], last: int) -> tuple[CommitResult, ...]:
     positions = count(last + 1)
     return tuple(
         [
-            Committed(each.session, tuple([structs.replace(event, position=next(positions)) for event in each.events]))
-            for each in done
+            CommitResult(each.session, tuple([structs.replace(event, position=next(positions)) for event in each.events]))
+            for each in results
         ]
     )
 
 
-async def _write(link: Link, done: Sequence[Committed], work: Sequence[tuple[Prepared, Words]]) -> None:
+async def _insert_events(
+    connection: Connection, results: Sequence[CommitResult], work: Sequence[tuple[EncodedChange, SearchVectors]]
+) -> None:
     rows, references = [], []
-    for each, (prepared, words) in zip(done, work, strict=True):
-        about = (each.session.kind, each.session.parent)
-        for event, draft, text in zip(each.events, prepared.drafts, words.events, strict=True):
-            rows.append((*event_values(event), *about, text))
-            references += [(digest, event.position) for digest in draft.blobs]
-    await link.executemany(_APPEND, rows)
+    for each, (encoded, vectors) in zip(results, work, strict=True):
+        session_values = (each.session.kind, each.session.parent)
+        for event, new_event, vector in zip(each.events, encoded.events, vectors.events, strict=True):
+            rows.append((*to_event_values(event), *session_values, vector))
+            references += [(digest, event.position) for digest in new_event.blobs]
+    await connection.executemany(_INSERT_EVENT, rows)
     if references:
-        await link.executemany(_REFER, references)
+        await connection.executemany(_INSERT_REFERENCE, references)
 
 
-async def _lock_sessions(link: Link, work: Sequence[Prepared]) -> dict[str, Session]:
+async def _lock_sessions(connection: Connection, work: Sequence[EncodedChange]) -> dict[str, Session]:
     changes = [each.change for each in work]
-    wanted = {change.session for change in changes} | {job.session for change in changes for job in change.jobs}
-    wanted |= {change.lease.session for change in changes if change.lease}
-    return {row["id"]: to_session(row) for row in await link.fetch(_LOCK, list(wanted))}
+    session_ids = {change.session for change in changes} | {job.session for change in changes for job in change.jobs}
+    session_ids |= {change.lease.session for change in changes if change.lease}
+    return {row["id"]: to_session(row) for row in await connection.fetch(_LOCK_SESSIONS, list(session_ids))}
 
 
-async def require_session(link: Link, session: str) -> None:
-    if await link.fetchval("SELECT 1 FROM sessions WHERE id = $1", session) is None:
+async def require_session(connection: Connection, session: str) -> None:
+    if await connection.fetchval("SELECT 1 FROM sessions WHERE id = $1", session) is None:
         raise session_not_found(session)
 
 
@@ -194,11 +197,11 @@ def session_not_found(session: str) -> SessionNotFound:
     return SessionNotFound(f"There is no session {session!r:.80}.", remedy="List them with `fidelio sessions`.")
 
 
-def _alive(session: Session) -> Session:
+def _require_not_deleted(session: Session) -> Session:
     if session.status == DELETED:
-        raise was_deleted(session.id)
+        raise session_deleted(session.id)
     return session
 
 
-def _taken(session: str) -> SessionExists:
+def _session_exists(session: str) -> SessionExists:
     return SessionExists(f"There is a session {session} already.", remedy="Choose another id.")

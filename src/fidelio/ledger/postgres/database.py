@@ -1,7 +1,7 @@
-"""The way to the server: a pool for short reads and transactions, bounded in every direction.
+"""Connection pool and transactions for PostgreSQL.
 
-No call hangs: connecting, waiting for a free connection, waiting for a lock and every statement have their limit. No write
-is ever repeated behind the caller's back, because only the caller can find out whether the first try was kept.
+Connecting, waiting for a free connection, waiting for a lock and every statement have a timeout. A write is never retried here,
+because only the caller can find out whether the first attempt was committed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from fidelio.errors import LedgerClosed, LedgerUnavailable
-from fidelio.ledger.postgres.errors import DRIVER_ERRORS, is_goodbye, named, shown, unknown_outcome
+from fidelio.ledger.postgres.errors import DRIVER_ERRORS, hide_password, is_disconnect, translate_errors, unknown_outcome
 
 T = TypeVar("T")
-Link: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 SCHEMA = "fidelio"
-OLDEST_SERVER = 15
+MIN_SERVER_VERSION = 15
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30
-_CONNECTIONS = 10
+_MAX_CONNECTIONS = 10
 _SETTINGS = {
     "application_name": "fidelio",
     "search_path": SCHEMA,
@@ -38,105 +38,105 @@ _SETTINGS = {
 
 
 class Database:
-    """One pool of connections to one database."""
+    """A connection pool, with errors translated into `LedgerError`."""
 
     def __init__(self, url: str, pool: asyncpg.Pool[asyncpg.Record]) -> None:
-        self.where = shown(url)
+        self.address = hide_password(url)
         self._url, self._pool = url, pool
-        self._closed = False
-        self._users = 0
-        self._left = asyncio.Event()
+        self._is_closed = False
+        self._user_count = 0
+        self._user_left = asyncio.Event()
 
     @asynccontextmanager
-    async def link(self) -> AsyncIterator[Link]:
-        """A connection for a moment; every statement on it is a transaction of its own."""
-        with self._using(), named(self.where):
-            async with self._pool.acquire(timeout=ANSWER_SECONDS) as link:
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Acquire a connection from the pool; every statement on it is a transaction of its own."""
+        with self._count_user(), translate_errors(self.address):
+            async with self._pool.acquire(timeout=ANSWER_SECONDS) as connection:
                 try:
-                    yield link
+                    yield connection
                 except DRIVER_ERRORS as error:
-                    if is_goodbye(error):
-                        await self._give_up(link)
+                    if is_disconnect(error):
+                        await self._discard(connection)
                     raise
 
-    async def write(self, work: Callable[[Link], Awaitable[T]]) -> T:
-        """Carries out `work` in one transaction; returns when that is durable."""
-        async with self.link() as link:
-            transaction = link.transaction(isolation="read_committed")
+    async def write(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` in a transaction and return its result once it is durable."""
+        async with self.connection() as connection:
+            transaction = connection.transaction(isolation="read_committed")
             try:
                 await transaction.start()
-                result = await work(link)
+                result = await work(connection)
             except BaseException:
-                await _undo(link, transaction)
+                await _roll_back(connection, transaction)
                 raise
-            await self._commit(link, transaction)
+            await self._commit(connection, transaction)
             return result
 
-    async def _commit(self, link: Link, transaction: Transaction) -> None:
+    async def _commit(self, connection: Connection, transaction: Transaction) -> None:
         try:
             await transaction.commit()
         except DRIVER_ERRORS as error:
-            if is_goodbye(error):
-                await self._give_up(link)
-                raise unknown_outcome(self.where) from error
+            if is_disconnect(error):
+                await self._discard(connection)
+                raise unknown_outcome(self.address) from error
             raise
 
-    async def _give_up(self, link: Link) -> None:
-        """What ended one connection has probably ended all; one failed call is enough for the caller to learn it."""
-        _hang_up(link)
+    async def _discard(self, connection: Connection) -> None:
+        """Discard all pooled connections: what ended this connection has probably ended the others too."""
+        _terminate(connection)
         await self._pool.expire_connections()
 
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
-        """A connection outside the pool, for whoever keeps it."""
-        with self._using(), named(self.where):
+        """Open a connection outside the pool, for long use."""
+        with self._count_user(), translate_errors(self.address):
             return await asyncpg.connect(
                 self._url, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, server_settings=_SETTINGS
             )
 
-    def refuse(self) -> None:
-        """From here on nothing more is begun; what has begun is finished."""
-        self._closed = True
+    def refuse_new_work(self) -> None:
+        """Refuse new calls with `LedgerClosed`; running calls finish."""
+        self._is_closed = True
 
     async def close(self) -> None:
-        self.refuse()
-        while self._users:
-            self._left.clear()
-            await self._left.wait()
-        with named(self.where):
+        self.refuse_new_work()
+        while self._user_count:
+            self._user_left.clear()
+            await self._user_left.wait()
+        with translate_errors(self.address):
             await self._pool.close()
 
     @contextmanager
-    def _using(self) -> Iterator[None]:
-        if self._closed:
+    def _count_user(self) -> Iterator[None]:
+        if self._is_closed:
             raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
-        self._users += 1
+        self._user_count += 1
         try:
             yield
         finally:
-            self._users -= 1
-            self._left.set()
+            self._user_count -= 1
+            self._user_left.set()
 
 
 async def open_database(url: str) -> Database:
-    with named(shown(url)):
+    with translate_errors(hide_password(url)):
         pool = asyncpg.create_pool(
             url,
             min_size=1,
-            max_size=_CONNECTIONS,
+            max_size=_MAX_CONNECTIONS,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
             server_settings=_SETTINGS,
-            init=_refuse_unfit_server,
-            reset=_leave_as_it_is,
+            init=_check_connection,
+            reset=_skip_reset,
         )
         return Database(url, await pool)
 
 
 def check_server(version: int, encoding: str) -> None:
-    """Refuses a server that cannot keep a ledger."""
-    if version < OLDEST_SERVER:
+    """Raise `LedgerUnavailable` for a server whose version or encoding is not supported."""
+    if version < MIN_SERVER_VERSION:
         raise LedgerUnavailable(
-            f"The server is PostgreSQL {version}; Fidelio needs {OLDEST_SERVER} or newer.", remedy="Use a newer server."
+            f"The server is PostgreSQL {version}; Fidelio needs {MIN_SERVER_VERSION} or newer.", remedy="Use a newer server."
         )
     if encoding.upper() not in ("UTF8", "UTF-8"):
         raise LedgerUnavailable(
@@ -144,23 +144,23 @@ def check_server(version: int, encoding: str) -> None:
         )
 
 
-async def _refuse_unfit_server(link: Link | asyncpg.Connection[asyncpg.Record]) -> None:
-    check_server(link.get_server_version().major, link.get_settings().server_encoding)
+async def _check_connection(connection: Connection | asyncpg.Connection[asyncpg.Record]) -> None:
+    check_server(connection.get_server_version().major, connection.get_settings().server_encoding)
 
 
-async def _leave_as_it_is(_: Link | asyncpg.Connection[asyncpg.Record]) -> None:
-    """No statement of ours changes a connection, so the round trip that would reset it is saved."""
+async def _skip_reset(_: Connection | asyncpg.Connection[asyncpg.Record]) -> None:
+    """Skip the reset of a connection, which costs a query: no statement here changes the state of a connection."""
 
 
-async def _undo(link: Link, transaction: Transaction) -> None:
+async def _roll_back(connection: Connection, transaction: Transaction) -> None:
     try:
         await transaction.rollback()
     except DRIVER_ERRORS:
-        # The server rolls back what it has lost the sight of; the first error is the one worth telling.
-        _hang_up(link)
+        # The server rolls back when the connection ends. The error that led here is raised, not this error.
+        _terminate(connection)
 
 
-def _hang_up(link: Link) -> None:
-    # The pool may have noticed first and taken the connection back.
+def _terminate(connection: Connection) -> None:
+    # The pool may already have released the connection.
     with suppress(asyncpg.InterfaceError):
-        link.terminate()
+        connection.terminate()

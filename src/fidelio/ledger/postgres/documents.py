@@ -1,7 +1,7 @@
-"""Content by its digest, kept as long as something refers to it.
+"""SQL for documents and blobs. Contents are stored by digest and deleted with their last reference.
 
-Whoever refers to a blob locks its row until it has committed, and whoever would erase it locks it first: so a blob cannot
-vanish between being found and being referred to.
+A transaction that adds a reference holds a share lock on the row of the blob, and a transaction that deletes it an exclusive
+lock: a blob cannot be deleted between the lookup and the commit of the reference.
 """
 
 from __future__ import annotations
@@ -11,110 +11,110 @@ from collections.abc import Set as AbstractSet
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.cursors import from_text, page_size, to_cursor
-from fidelio.ledger.encoding import PreparedDocument
+from fidelio.ledger.cursors import clamp_page_size, decode_text_cursor, encode_cursor
+from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
-from fidelio.ledger.postgres.database import Link
-from fidelio.ledger.postgres.rows import VERSION, marks, to_document
+from fidelio.ledger.postgres.database import Connection
+from fidelio.ledger.postgres.rows import VERSION, placeholders, to_document
 
-_HOLD = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR KEY SHARE"
-_SEIZE = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR UPDATE"
-_PUT = "INSERT INTO blobs (digest, content) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_DROP = """
+_SHARE_LOCK_BLOBS = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR KEY SHARE"
+_LOCK_BLOBS = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR UPDATE"
+_INSERT_BLOB = "INSERT INTO blobs (digest, content) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_DELETE_UNUSED = """
 DELETE FROM blobs AS b WHERE b.digest = ANY($1::text[])
 AND NOT EXISTS (SELECT 1 FROM event_blobs AS e WHERE e.digest = b.digest)
 AND NOT EXISTS (SELECT 1 FROM document_versions AS v WHERE v.digest = b.digest)
 """
 
 
-async def keep(link: Link, contents: Mapping[str, bytes], referred: Iterable[str]) -> frozenset[str]:
-    """Stores what is not there yet and holds all of it; returns those that are referred to but neither stored nor given."""
-    wanted = {*contents, *referred}
-    missing = wanted - await _hold(link, wanted)
-    while given := sorted(missing & contents.keys()):
-        await link.executemany(_PUT, [(digest, contents[digest]) for digest in given])
-        missing -= await _hold(link, given)
+async def store_blobs(connection: Connection, contents: Mapping[str, bytes], references: Iterable[str]) -> frozenset[str]:
+    """Insert missing blobs and share-lock all of them; return the referenced digests that have no content."""
+    digests = {*contents, *references}
+    missing = digests - await _share_lock_blobs(connection, digests)
+    while insertable := sorted(missing & contents.keys()):
+        await connection.executemany(_INSERT_BLOB, [(digest, contents[digest]) for digest in insertable])
+        missing -= await _share_lock_blobs(connection, insertable)
     return frozenset(missing)
 
 
-async def drop_unused(link: Link, digests: Iterable[str]) -> None:
-    """Erases those blobs that no event and no document refers to any more."""
-    wanted = sorted(set(digests))
-    if wanted:
-        # The lock first, the question after it: what was referred to while we waited for the lock is seen.
-        await seize(link, wanted)
-        await link.execute(_DROP, wanted)
+async def delete_unused_blobs(connection: Connection, digests: Iterable[str]) -> None:
+    """Delete those blobs that no event and no document refers to."""
+    ordered = sorted(set(digests))
+    if ordered:
+        # Locked first, so that the deletion sees references that were committed while it waited for the lock.
+        await lock_blobs(connection, ordered)
+        await connection.execute(_DELETE_UNUSED, ordered)
 
 
-async def seize(link: Link, digests: Iterable[str]) -> None:
-    """Until the transaction ends nobody can begin to refer to these."""
-    await link.fetch(_SEIZE, list(digests))
+async def lock_blobs(connection: Connection, digests: Iterable[str]) -> None:
+    """Lock blobs exclusively: until the transaction ends no other transaction can add a reference to them."""
+    await connection.fetch(_LOCK_BLOBS, list(digests))
 
 
-async def read_blob(link: Link, digest: str) -> bytes | None:
-    content: bytes | None = await link.fetchval("SELECT content FROM blobs WHERE digest = $1", digest)
+async def read_blob(connection: Connection, digest: str) -> bytes | None:
+    content: bytes | None = await connection.fetchval("SELECT content FROM blobs WHERE digest = $1", digest)
     return content
 
 
-async def _hold(link: Link, digests: Iterable[str]) -> set[str]:
-    wanted = list(digests)
-    return {row["digest"] for row in await link.fetch(_HOLD, wanted)} if wanted else set()
+async def _share_lock_blobs(connection: Connection, digests: Iterable[str]) -> set[str]:
+    values = list(digests)
+    return {row["digest"] for row in await connection.fetch(_SHARE_LOCK_BLOBS, values)} if values else set()
 
 
-# A path that is new has no row to lock yet; putting one there makes a second writer wait for the first.
-_PLACE = "INSERT INTO documents (space, path, version, deleted) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING"
-_LOCK = """
+# A new path has no row to lock, so a row is inserted first: a second writer waits for it.
+_INSERT_PATH = "INSERT INTO documents (space, path, version, deleted) VALUES ($1, $2, 0, true) ON CONFLICT DO NOTHING"
+_LOCK_DOCUMENTS = """
 SELECT 1 FROM documents AS d JOIN unnest($1::text[], $2::text[]) AS wanted (space, path) USING (space, path)
 ORDER BY d.space, d.path FOR UPDATE OF d
 """
-_CURRENT = "SELECT version FROM documents WHERE space = $1 AND path = $2"
-_ADD = f"INSERT INTO document_versions ({VERSION}, session) VALUES ({marks(7)})"
-_NEWEST = "UPDATE documents SET version = $3, deleted = $4 WHERE space = $1 AND path = $2"
-_ONE = f"""
+_SELECT_CURRENT = "SELECT version FROM documents WHERE space = $1 AND path = $2"
+_INSERT_VERSION = f"INSERT INTO document_versions ({VERSION}, session) VALUES ({placeholders(7)})"
+_UPDATE_DOCUMENT = "UPDATE documents SET version = $3, deleted = $4 WHERE space = $1 AND path = $2"
+_SELECT_VERSION = f"""
 SELECT {VERSION} FROM document_versions WHERE space = $1 AND path = $2 AND ($3::bigint IS NULL OR version = $3)
 ORDER BY version DESC LIMIT 1
 """
-_PAGE = """
+_SELECT_PAGE = """
 SELECT v.* FROM documents AS d JOIN document_versions AS v USING (space, path, version)
 WHERE d.space = $1 AND d.path >= $2 AND starts_with(d.path, $2) AND d.path > $3 AND NOT d.deleted ORDER BY d.path LIMIT $4
 """
-_VERSIONS = f"SELECT {VERSION} FROM document_versions WHERE space = $1 AND path = $2 ORDER BY version DESC LIMIT $3"
+_SELECT_HISTORY = f"SELECT {VERSION} FROM document_versions WHERE space = $1 AND path = $2 ORDER BY version DESC LIMIT $3"
 
 
-async def hold(link: Link, places: AbstractSet[tuple[str, str]]) -> None:
-    """Locks all documents a commit will write, in one order for everybody."""
-    if places:
-        ordered = sorted(places)
-        await link.executemany(_PLACE, ordered)
-        await link.execute(_LOCK, [space for space, _ in ordered], [path for _, path in ordered])
+async def lock_documents(connection: Connection, paths: AbstractSet[tuple[str, str]]) -> None:
+    """Lock all documents that a commit writes, in the order of their paths."""
+    if paths:
+        ordered = sorted(paths)
+        await connection.executemany(_INSERT_PATH, ordered)
+        await connection.execute(_LOCK_DOCUMENTS, [space for space, _ in ordered], [path for _, path in ordered])
 
 
-async def put(link: Link, session: str, prepared: PreparedDocument, now: int) -> None:
-    """The caller holds the document."""
-    new = prepared.document
-    current = int(await link.fetchval(_CURRENT, new.space, new.path))
+async def put_document(connection: Connection, session: str, encoded: EncodedDocument, now: int) -> None:
+    """Store a new version. The caller has locked the document."""
+    new = encoded.document
+    current = int(await connection.fetchval(_SELECT_CURRENT, new.space, new.path))
     if new.expect is not None and new.expect != current:
         raise DocumentConflict(new.path, new.expect, current)
-    await link.execute(_ADD, new.space, new.path, current + 1, prepared.digest, new.author, now, session)
-    await link.execute(_NEWEST, new.space, new.path, current + 1, prepared.digest is None)
+    await connection.execute(_INSERT_VERSION, new.space, new.path, current + 1, encoded.digest, new.author, now, session)
+    await connection.execute(_UPDATE_DOCUMENT, new.space, new.path, current + 1, encoded.digest is None)
 
 
-async def read_document(link: Link, space: str, path: str, version: int | None) -> Document | None:
+async def read_document(connection: Connection, space: str, path: str, version: int | None) -> Document | None:
     check_path(path)
-    row = await link.fetchrow(_ONE, space, path, version)
+    row = await connection.fetchrow(_SELECT_VERSION, space, path, version)
     if row is None:
         return None
-    content = None if row["digest"] is None else await read_blob(link, row["digest"])
+    content = None if row["digest"] is None else await read_blob(connection, row["digest"])
     return to_document(row, None if content is None else content.decode())
 
 
-async def page(link: Link, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
-    size = page_size(limit)
-    rows = await link.fetch(_PAGE, space, prefix, from_text(cursor, "documents") or "", size + 1)
-    following = to_cursor("documents", rows[size - 1]["path"]) if len(rows) > size else None
-    return Page(tuple(to_document(row) for row in rows[:size]), following)
+async def list_documents(connection: Connection, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
+    size = clamp_page_size(limit)
+    rows = await connection.fetch(_SELECT_PAGE, space, prefix, decode_text_cursor(cursor, "documents") or "", size + 1)
+    next_cursor = encode_cursor("documents", rows[size - 1]["path"]) if len(rows) > size else None
+    return Page(tuple(to_document(row) for row in rows[:size]), next_cursor)
 
 
-async def versions(link: Link, space: str, path: str, limit: int) -> tuple[Document, ...]:
+async def list_versions(connection: Connection, space: str, path: str, limit: int) -> tuple[Document, ...]:
     check_path(path)
-    return tuple(to_document(row) for row in await link.fetch(_VERSIONS, space, path, page_size(limit)))
+    return tuple(to_document(row) for row in await connection.fetch(_SELECT_HISTORY, space, path, clamp_page_size(limit)))

@@ -1,7 +1,7 @@
-"""What PostgreSQL and the way to it complain about, said in the ledger's own words.
+"""Translation of PostgreSQL and network errors into `LedgerError`.
 
-The most important distinction is made here too: an error before the commit means that nothing was written, an error in place of
-the answer to a commit means that nobody knows.
+An error before COMMIT means that nothing was written. A connection that is lost during COMMIT leaves the outcome unknown, and
+`unknown_outcome` says so.
 """
 
 from __future__ import annotations
@@ -14,70 +14,75 @@ import asyncpg
 
 from fidelio.errors import BadRecord, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable, SchemaMismatch
 
-# The internal error is what the driver says when the server ends a connection at the very moment a statement is sent.
+# asyncpg raises InternalClientError if the server ends the connection while a statement is being sent.
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
-_REPEAT = "Nothing was written; repeat."
+_REPEAT = "Nothing was written; retry."
 _RESTORE = "Restore the database from a backup."
 _RIGHTS = "Check the database, the user and its rights."
-_NAMES: tuple[tuple[tuple[type[Exception], ...], type[LedgerError], str, str], ...] = (
+_TRANSLATIONS: tuple[tuple[tuple[type[Exception], ...], type[LedgerError], str, str], ...] = (
     ((asyncpg.DiskFullError,), LedgerFull, "has a full disk", "Free some space and repeat; what was acknowledged is safe."),
     ((asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError), LedgerBusy, "was busy for too long", _REPEAT),
     ((asyncpg.DeadlockDetectedError, asyncpg.SerializationError), LedgerBusy, "was busy with the same rows", _REPEAT),
-    ((asyncpg.TooManyConnectionsError, asyncpg.OutOfMemoryError), LedgerBusy, "has no room for us", _REPEAT),
+    ((asyncpg.TooManyConnectionsError, asyncpg.OutOfMemoryError), LedgerBusy, "has no free connection or memory", _REPEAT),
     ((asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError), LedgerDamaged, "is damaged", _RESTORE),
     ((asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError), SchemaMismatch, "has other tables", "Open the ledger again."),
-    ((asyncpg.InvalidAuthorizationSpecificationError,), LedgerUnavailable, "does not let us in", _RIGHTS),
-    ((asyncpg.InvalidCatalogNameError,), LedgerUnavailable, "is not there", "Create it with `createdb`."),
-    ((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError), LedgerUnavailable, "refuses us", _RIGHTS),
+    ((asyncpg.InvalidAuthorizationSpecificationError,), LedgerUnavailable, "refuses the login", _RIGHTS),
+    ((asyncpg.InvalidCatalogNameError,), LedgerUnavailable, "does not exist", "Create it with `createdb`."),
+    (
+        (asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError),
+        LedgerUnavailable,
+        "refuses a statement",
+        _RIGHTS,
+    ),
     (
         (asyncpg.DataError,),
         BadRecord,
-        "cannot take a value",
-        "Use text without NUL and half pairs, and numbers of up to 63 bits.",
+        "cannot store a value",
+        "Use text without NUL and unpaired surrogates, and integers of up to 63 bits.",
     ),
-    ((TimeoutError,), LedgerUnavailable, "did not answer in time", "Check the server and the way to it."),
+    ((TimeoutError,), LedgerUnavailable, "did not answer in time", "Check the server and the network."),
 )
-# The server says goodbye instead of answering: shutting down, crashing, or starting up.
-_GOODBYE = ("57P", "08")
+# SQLSTATE classes of a connection that ends because the server shuts down, crashes or starts.
+_DISCONNECT_STATES = ("57P", "08")
 
 
-def shown(url: str) -> str:
-    """The address without the password, for people and logs."""
+def hide_password(url: str) -> str:
+    """Return the URL without user and password, for messages and logs."""
     try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
+        split_url = urlsplit(url)
+        port = f":{split_url.port}" if split_url.port else ""
     except ValueError as error:
         remedy = "Write it as postgresql://user:password@host:port/database."
-        raise LedgerUnavailable(f"This is not an address of a database: {error}.", remedy=remedy) from error
-    return f"postgresql://{parts.hostname or ''}{port}{parts.path}"
+        raise LedgerUnavailable(f"The URL is not an address of a database: {error}.", remedy=remedy) from error
+    return f"postgresql://{split_url.hostname or ''}{port}{split_url.path}"
 
 
 @contextmanager
-def named(where: str) -> Iterator[None]:
-    """Turns whatever the driver raises inside into the error with a name."""
+def translate_errors(address: str) -> Iterator[None]:
+    """Raise driver and network errors of the block as `LedgerError`."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise translate(error, where) from error
+        raise translate_error(error, address) from error
 
 
-def translate(error: Exception, where: str) -> LedgerError:
-    for kinds, name, what, remedy in _NAMES:
+def translate_error(error: Exception, address: str) -> LedgerError:
+    for kinds, name, what, remedy in _TRANSLATIONS:
         if isinstance(error, kinds):
-            return name(f"{where} {what}{f': {error}' if str(error) else ''}.", remedy=remedy)
-    if is_goodbye(error):
-        return LedgerUnavailable(f"{where} cannot be reached: {error}.", remedy="Check that the server runs, and repeat.")
-    return LedgerError(f"{where} refused a statement: {error}.", remedy="Look into the server's log.")
+            return name(f"{address} {what}{f': {error}' if str(error) else ''}.", remedy=remedy)
+    if is_disconnect(error):
+        return LedgerUnavailable(f"{address} cannot be reached: {error}.", remedy="Check that the server runs, and repeat.")
+    return LedgerError(f"{address} refused a statement: {error}.", remedy="Look into the server's log.")
 
 
-def is_goodbye(error: Exception) -> bool:
-    """Whether the connection ended instead of an answer being given."""
-    return not isinstance(error, asyncpg.PostgresError) or str(error.sqlstate).startswith(_GOODBYE)
+def is_disconnect(error: Exception) -> bool:
+    """Whether the connection ended before the server answered."""
+    return not isinstance(error, asyncpg.PostgresError) or str(error.sqlstate).startswith(_DISCONNECT_STATES)
 
 
-def unknown_outcome(where: str) -> LedgerUnavailable:
+def unknown_outcome(address: str) -> LedgerUnavailable:
     return LedgerUnavailable(
-        f"{where} went away while it was committing: the outcome is unknown.",
-        remedy="Read the session again: the change is there as a whole or not at all. Repeat it only if it is not.",
+        f"{address} went away while it was committing: the outcome is unknown.",
+        remedy="Read the session again: the change was applied as a whole or not at all. Repeat it only if it was not.",
     )

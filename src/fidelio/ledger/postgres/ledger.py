@@ -1,4 +1,4 @@
-"""The ledger on PostgreSQL: the contract, method by method, over the pool and the listening connection."""
+"""`PostgresLedger`: the ledger contract over the connection pool and the listening connection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import Prepared, prepare
+from fidelio.ledger.encoding import EncodedChange, encode_change
 from fidelio.ledger.model import (
     Change,
-    Committed,
+    CommitResult,
     Document,
     Event,
     Hit,
@@ -31,32 +31,26 @@ from fidelio.ledger.model import (
     SessionKind,
     Settlement,
 )
-from fidelio.ledger.postgres import documents, requests
-from fidelio.ledger.postgres import documents as blobs
-from fidelio.ledger.postgres import erasure as erasing
-from fidelio.ledger.postgres import erasure as redaction
-from fidelio.ledger.postgres import jobs as lanes
-from fidelio.ledger.postgres import reads as reading
-from fidelio.ledger.postgres import search as finding
+from fidelio.ledger.postgres import documents, erasure, jobs, reads, requests, search
 from fidelio.ledger.postgres.apply import commit
-from fidelio.ledger.postgres.database import Database, Link, open_database
-from fidelio.ledger.postgres.notifications import GLANCE_SECONDS, News, heard
+from fidelio.ledger.postgres.database import Connection, Database, open_database
+from fidelio.ledger.postgres.notifications import POLL_SECONDS, NotificationListener, wait_for_notification
 from fidelio.ledger.postgres.schema import migrate
-from fidelio.ledger.postgres.search_index import Words
-from fidelio.ledger.projection import batches, last_change
+from fidelio.ledger.postgres.search_index import SearchVectors
+from fidelio.ledger.projection import build_deletion, split_batches
 
 FOLLOW_PAGE = 256
-# A follower sits out a restart of the server; one that takes longer is told to its reader.
+# `follow` retries during a restart of the server for this long before it raises.
 RESTART_SECONDS = 20.0
-_PAUSE_SECONDS = 0.2
+_RETRY_SECONDS = 0.2
 
 
 class PostgresLedger(Ledger):
-    """See `Ledger` for what each method promises; opened by `open_postgres`."""
+    """Ledger in a PostgreSQL database, created by `open_postgres`. `Ledger` documents the methods."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
-        self._news = News(database)
+        self._listener = NotificationListener(database)
 
     @classmethod
     async def open(cls, url: str, *, clock: Clock) -> Self:
@@ -70,43 +64,43 @@ class PostgresLedger(Ledger):
 
     # Writing
 
-    async def commit(self, *changes: Change) -> tuple[Committed, ...]:
-        work = self._prepared(*changes)
-        return await self._database.write(lambda link: commit(link, work))
+    async def commit(self, *changes: Change) -> tuple[CommitResult, ...]:
+        work = self._encode(*changes)
+        return await self._database.write(lambda connection: commit(connection, work))
 
-    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Committed:
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
         check_redaction(seqs, actor, reason)
         numbers = sorted(set(seqs))
-        notice = NewEvent(type=redaction.REDACTED, body={"seqs": numbers, "reason": reason}, actor=actor)
-        prepared = self._prepared(Change(session=session, events=(notice,)))
+        redaction = NewEvent(type=erasure.REDACTED, body={"seqs": numbers, "reason": reason}, actor=actor)
+        encoded = self._encode(Change(session=session, events=(redaction,)))
 
-        async def work(link: Link) -> Committed:
-            await redaction.erase_events(link, session, numbers)
-            (done,) = await commit(link, prepared)
-            return done
+        async def work(connection: Connection) -> CommitResult:
+            await erasure.erase_events(connection, session, numbers)
+            (result,) = await commit(connection, encoded)
+            return result
 
         return await self._database.write(work)
 
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         seqs = expect or {}
-        for batch in batches(sessions, actor=actor, reason=reason):
-            last = [last_change(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
-            work = self._prepared(*last)
-            await self._database.write(partial(erasing.erase_sessions, last_changes=work, actor=actor, now=self._clock()))
+        for batch in split_batches(sessions, actor=actor, reason=reason):
+            deletions = [build_deletion(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
+            work = self._encode(*deletions)
+            await self._database.write(partial(erasure.erase_sessions, last_changes=work, actor=actor, now=self._clock()))
 
-    def _prepared(self, *changes: Change) -> list[tuple[Prepared, Words]]:
+    def _encode(self, *changes: Change) -> list[tuple[EncodedChange, SearchVectors]]:
         now = self._clock()
-        return [(prepared, Words.of(prepared)) for prepared in [prepare(change, now=now) for change in changes]]
+        return [(encoded, SearchVectors.build(encoded)) for encoded in [encode_change(change, now=now) for change in changes]]
 
     # Reading
 
     async def session(self, session: str) -> Session:
-        async with self._database.link() as link:
-            return await reading.session(link, session)
+        async with self._database.connection() as connection:
+            return await reads.read_session(connection, session)
 
-    async def named(self, name: str, *, namespace: str = "") -> Session:
-        async with self._database.link() as link:
-            return await reading.named_session(link, name, namespace)
+    async def session_by_name(self, name: str, *, namespace: str = "") -> Session:
+        async with self._database.connection() as connection:
+            return await reads.read_session_by_name(connection, name, namespace)
 
     async def sessions(
         self,
@@ -120,64 +114,64 @@ class PostgresLedger(Ledger):
         limit: int = 50,
     ) -> Page[Session]:
         filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
-        async with self._database.link() as link:
-            return await reading.sessions(link, filters, cursor=cursor, limit=limit)
+        async with self._database.connection() as connection:
+            return await reads.list_sessions(connection, filters, cursor=cursor, limit=limit)
 
     async def count_sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
     ) -> int:
-        async with self._database.link() as link:
-            return await reading.count_sessions(link, {"kind": kind, "status": status, "namespace": namespace})
+        async with self._database.connection() as connection:
+            return await reads.count_sessions(connection, {"kind": kind, "status": status, "namespace": namespace})
 
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
     ) -> tuple[Event, ...]:
-        async with self._database.link() as link:
-            return await reading.events(link, session, after=after, types=types, limit=limit)
+        async with self._database.connection() as connection:
+            return await reads.list_events(connection, session, after=after, types=types, limit=limit)
 
     async def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         while True:
-            # All types are read and the unwanted ones dropped here: else every look would begin again at the last wanted one.
+            # Types are filtered here: a filtered query would scan all events since the last match again at every poll.
             for event in await self._next_page(session, after):
                 after = event.position if session is None else event.seq
                 if not types or event.type in types:
                     yield event
 
     async def _next_page(self, session: str | None, after: int) -> tuple[Event, ...]:
-        """What comes after, as soon as there is something."""
+        """Wait for events after `after` and return the first page of them."""
         clock = asyncio.get_running_loop().time
-        give_up = clock() + RESTART_SECONDS
+        deadline = clock() + RESTART_SECONDS
         while True:
             try:
-                changed = await self._news.listen()
-                found = await self.events(session, after=after, limit=FOLLOW_PAGE)
+                notification = await self._listener.listen()
+                events = await self.events(session, after=after, limit=FOLLOW_PAGE)
             except LedgerUnavailable:
-                if clock() > give_up:
+                if clock() > deadline:
                     raise
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if found:
-                return found
-            await heard(changed, GLANCE_SECONDS)
-            give_up = clock() + RESTART_SECONDS
+            if events:
+                return events
+            await wait_for_notification(notification, POLL_SECONDS)
+            deadline = clock() + RESTART_SECONDS
 
     async def wait(self, *, after: int, timeout: float) -> int:
         clock = asyncio.get_running_loop().time
-        until = clock() + timeout
+        deadline = clock() + timeout
         while True:
-            changed = await self._news.listen() if clock() < until else None
-            newest = await self._newest()
-            if changed is None or newest > after:
+            notification = await self._listener.listen() if clock() < deadline else None
+            newest = await self._read_newest_position()
+            if notification is None or newest > after:
                 return newest
-            await heard(changed, until - clock())
+            await wait_for_notification(notification, deadline - clock())
 
-    async def _newest(self) -> int:
-        async with self._database.link() as link:
-            return await reading.newest_position(link)
+    async def _read_newest_position(self) -> int:
+        async with self._database.connection() as connection:
+            return await reads.read_newest_position(connection)
 
     async def request(self, request: str) -> Request:
-        async with self._database.link() as link:
-            return await requests.one(link, request)
+        async with self._database.connection() as connection:
+            return await requests.read_request(connection, request)
 
     async def requests(
         self,
@@ -188,65 +182,67 @@ class PostgresLedger(Ledger):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Request]:
-        async with self._database.link() as link:
-            return await requests.page(link, session=session, state=state, key=key, cursor=cursor, limit=limit)
+        async with self._database.connection() as connection:
+            return await requests.list_requests(connection, session=session, state=state, key=key, cursor=cursor, limit=limit)
 
     async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
-        async with self._database.link() as link:
-            return await documents.read_document(link, space, path, version)
+        async with self._database.connection() as connection:
+            return await documents.read_document(connection, space, path, version)
 
     async def documents(self, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50) -> Page[Document]:
-        async with self._database.link() as link:
-            return await documents.page(link, space, prefix=prefix, cursor=cursor, limit=limit)
+        async with self._database.connection() as connection:
+            return await documents.list_documents(connection, space, prefix=prefix, cursor=cursor, limit=limit)
 
     async def versions(self, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
-        async with self._database.link() as link:
-            return await documents.versions(link, space, path, limit)
+        async with self._database.connection() as connection:
+            return await documents.list_versions(connection, space, path, limit)
 
     async def blob(self, digest: str) -> bytes | None:
-        async with self._database.link() as link:
-            return await blobs.read_blob(link, digest)
+        async with self._database.connection() as connection:
+            return await documents.read_blob(connection, digest)
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
-        async with self._database.link() as link:
-            return await finding.search(link, query)
+        async with self._database.connection() as connection:
+            return await search.search(connection, query)
 
-    async def indexed(self) -> int:
-        # Events and their words are committed together: the index is always where the events are.
-        return await self._newest()
+    async def update_index(self) -> int:
+        # Events and their search vectors are committed together, so the index is always up to date.
+        return await self._read_newest_position()
 
-    # Due work
+    # Jobs
 
     async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
         now = self._clock()
         while (due := await self.next_due(kinds)) is not None and due <= now:
-            lease = await self._database.write(lambda link: lanes.claim(link, owner, kinds, now=now, expires=now + lease_ms))
+            lease = await self._database.write(
+                lambda connection: jobs.claim(connection, owner, kinds, now=now, expires=now + lease_ms)
+            )
             if lease is not None:
                 return lease
         return None
 
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
         expires = self._clock() + lease_ms
-        await self._database.write(lambda link: lanes.prolong(link, lease, expires))
+        await self._database.write(lambda connection: jobs.renew_lease(connection, lease, expires))
         return structs.replace(lease, expires=expires)
 
-    async def settle(self, lease: Lease, how: Settlement) -> None:
-        await self._database.write(lambda link: lanes.lock_and_settle(link, lease, how))
+    async def settle(self, lease: Lease, settlement: Settlement) -> None:
+        await self._database.write(lambda connection: jobs.lock_and_settle(connection, lease, settlement))
 
     async def next_due(self, kinds: Sequence[str]) -> int | None:
-        async with self._database.link() as link:
-            return await lanes.next_due(link, kinds)
+        async with self._database.connection() as connection:
+            return await jobs.next_due(connection, kinds)
 
     async def jobs(self, *, session: str | None = None, dead: bool = False, limit: int = 50) -> tuple[Job, ...]:
-        async with self._database.link() as link:
-            return await lanes.listed(link, session=session, dead=dead, limit=limit)
+        async with self._database.connection() as connection:
+            return await jobs.list_jobs(connection, session=session, dead=dead, limit=limit)
 
-    # Life
+    # Maintenance
 
     async def check(self) -> None:
-        await self._database.write(reading.read_everything)
+        await self._database.write(reads.check_rows)
 
     async def close(self) -> None:
-        self._database.refuse()
-        await self._news.close()
+        self._database.refuse_new_work()
+        await self._listener.close()
         await self._database.close()

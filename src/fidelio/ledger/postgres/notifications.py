@@ -1,8 +1,7 @@
-"""How a process hears of what others append: one connection that listens, for everybody in the process who waits.
+"""LISTEN connection: notifications of appended events for all waiting tasks of a process.
 
-It is opened when somebody first waits, and opened again by whoever waits when it was lost. A notification only says that
-there may be something to read; what there is, is always read from the tables, so one that gets lost costs time and nothing
-else.
+It is opened by the first task that waits, and reopened after it was lost. A notification only says that there may be new
+events; they are always read from the tables, so a lost notification costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -12,56 +11,56 @@ import asyncio
 import asyncpg
 
 from fidelio.ledger.postgres.database import Database
-from fidelio.ledger.postgres.errors import named
+from fidelio.ledger.postgres.errors import translate_errors
 
 CHANNEL = "fidelio_events"
-# A way that went silent without a word is found out after this time at the latest.
-GLANCE_SECONDS = 15.0
+# Upper limit of a wait, after which the tables are polled: a broken connection may be silent.
+POLL_SECONDS = 15.0
 
 
-class News:
-    """The listening connection. `listen` before reading, then wait for what it returned: nothing falls in between."""
+class NotificationListener:
+    """The LISTEN connection. Call `listen` before reading and wait for its result afterwards, so that no event is missed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-        self._connecting = asyncio.Lock()
-        self._changed = asyncio.Event()
+        self._connect_lock = asyncio.Lock()
+        self._notification = asyncio.Event()
 
     async def listen(self) -> asyncio.Event:
-        """Set at the next append of anybody, and when listening ends."""
-        async with self._connecting:
+        """Ensure that the connection listens; the result is set at the next append, or when the connection ends."""
+        async with self._connect_lock:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await self._listening()
-        return self._changed
+                self._connection = await self._connect()
+        return self._notification
 
     async def close(self) -> None:
-        """Ends the waiting of everybody; the database must refuse by now, or they would begin again."""
-        async with self._connecting:
+        """Wake all waiting tasks. Call `refuse_new_work` of the database first, or they would listen again."""
+        async with self._connect_lock:
             if self._connection is not None:
                 self._connection.terminate()
-        self._ring()
+        self._notify()
 
-    async def _listening(self) -> asyncpg.Connection[asyncpg.Record]:
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = await self._database.connect()
-        connection.add_termination_listener(self._ring)
+        connection.add_termination_listener(self._notify)
         try:
-            with named(self._database.where):
-                await connection.add_listener(CHANNEL, self._ring)
+            with translate_errors(self._database.address):
+                await connection.add_listener(CHANNEL, self._notify)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def _ring(self, *_: object) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def _notify(self, *_: object) -> None:
+        self._notification.set()
+        self._notification = asyncio.Event()
 
 
-async def heard(changed: asyncio.Event, seconds: float) -> None:
-    """Returns when there may be news, or after `seconds`."""
+async def wait_for_notification(notification: asyncio.Event, seconds: float) -> None:
+    """Wait for a notification, at most `seconds`."""
     try:
-        async with asyncio.timeout(min(seconds, GLANCE_SECONDS)):
-            await changed.wait()
+        async with asyncio.timeout(min(seconds, POLL_SECONDS)):
+            await notification.wait()
     except TimeoutError:
         return

@@ -1,5 +1,7 @@
-"""Rows as values. A column is called like the field it becomes, so a row says by itself what goes where; only
-a record is called `raw` where it is still a text."""
+"""Row mappers: functions that turn rows into values.
+
+Columns have the names of the fields they become, except that the column `record` becomes the field `raw` of a session.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from fidelio.ledger.model import Document, Event, Job, Request, Session
 
 
 @cache
-def _names(kind: type, *without: str) -> tuple[str, ...]:
-    return tuple(field.name for field in structs.fields(kind) if field.name not in without)
+def _field_names(kind: type, *excluded: str) -> tuple[str, ...]:
+    return tuple(field.name for field in structs.fields(kind) if field.name not in excluded)
 
 
-_SESSION = tuple("record" if name == "raw" else name for name in _names(Session))
+_SESSION = tuple("record" if name == "raw" else name for name in _field_names(Session))
 SESSION = ", ".join(_SESSION)
-EVENT = ", ".join(_names(Event))
-REQUEST = ", ".join(_names(Request))
-VERSION = ", ".join(_names(Document, "text"))
+EVENT = ", ".join(_field_names(Event))
+REQUEST = ", ".join(_field_names(Request))
+VERSION = ", ".join(_field_names(Document, "text"))
 
-event_values = attrgetter(*_names(Event))
+to_event_values = attrgetter(*_field_names(Event))
 
 
 def to_session(row: asyncpg.Record) -> Session:
@@ -38,22 +40,22 @@ def to_event(row: asyncpg.Record) -> Event:
 
 
 def to_request(row: asyncpg.Record) -> Request:
-    return Request(**_values(row, Request, options=decode_list, detail=decode, answer=decode))
+    return Request(**_read_fields(row, Request, options=decode_list, detail=decode, answer=decode))
 
 
 def to_document(row: asyncpg.Record, text: str | None = None) -> Document:
-    return Document(**{name: row[name] for name in _names(Document, "text")}, text=text)
+    return Document(**{name: row[name] for name in _field_names(Document, "text")}, text=text)
 
 
 def to_job(row: asyncpg.Record) -> Job:
-    return Job(**_values(row, Job, payload=decode))
+    return Job(**_read_fields(row, Job, payload=decode))
 
 
-def marks(how_many: int) -> str:
-    """The placeholders of an INSERT: `$1, $2, ...`."""
-    return ", ".join(f"${place}" for place in range(1, how_many + 1))
+def placeholders(count: int) -> str:
+    """Build the placeholders of an INSERT: `$1, $2, ...`."""
+    return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
-def _values(row: asyncpg.Record, kind: type, **read: Callable[[str], Any]) -> dict[str, Any]:
-    """The fields of `kind` in the row; those in `read` are JSON."""
-    return {name: read[name](row[name]) if name in read else row[name] for name in _names(kind)}
+def _read_fields(row: asyncpg.Record, kind: type, **decoders: Callable[[str], Any]) -> dict[str, Any]:
+    """Read the fields of `kind` from a row, with decoders for the JSON columns."""
+    return {name: decoders[name](row[name]) if name in decoders else row[name] for name in _field_names(kind)}

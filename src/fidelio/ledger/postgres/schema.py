@@ -1,16 +1,15 @@
-"""The tables, and how an older database becomes a newer one.
+"""Schema and migrations of the PostgreSQL ledger.
 
-A ledger lives in the schema `fidelio` of the database its address names, so one server keeps as many ledgers as it has
-databases, beside whatever else they hold. `MIGRATIONS[n]` leads from version n to n + 1; a migration that has been released
-is never edited.
+The tables are in the schema `fidelio` of the database, which may hold other schemas too. `MIGRATIONS[n]` leads from version n
+to n + 1; a released migration is never edited.
 
-Names and paths compare by their bytes (`COLLATE "C"`): the order of a page must not depend on the language of the server.
+Names and paths use `COLLATE "C"`: the order of a page must not depend on the locale of the server.
 """
 
 from __future__ import annotations
 
 from fidelio.errors import SchemaMismatch
-from fidelio.ledger.postgres.database import Database, Link
+from fidelio.ledger.postgres.database import Connection, Database
 from fidelio.ledger.postgres.notifications import CHANNEL
 
 MIGRATION_LOCK = 0x46644C67_01
@@ -59,9 +58,9 @@ CREATE TABLE events (
     UNIQUE (session, seq)
 );
 
--- Whoever appends holds one lock from here to the end of the transaction: positions become visible in their own order, and a
--- follower that has read position n never misses a smaller one that is committed later. Each statement in here sees what was
--- committed before it, so the last position is read after the lock was won. The notification is sent by the commit.
+-- The lock is held until the transaction ends, so positions become visible in ascending order: a reader that has seen position
+-- n never misses a smaller position that is committed later. The last position is read after the lock is acquired, and each
+-- statement sees everything that was committed before it. The notification is sent at the commit.
 CREATE FUNCTION reserve_positions(how_many integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE last bigint;
 BEGIN
@@ -170,9 +169,9 @@ CREATE UNIQUE INDEX search_by_position ON search (position) WHERE position IS NO
 CREATE UNIQUE INDEX search_by_path ON search (space, path) WHERE path IS NOT NULL;
 """
 
-# Deleted sessions stay, and a page of the others must not cost more for it: the lists that do not ask for a status have
-# indexes without them. And what a session wrote is found by the session.
-_ERASING = """
+# The rows of deleted sessions stay, so lists without a status filter need partial indexes that exclude them. The last index
+# finds the documents of a session.
+_DELETION_INDEXES = """
 DROP INDEX sessions_by_kind;
 DROP INDEX sessions_by_namespace;
 DROP INDEX sessions_by_namespace_kind;
@@ -184,48 +183,48 @@ CREATE INDEX sessions_by_namespace_kind ON sessions (namespace, kind, number) WH
 CREATE INDEX document_versions_by_session ON document_versions (session);
 """
 
-MIGRATIONS: tuple[str, ...] = (_SESSIONS + _EVENTS + _REQUESTS + _DOCUMENTS + _JOBS + _SEARCH, _ERASING)
+MIGRATIONS: tuple[str, ...] = (_SESSIONS + _EVENTS + _REQUESTS + _DOCUMENTS + _JOBS + _SEARCH, _DELETION_INDEXES)
 VERSION = len(MIGRATIONS)
 
-# Read from the catalogue as from any table: the functions that look names up may remember how it was before a migration.
-_WHAT_IS_THERE = """
+# Reads the catalogue tables: functions such as to_regclass may return a cached state from before a migration.
+_SELECT_STATE = """
 SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'fidelio') AS schema,
-    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'fidelio' AND tablename = 'schema_version') AS ours
+    EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'fidelio' AND tablename = 'schema_version') AS is_ledger
 """
 
 
 async def migrate(database: Database) -> None:
-    """Brings a new or older ledger to `VERSION`; raises `SchemaMismatch` for a newer or foreign one."""
-    async with database.link() as link:
-        if await _version(link, database.where) == VERSION:
+    """Migrate a new or older ledger to `VERSION`; raise `SchemaMismatch` for a newer schema or that of another program."""
+    async with database.connection() as connection:
+        if await _read_version(connection, database.address) == VERSION:
             return
-    await database.write(lambda link: _walk(link, database.where))
+    await database.write(lambda connection: _run_migrations(connection, database.address))
 
 
-async def _walk(link: Link, where: str) -> None:
-    # Two processes may open an old ledger at once: the one that comes second finds the work done.
-    await link.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-    version = await _version(link, where)
+async def _run_migrations(connection: Connection, address: str) -> None:
+    # The version is read again under the lock: another process may have migrated the ledger meanwhile.
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+    version = await _read_version(connection, address)
     if version == 0:
-        await link.execute("CREATE SCHEMA fidelio; CREATE TABLE fidelio.schema_version (version integer NOT NULL)")
-        await link.execute("INSERT INTO fidelio.schema_version VALUES (0)")
+        await connection.execute("CREATE SCHEMA fidelio; CREATE TABLE fidelio.schema_version (version integer NOT NULL)")
+        await connection.execute("INSERT INTO fidelio.schema_version VALUES (0)")
     for step in MIGRATIONS[version:]:
-        await link.execute(step)
-    await link.execute("UPDATE fidelio.schema_version SET version = $1", VERSION)
+        await connection.execute(step)
+    await connection.execute("UPDATE fidelio.schema_version SET version = $1", VERSION)
 
 
-async def _version(link: Link, where: str) -> int:
-    found = await link.fetchrow(_WHAT_IS_THERE)
-    assert found is not None
-    if not found["schema"]:
+async def _read_version(connection: Connection, address: str) -> int:
+    state = await connection.fetchrow(_SELECT_STATE)
+    assert state is not None
+    if not state["schema"]:
         return 0
-    if not found["ours"]:
+    if not state["is_ledger"]:
         raise SchemaMismatch(
-            f"The schema fidelio in {where} belongs to another program.", remedy="Use another database for the ledger."
+            f"The schema fidelio in {address} belongs to another program.", remedy="Use another database for the ledger."
         )
-    version = int(await link.fetchval("SELECT version FROM fidelio.schema_version"))
+    version = int(await connection.fetchval("SELECT version FROM fidelio.schema_version"))
     if version > VERSION:
         raise SchemaMismatch(
-            f"{where} has schema version {version}; this Fidelio knows up to {VERSION}.", remedy="Update Fidelio to use it."
+            f"{address} has schema version {version}; this Fidelio knows up to {VERSION}.", remedy="Update Fidelio to use it."
         )
     return version

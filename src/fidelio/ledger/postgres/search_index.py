@@ -1,77 +1,76 @@
-"""The search index: rows of words, written and erased in the same transaction as what they are about.
+"""Search vectors of events and documents, stored in the same transaction as their source.
 
-The words are made by `fidelio.ledger.search` and handed over as they are; the server's own parser would cut them
-differently. What a row can hold is bounded by the server: a text is found by its first half a million letters of different
-words, and a phrase inside its first 16 000 words.
+Texts are tokenized by `fidelio.ledger.search`, because the parser of PostgreSQL splits them differently. The size of a tsvector
+is limited: only the first 500,000 bytes of a text's different words are indexed, and phrases only in its first 16,383 words.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+
 from fidelio.ledger.codec import decode
-from fidelio.ledger.encoding import Prepared
+from fidelio.ledger.encoding import EncodedChange
 from fidelio.ledger.model import PutDocument, Session
-from fidelio.ledger.postgres.database import Link
-from fidelio.ledger.search import leaves, words
+from fidelio.ledger.postgres.database import Connection
+from fidelio.ledger.search import iter_fields, tokenize
 
-_LARGEST_ROW = 500_000
-_LAST_PLACE = 16_383
-_MOST_PLACES = 255
+_MAX_VECTOR_BYTES = 500_000
+_MAX_POSITION = 16_383
+_MAX_POSITIONS_PER_WORD = 255
 
-_ADD_DOCUMENT = """
+_INSERT_DOCUMENT = """
 INSERT INTO search (source, session, kind, parent, type, space, path, words)
 VALUES ('document', $1, $2, $3, 'document', $4, $5, $6::text::tsvector)
 """
-_FORGET_DOCUMENT = "DELETE FROM search WHERE space = $1 AND path = $2"
+_DELETE_DOCUMENT = "DELETE FROM search WHERE space = $1 AND path = $2"
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The rows of one change, made before its transaction begins: one text per event and per document."""
+class SearchVectors(msgspec.Struct, frozen=True):
+    """The tsvectors of a change as text, for each event and document; built before the transaction begins."""
 
     events: tuple[str, ...]
     documents: tuple[str, ...]
 
     @classmethod
-    def of(cls, prepared: Prepared) -> Self:
+    def build(cls, encoded: EncodedChange) -> Self:
         return cls(
-            tuple([vector(text for _, text in leaves(decode(draft.raw))) for draft in prepared.drafts]),
-            tuple([vector((each.document.path, each.document.text or "")) for each in prepared.documents]),
+            tuple([build_vector(vector for _, vector in iter_fields(decode(event.raw))) for event in encoded.events]),
+            tuple([build_vector((each.document.path, each.document.text or "")) for each in encoded.documents]),
         )
 
 
-def vector(texts: Iterable[str]) -> str:
-    """The words of all texts with their places, as the server reads them. Between two texts a place stays empty."""
-    places: defaultdict[str, list[str]] = defaultdict(list)
-    place = size = 0
+def build_vector(texts: Iterable[str]) -> str:
+    """Build the text of a tsvector. A position is left out between two texts, so that phrases do not span them."""
+    positions: defaultdict[str, list[str]] = defaultdict(list)
+    position = size = 0
     for text in texts:
-        for word in words(text):
-            place += 1
-            # Four bytes a letter and two a place is the most the server can need for it.
-            size += 2 if word in places else 4 * len(word) + 4
-            if size > _LARGEST_ROW:
-                return _written(places)
-            if len(places[word]) < _MOST_PLACES:
-                places[word].append(str(min(place, _LAST_PLACE)))
-        place += 1
-    return _written(places)
+        for word in tokenize(text):
+            position += 1
+            # Upper limit of the stored size: four bytes per character and two bytes per position.
+            size += 2 if word in positions else 4 * len(word) + 4
+            if size > _MAX_VECTOR_BYTES:
+                return _render_vector(positions)
+            if len(positions[word]) < _MAX_POSITIONS_PER_WORD:
+                positions[word].append(str(min(position, _MAX_POSITION)))
+        position += 1
+    return _render_vector(positions)
 
 
-def _written(places: dict[str, list[str]]) -> str:
-    return " ".join([f"'{word}':{','.join(found)}" for word, found in places.items() if found])
+def _render_vector(positions: dict[str, list[str]]) -> str:
+    return " ".join([f"'{word}':{','.join(numbers)}" for word, numbers in positions.items() if numbers])
 
 
-async def put_document(link: Link, session: Session, document: PutDocument, text: str) -> None:
-    """Only the newest version of a document is found."""
-    await link.execute(_FORGET_DOCUMENT, document.space, document.path)
+async def put_document(connection: Connection, session: Session, document: PutDocument, vector: str) -> None:
+    """Replace the search row of a document; only its newest version is indexed."""
+    await connection.execute(_DELETE_DOCUMENT, document.space, document.path)
     if document.text is not None:
-        about = (session.id, session.kind, session.parent)
-        await link.execute(_ADD_DOCUMENT, *about, document.space, document.path, text)
+        session_values = (session.id, session.kind, session.parent)
+        await connection.execute(_INSERT_DOCUMENT, *session_values, document.space, document.path, vector)
 
 
-async def forget_events(link: Link, positions: Sequence[int]) -> None:
-    await link.execute("DELETE FROM search WHERE position = ANY($1::bigint[])", positions)
+async def remove_events(connection: Connection, positions: Sequence[int]) -> None:
+    await connection.execute("DELETE FROM search WHERE position = ANY($1::bigint[])", positions)

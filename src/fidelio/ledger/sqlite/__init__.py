@@ -1,4 +1,4 @@
-"""The default ledger: one SQLite file, as many processes on it as you like."""
+"""SQLite implementation of the ledger, the default: a file that several processes may use at the same time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from fidelio.clock import Clock, now_ms
-from fidelio.ledger.sqlite.connection import PATIENCE_MS, Place
+from fidelio.ledger.sqlite.connection import BUSY_TIMEOUT_MS, ConnectionOptions
 from fidelio.ledger.sqlite.ledger import SqliteLedger
 from fidelio.ledger.sqlite.writer import Writer
 
@@ -14,8 +14,8 @@ __all__ = ["SqliteLedger", "open_sqlite"]
 
 
 async def open_sqlite(
-    path: str | os.PathLike[str], *, clock: Clock = now_ms, patience_ms: int = PATIENCE_MS, vfs: str | None = None
+    path: str | os.PathLike[str], *, clock: Clock = now_ms, busy_timeout_ms: int = BUSY_TIMEOUT_MS, vfs: str | None = None
 ) -> SqliteLedger:
-    """Opens or creates the file. `vfs` names a virtual file system, through which tests take power and space away."""
-    place = Place(os.fspath(path), vfs, patience_ms)
-    return SqliteLedger(place, await asyncio.to_thread(Writer, place), clock)
+    """Open or create the file. `vfs` names a virtual file system, with which tests simulate power loss and full disks."""
+    options = ConnectionOptions(os.fspath(path), vfs, busy_timeout_ms)
+    return SqliteLedger(options, await asyncio.to_thread(Writer, options), clock)

@@ -1,7 +1,7 @@
-"""Opening the file: the settings that every connection must agree on, and the patience with other processes.
+"""SQLite connections: creation of the file, pragmas and busy handler.
 
-SQLite's own busy timeout sleeps in growing steps of up to 100 ms, so under load the one that waited longest is the least likely
-to get in. Short random pauses keep it fair; an overall bound turns a stuck neighbour into an error with a name.
+The built-in busy timeout of SQLite sleeps in growing steps of up to 100 ms, so under load the process that waited longest is
+the least likely to get the lock. `BusyHandler` sleeps for short random intervals instead and gives up after a timeout.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 from fidelio.errors import LedgerDamaged, LedgerUnavailable
 from fidelio.home import sync_directory
 from fidelio.ids import new_id
-from fidelio.ledger.sqlite.errors import named
-from fidelio.ledger.sqlite.schema import migrate, run, version
+from fidelio.ledger.sqlite.errors import translate_errors
+from fidelio.ledger.sqlite.schema import migrate, read_version, run_script
 
-PAUSES_S = (0.0005, 0.004)
-PATIENCE_MS = 10_000
+RETRY_INTERVAL_S = (0.0005, 0.004)
+BUSY_TIMEOUT_MS = 10_000
 SMALLEST_PAGE = 512
 
-_WRITING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+_WRITE_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _SETTINGS = """
 PRAGMA synchronous = FULL;
 PRAGMA secure_delete = ON;
@@ -38,45 +38,45 @@ PRAGMA journal_size_limit = 16777216;
 """
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Which file, through which virtual file system, and how long to wait for others."""
+class ConnectionOptions(msgspec.Struct, frozen=True):
+    """Options of a connection: file, virtual file system and the time to wait for locks of other processes."""
 
     path: str
     vfs: str | None = None
-    patience_ms: int = PATIENCE_MS
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS
 
 
-class Patience:
-    """Waits for whoever holds the file, up to a bound; `hurried`, not at all."""
+class BusyHandler:
+    """Busy handler of a connection: waits for the lock up to a timeout, or not at all while `no_wait` is set."""
 
-    def __init__(self, bound_ms: int) -> None:
-        self.hurried = False
-        self._bound_ms = bound_ms
-        self._began = 0.0
+    def __init__(self, timeout_ms: int) -> None:
+        self.no_wait = False
+        self._timeout_ms = timeout_ms
+        self._started_at = 0.0
 
     def __call__(self, attempt: int) -> bool:
         now = time.monotonic()
-        self._began = now if attempt == 0 else self._began
-        if self.hurried or (now - self._began) * 1000 >= self._bound_ms:
+        self._started_at = now if attempt == 0 else self._started_at
+        if self.no_wait or (now - self._started_at) * 1000 >= self._timeout_ms:
             return False
-        time.sleep(random.uniform(*PAUSES_S))  # noqa: S311  # fairness, not secrecy
+        time.sleep(random.uniform(*RETRY_INTERVAL_S))  # noqa: S311  # fairness, not secrecy
         return True
 
 
-def open_writer(place: Place) -> apsw.Connection:
-    """The connection that writes; creates the file for this user only and brings its schema up to date."""
-    if place.vfs is None:
-        _ensure(place)
-    with named(place.path):
-        return _ready(_connect(place, _WRITING), place.path)
+def open_writer(options: ConnectionOptions) -> apsw.Connection:
+    """Open the connection that writes; create the file with mode 0600 and migrate its schema."""
+    if options.vfs is None:
+        _ensure_file(options)
+    with translate_errors(options.path):
+        return _configure(_connect(options, _WRITE_FLAGS), options.path)
 
 
-def _ready(connection: apsw.Connection, path: str) -> apsw.Connection:
+def _configure(connection: apsw.Connection, path: str) -> apsw.Connection:
     try:
-        # Looked at before anything is set: a file that is not ours must stay as it is.
-        version(connection, path)
-        _use_wal(connection)
-        run(connection, _SETTINGS)
+        # Checked before anything is written: the database of another program must not be changed.
+        read_version(connection, path)
+        _enable_wal(connection)
+        run_script(connection, _SETTINGS)
         migrate(connection, path)
     except BaseException:
         connection.close()
@@ -84,67 +84,70 @@ def _ready(connection: apsw.Connection, path: str) -> apsw.Connection:
     return connection
 
 
-def open_reader(place: Place) -> apsw.Connection:
-    """A connection that cannot write. It is not opened read-only: reading a WAL file may have to recover it."""
-    with named(place.path):
-        connection = _connect(place, apsw.SQLITE_OPEN_READWRITE)
-        run(connection, _SETTINGS + "PRAGMA query_only = ON;")
+def open_reader(options: ConnectionOptions) -> apsw.Connection:
+    """Create a connection that cannot write. It does not use read-only mode, because reading may require WAL recovery."""
+    with translate_errors(options.path):
+        connection = _connect(options, apsw.SQLITE_OPEN_READWRITE)
+        run_script(connection, _SETTINGS + "PRAGMA query_only = ON;")
     return connection
 
 
-def _ensure(place: Place) -> None:
-    """The file is there and may be a ledger. A new one appears whole, so an empty one is never ours: it has been cut off."""
-    path = Path(place.path)
+def _ensure_file(options: ConnectionOptions) -> None:
+    """Create the file if it is missing, and refuse a truncated file. A new file is never visible before it is complete."""
+    path = Path(options.path)
     try:
         if not path.exists():
-            _create(place, path)
+            _create(options, path)
         with path.open("r+b") as file:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise LedgerUnavailable(
-            f"{path} cannot be opened: {error.strerror}.", remedy="See that the file and its directory can be written."
+            f"{path} cannot be opened: {error.strerror}.", remedy="Make the file and its directory writable."
         ) from error
     if size < SMALLEST_PAGE:
-        # SQLite would take such a stump for a new database and begin to fill it.
+        # SQLite would treat such a file as a new database and hide that the data is lost.
         remedy = "Restore the file from a backup, or remove it to begin with an empty ledger."
         raise LedgerDamaged(f"{path} has only {size} bytes left.", remedy=remedy)
 
 
-def _create(place: Place, path: Path) -> None:
-    """Made under another name and then linked: whoever links first wins, and the others use the winner's file."""
-    draft = path.with_name(f".{path.name}.{new_id('')}")
-    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+def _create(options: ConnectionOptions, path: Path) -> None:
+    """Create the database under a temporary name and link it: if several processes do this, the first link wins."""
+    temporary = path.with_name(f".{path.name}.{new_id('')}")
+    os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        with named(place.path):
-            _ready(_connect(Place(str(draft), patience_ms=place.patience_ms), _WRITING), str(draft)).close()
+        with translate_errors(options.path):
+            _configure(
+                _connect(ConnectionOptions(str(temporary), busy_timeout_ms=options.busy_timeout_ms), _WRITE_FLAGS),
+                str(temporary),
+            ).close()
         with suppress(FileExistsError):
-            os.link(draft, path)
+            os.link(temporary, path)
         sync_directory(path.parent)
     finally:
-        draft.unlink()
+        temporary.unlink()
 
 
-def _connect(place: Place, flags: int) -> apsw.Connection:
-    connection = apsw.Connection(place.path, flags=flags, vfs=place.vfs)
-    connection.set_busy_handler(Patience(place.patience_ms))
+def _connect(options: ConnectionOptions, flags: int) -> apsw.Connection:
+    connection = apsw.Connection(options.path, flags=flags, vfs=options.vfs)
+    connection.set_busy_handler(BusyHandler(options.busy_timeout_ms))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     return connection
 
 
-def _use_wal(connection: apsw.Connection) -> None:
-    # Switching a new file to WAL needs it alone for a moment, and SQLite does not ask the busy handler then.
-    wait = Patience(PATIENCE_MS)
+def _enable_wal(connection: apsw.Connection) -> None:
+    # Switching to WAL needs an exclusive lock, and SQLite does not call the busy handler for it.
+    busy_handler = BusyHandler(BUSY_TIMEOUT_MS)
     for attempt in range(1_000_000):
         try:
             connection.execute("PRAGMA journal_mode = WAL").get  # noqa: B018  # reading the row is what runs the statement
         except apsw.BusyError:
-            if not wait(attempt):
+            if not busy_handler(attempt):
                 raise
         else:
             return
 
 
-# Before this, two writers on one file could damage it, rarely.
+# Earlier versions could, rarely, corrupt a database with several concurrent writers.
 SAFE_VERSION = (3, 51, 3)
 
 

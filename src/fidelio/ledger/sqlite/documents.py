@@ -1,4 +1,4 @@
-"""Documents and blobs in SQL: every text is kept once, under its digest, however many versions have it."""
+"""SQL for documents and blobs. Contents are stored by digest, so equal texts of several versions are stored only once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ import apsw
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.cursors import from_text, page_size, to_cursor
-from fidelio.ledger.encoding import PreparedDocument
+from fidelio.ledger.cursors import clamp_page_size, decode_text_cursor, encode_cursor
+from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
-from fidelio.ledger.sqlite.rows import fetch, statement, to_document
+from fidelio.ledger.sqlite.rows import fetch, join_sql, to_document
 
-_VERSION = "space, path, version, digest, author, time"
-_NEW_VERSION = statement("INSERT INTO document_versions (", _VERSION, ", session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key")
-_ONE = statement("SELECT", _VERSION, "FROM document_versions WHERE space = ? AND path = ? AND version = ?")
-_HISTORY = statement("SELECT", _VERSION, "FROM document_versions WHERE space = ? AND path = ? ORDER BY version DESC LIMIT ?")
-_NEWEST_ONE = _HISTORY.replace("LIMIT ?", "LIMIT 1")
-_PAGE = """
+_COLUMNS = "space, path, version, digest, author, time"
+_INSERT_VERSION = join_sql("INSERT INTO document_versions (", _COLUMNS, ", session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key")
+_SELECT_VERSION = join_sql("SELECT", _COLUMNS, "FROM document_versions WHERE space = ? AND path = ? AND version = ?")
+_SELECT_HISTORY = join_sql(
+    "SELECT", _COLUMNS, "FROM document_versions WHERE space = ? AND path = ? ORDER BY version DESC LIMIT ?"
+)
+_SELECT_NEWEST = _SELECT_HISTORY.replace("LIMIT ?", "LIMIT 1")
+_SELECT_PAGE = """
 SELECT v.space, v.path, v.version, v.digest, v.author, v.time
 FROM documents AS d JOIN document_versions AS v ON v.key = d.newest
 WHERE d.space = ? AND d.path >= ? AND d.path < ? AND d.path > ? AND NOT d.deleted ORDER BY d.path LIMIT ?
 """
-_NEWEST = """
+_UPSERT_DOCUMENT = """
 INSERT INTO documents (space, path, version, newest, deleted) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET version = excluded.version, newest = excluded.newest, deleted = excluded.deleted
 """
-_UNUSED = """
+_DELETE_UNUSED = """
 DELETE FROM blobs WHERE digest = ?1
 AND NOT EXISTS (SELECT 1 FROM event_blobs WHERE digest = ?1)
 AND NOT EXISTS (SELECT 1 FROM document_versions WHERE digest = ?1)
@@ -36,7 +38,7 @@ AND NOT EXISTS (SELECT 1 FROM document_versions WHERE digest = ?1)
 
 def put_blobs(connection: apsw.Connection, blobs: Mapping[str, bytes]) -> None:
     for digest, content in blobs.items():
-        # Most are there already, and then asking costs far less than offering the content.
+        # Most blobs exist already, and the lookup is far cheaper than binding the content for an insert.
         if not has_blob(connection, digest):
             connection.execute("INSERT INTO blobs VALUES (?, ?)", (digest, content))
 
@@ -45,45 +47,47 @@ def has_blob(connection: apsw.Connection, digest: str) -> bool:
     return connection.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).get is not None
 
 
-def blob(connection: apsw.Connection, digest: str) -> bytes | None:
+def read_blob(connection: apsw.Connection, digest: str) -> bytes | None:
     content: bytes | None = connection.execute("SELECT content FROM blobs WHERE digest = ?", (digest,)).get
     return content
 
 
-def drop_unused(connection: apsw.Connection, digests: Iterable[str]) -> None:
-    """Erases those blobs that no event and no document refers to any more."""
+def delete_unused_blobs(connection: apsw.Connection, digests: Iterable[str]) -> None:
+    """Delete those blobs that no event and no document refers to."""
     for digest in digests:
-        connection.execute(_UNUSED, (digest,))
+        connection.execute(_DELETE_UNUSED, (digest,))
 
 
-def put(connection: apsw.Connection, session: str, prepared: PreparedDocument, now: int) -> None:
-    new = prepared.document
+def put_document(connection: apsw.Connection, session: str, encoded: EncodedDocument, now: int) -> None:
+    new = encoded.document
     current = connection.execute("SELECT version FROM documents WHERE space = ? AND path = ?", (new.space, new.path)).get or 0
     if new.expect is not None and new.expect != current:
         raise DocumentConflict(new.path, new.expect, current)
-    key = connection.execute(_NEW_VERSION, (new.space, new.path, current + 1, prepared.digest, new.author, now, session)).get
-    connection.execute(_NEWEST, (new.space, new.path, current + 1, key, int(prepared.digest is None)))
+    key = connection.execute(_INSERT_VERSION, (new.space, new.path, current + 1, encoded.digest, new.author, now, session)).get
+    connection.execute(_UPSERT_DOCUMENT, (new.space, new.path, current + 1, key, int(encoded.digest is None)))
 
 
-def one(connection: apsw.Connection, space: str, path: str, version: int | None) -> Document | None:
+def read_document(connection: apsw.Connection, space: str, path: str, version: int | None) -> Document | None:
     check_path(path)
     newest = version is None
-    row = connection.execute(_NEWEST_ONE if newest else _ONE, (space, path) if newest else (space, path, version)).get
+    row = connection.execute(
+        _SELECT_NEWEST if newest else _SELECT_VERSION, (space, path) if newest else (space, path, version)
+    ).get
     if row is None:
         return None
-    content = blob(connection, row[3]) if row[3] is not None else None
+    content = read_blob(connection, row[3]) if row[3] is not None else None
     return to_document(row, None if content is None else content.decode())
 
 
-def page(connection: apsw.Connection, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
-    size = page_size(limit)
-    bounds = (prefix, prefix + "\U0010ffff", from_text(cursor, "documents") or "")
-    rows = fetch(connection, _PAGE, (space, *bounds, size + 1))
-    following = to_cursor("documents", rows[size - 1][1]) if len(rows) > size else None
-    return Page(tuple(to_document(row, None) for row in rows[:size]), following)
+def list_documents(connection: apsw.Connection, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
+    size = clamp_page_size(limit)
+    bounds = (prefix, prefix + "\U0010ffff", decode_text_cursor(cursor, "documents") or "")
+    rows = fetch(connection, _SELECT_PAGE, (space, *bounds, size + 1))
+    next_cursor = encode_cursor("documents", rows[size - 1][1]) if len(rows) > size else None
+    return Page(tuple(to_document(row, None) for row in rows[:size]), next_cursor)
 
 
-def versions(connection: apsw.Connection, space: str, path: str, limit: int) -> tuple[Document, ...]:
+def list_versions(connection: apsw.Connection, space: str, path: str, limit: int) -> tuple[Document, ...]:
     check_path(path)
-    rows = fetch(connection, _HISTORY, (space, path, page_size(limit)))
+    rows = fetch(connection, _SELECT_HISTORY, (space, path, clamp_page_size(limit)))
     return tuple(to_document(row, None) for row in rows)

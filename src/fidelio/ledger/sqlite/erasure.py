@@ -1,4 +1,4 @@
-"""Erasing what events said, without breaking the chain that proves they were there."""
+"""Redaction of events and erasure of sessions in SQLite; the hash chain stays verifiable."""
 
 from __future__ import annotations
 
@@ -8,101 +8,110 @@ import apsw
 import msgspec
 
 from fidelio.errors import BadRecord
-from fidelio.ledger.encoding import Prepared
+from fidelio.ledger.encoding import EncodedChange
 from fidelio.ledger.projection import DELETED
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply, session_not_found
-from fidelio.ledger.sqlite.documents import drop_unused
-from fidelio.ledger.sqlite.rows import fetch, statement
-from fidelio.ledger.sqlite.search_index import forget_event
+from fidelio.ledger.sqlite.documents import delete_unused_blobs
+from fidelio.ledger.sqlite.rows import fetch, join_sql
+from fidelio.ledger.sqlite.search_index import remove_event
 from fidelio.ledger.sqlite.transaction import Transaction
 
 REDACTED = "event.redacted"
 
 
 def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> None:
-    """Bodies, salts, index rows and blobs nobody else refers to; in the caller's transaction."""
+    """Erase bodies, salts, index rows and unreferenced blobs of events, in the transaction of the caller."""
     for seq in seqs:
-        _erase_one(connection, session, seq)
+        _erase_event(connection, session, seq)
 
 
-def shrink(connection: apsw.Connection) -> None:
-    """Empties the write-ahead file, which still holds the pages as they were before."""
+def truncate_wal(connection: apsw.Connection) -> None:
+    """Truncate the WAL file, which still contains the erased pages."""
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").get  # noqa: B018  # reading the row is what runs the statement
 
 
-def _erase_one(connection: apsw.Connection, session: str, seq: int) -> None:
+def _erase_event(connection: apsw.Connection, session: str, seq: int) -> None:
     row = connection.execute("SELECT position, type FROM events WHERE session = ? AND seq = ?", (session, seq)).get
     if row is None:
-        raise BadRecord(f"Session {session} has no event {seq}.", remedy="Name the events by their numbers.")
+        raise BadRecord(f"Session {session} has no event {seq}.", remedy="Pass sequence numbers of existing events.")
     position, type_ = row
     if type_ == REDACTED:
-        raise BadRecord(f"Event {seq} of {session} says what was redacted and by whom; it stays.")
-    forget_event(connection, position)
+        raise BadRecord(
+            f"Event {seq} of {session} says what was redacted and by whom; it cannot be redacted.", remedy="Leave it out."
+        )
+    remove_event(connection, position)
     connection.execute("UPDATE events SET body = NULL, salt = NULL WHERE position = ?", (position,))
     blobs = fetch(connection, "DELETE FROM event_blobs WHERE position = ? RETURNING digest", (position,))
-    drop_unused(connection, [digest for (digest,) in blobs])
+    delete_unused_blobs(connection, [digest for (digest,) in blobs])
 
 
-# Ids travel as one JSON text: the number of parameters of a statement is bounded.
-_THESE = "(SELECT value FROM json_each(?))"
-_EVENTS = statement("UPDATE events SET body = NULL, salt = NULL WHERE session IN", _THESE)
-_LET_GO = statement(
-    "DELETE FROM event_blobs WHERE position IN (SELECT position FROM events WHERE session IN", _THESE, ") RETURNING digest"
+# Session ids are bound as a single JSON list, because SQLite limits the number of parameters of a statement.
+_IN_SESSIONS = "(SELECT value FROM json_each(?))"
+_ERASE_BODIES = join_sql("UPDATE events SET body = NULL, salt = NULL WHERE session IN", _IN_SESSIONS)
+_DELETE_REFERENCES = join_sql(
+    "DELETE FROM event_blobs WHERE position IN (SELECT position FROM events WHERE session IN",
+    _IN_SESSIONS,
+    ") RETURNING digest",
 )
-_VERSIONS = statement("SELECT key, space, path, digest FROM document_versions WHERE digest IS NOT NULL AND session IN", _THESE)
-_DISMISS = statement(
-    "UPDATE requests SET state = 'dismissed', answered_by = ?, closed_at = ? WHERE state = 'open' AND session IN", _THESE
+_SELECT_VERSIONS = join_sql(
+    "SELECT key, space, path, digest FROM document_versions WHERE digest IS NOT NULL AND session IN", _IN_SESSIONS
 )
-_REQUESTS = statement(
+_DISMISS_REQUESTS = join_sql(
+    "UPDATE requests SET state = 'dismissed', answered_by = ?, closed_at = ? WHERE state = 'open' AND session IN", _IN_SESSIONS
+)
+_ERASE_REQUESTS = join_sql(
     "UPDATE requests SET about = id, question = '', options = '[]', subject = '', detail = '{}', answer = '{}'",
     "WHERE session IN",
-    _THESE,
+    _IN_SESSIONS,
 )
-_JOBS = (
-    statement("DELETE FROM jobs WHERE session IN", _THESE),
-    statement("DELETE FROM lanes WHERE session IN", _THESE),
-    statement("UPDATE leases SET job = NULL, owner = '', expires = 0 WHERE session IN", _THESE),
+_DELETE_JOBS = (
+    join_sql("DELETE FROM jobs WHERE session IN", _IN_SESSIONS),
+    join_sql("DELETE FROM lanes WHERE session IN", _IN_SESSIONS),
+    join_sql("UPDATE leases SET job = NULL, owner = '', expires = 0 WHERE session IN", _IN_SESSIONS),
 )
-_NAMES = statement("UPDATE sessions SET name = NULL WHERE id IN", _THESE)
+_CLEAR_NAMES = join_sql("UPDATE sessions SET name = NULL WHERE id IN", _IN_SESSIONS)
 
 
-def erase_sessions(transaction: Transaction, last_changes: Sequence[Prepared], *, actor: str, now: int) -> None:
-    """In the caller's transaction. Those that were deleted before stay as they are."""
-    alive = [each for each in last_changes if _is_alive(transaction, each.change.session)]
-    these = msgspec.json.encode([each.change.session for each in alive]).decode()
+def erase_sessions(transaction: Transaction, last_changes: Sequence[EncodedChange], *, actor: str, now: int) -> None:
+    """Erase sessions in the transaction of the caller; sessions that are already deleted are skipped."""
+    existing = [each for each in last_changes if _is_not_deleted(transaction, each.change.session)]
+    session_ids = msgspec.json.encode([each.change.session for each in existing]).decode()
     connection = transaction.connection
-    index.forget_sessions(connection, these)
-    connection.execute(_EVENTS, (these,))
-    let_go = [digest for (digest,) in fetch(connection, _LET_GO, (these,))]
-    drop_unused(connection, [*let_go, *_empty_versions(connection, these)])
-    connection.execute(_DISMISS, (actor, now, these))
-    for text in (_REQUESTS, *_JOBS):
-        connection.execute(text, (these,))
-    for each in alive:
-        _end(transaction, each)
-    transaction.connection.execute(_NAMES, (these,))
+    index.remove_sessions(connection, session_ids)
+    connection.execute(_ERASE_BODIES, (session_ids,))
+    unreferenced = [digest for (digest,) in fetch(connection, _DELETE_REFERENCES, (session_ids,))]
+    delete_unused_blobs(connection, [*unreferenced, *_erase_documents(connection, session_ids)])
+    connection.execute(_DISMISS_REQUESTS, (actor, now, session_ids))
+    for text in (_ERASE_REQUESTS, *_DELETE_JOBS):
+        connection.execute(text, (session_ids,))
+    for each in existing:
+        _append_deletion(transaction, each)
+    transaction.connection.execute(_CLEAR_NAMES, (session_ids,))
 
 
-def _is_alive(transaction: Transaction, session: str) -> bool:
+def _is_not_deleted(transaction: Transaction, session: str) -> bool:
     row = transaction.session(session)
     if row is None:
         raise session_not_found(session)
     return row.status != DELETED
 
 
-def _end(transaction: Transaction, last_change: Prepared) -> None:
+def _append_deletion(transaction: Transaction, last_change: EncodedChange) -> None:
     apply(transaction, last_change)
     row = transaction.session(last_change.change.session)
     assert row is not None
-    transaction.move(msgspec.structs.replace(row, name=None))
+    transaction.update_session(msgspec.structs.replace(row, name=None))
 
 
-def _empty_versions(connection: apsw.Connection, these: str) -> list[str]:
-    """The texts these sessions wrote. A document whose newest version is one of them is deleted, the others are kept."""
-    versions = fetch(connection, _VERSIONS, (these,))
+def _erase_documents(connection: apsw.Connection, session_ids: str) -> list[str]:
+    """Erase the document versions that the sessions wrote and return their digests.
+
+    A document is marked as deleted if its newest version is erased; otherwise its other versions stay readable.
+    """
+    versions = fetch(connection, _SELECT_VERSIONS, (session_ids,))
     for key, space, path, _ in versions:
-        index.forget_version(connection, key, space, path)
+        index.remove_version(connection, key, space, path)
         connection.execute("UPDATE documents SET deleted = 1 WHERE space = ? AND path = ? AND newest = ?", (space, path, key))
         connection.execute("UPDATE document_versions SET digest = NULL WHERE key = ?", (key,))
     return [digest for *_, digest in versions]

@@ -1,8 +1,4 @@
-"""What SQLite complains about, said in the ledger's own words.
-
-A caller must be able to tell a full disk from a damaged file without knowing which library is underneath, and must read what to
-do about it.
-"""
+"""Translation of SQLite errors into `LedgerError`, so that callers need not know which database raised them."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import apsw
 from fidelio.errors import LedgerBusy, LedgerClosed, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable, SchemaMismatch
 
 _RESTORE = "Keep a copy of it, and restore the file from a backup."
-_NAMES: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, str], ...] = (
+_TRANSLATIONS: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, str], ...] = (
     (
         (apsw.FullError,),
         LedgerFull,
@@ -32,26 +28,26 @@ _NAMES: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, str], 
     ((apsw.SchemaChangeError,), SchemaMismatch, "The schema of {path} was changed meanwhile.", "Open the ledger again."),
     ((apsw.ConnectionClosedError,), LedgerClosed, "The ledger was closed.", "Open it again."),
 )
-# The index of the write-ahead file finds no place to grow, which even a reader needs.
-_NO_ROOM = apsw.SQLITE_IOERR_SHMSIZE
-_DAMAGE = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
+# The shared-memory file of the WAL cannot grow because the disk is full; readers need it too.
+_NO_SHARED_MEMORY = apsw.SQLITE_IOERR_SHMSIZE
+_DAMAGE_CODES = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
 
 
 @contextmanager
-def named(path: str) -> Iterator[None]:
-    """Turns whatever SQLite raises inside into the error with a name."""
+def translate_errors(path: str) -> Iterator[None]:
+    """Raise SQLite errors of the block as `LedgerError`."""
     try:
         yield
     except apsw.Error as error:
-        raise translate(error, path) from error
+        raise translate_error(error, path) from error
 
 
-def translate(error: apsw.Error, path: str) -> LedgerError:
-    if getattr(error, "extendedresult", 0) == _NO_ROOM:
+def translate_error(error: apsw.Error, path: str) -> LedgerError:
+    if getattr(error, "extendedresult", 0) == _NO_SHARED_MEMORY:
         error = apsw.FullError(str(error))
-    for causes, name, sentence, remedy in _NAMES:
+    for causes, error_type, sentence, remedy in _TRANSLATIONS:
         if isinstance(error, causes):
-            return name(sentence.format(path=path, error=error), remedy=remedy)
-    if getattr(error, "extendedresult", 0) in _DAMAGE:
+            return error_type(sentence.format(path=path, error=error), remedy=remedy)
+    if getattr(error, "extendedresult", 0) in _DAMAGE_CODES:
         return LedgerDamaged(f"{path} is shorter than it was: {error}.", remedy=_RESTORE)
-    return LedgerUnavailable(f"{path} cannot be used: {error}.", remedy="See that the file and its directory can be written.")
+    return LedgerUnavailable(f"{path} cannot be used: {error}.", remedy="Make the file and its directory writable.")

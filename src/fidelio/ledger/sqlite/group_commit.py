@@ -1,7 +1,7 @@
-"""One transaction for a group of callers, on the only connection that writes.
+"""Group commit: the work of several callers in a single transaction, on the only connection that writes.
 
-A conflict rolls back the caller that has it and nobody else. Which thread commits, and when, is the writer's business: whoever
-uses anything in here holds `turn`, and so the connection, what is known of its rows and the index have one user at a time.
+A conflict rolls back only the caller that has it. The writer decides which thread commits and when; a thread holds
+`Committer.lock` while it uses the connection, the session cache or the indexer.
 """
 
 from __future__ import annotations
@@ -17,166 +17,166 @@ import apsw
 import msgspec
 
 from fidelio.errors import LedgerError
-from fidelio.ledger.sqlite.connection import Patience, Place, open_writer
-from fidelio.ledger.sqlite.errors import translate
+from fidelio.ledger.sqlite.connection import BusyHandler, ConnectionOptions, open_writer
+from fidelio.ledger.sqlite.errors import translate_error
 from fidelio.ledger.sqlite.search_index import Indexer
-from fidelio.ledger.sqlite.transaction import KnownSessions, Transaction
+from fidelio.ledger.sqlite.transaction import SessionCache, Transaction
 
 T = TypeVar("T")
 Work = Callable[[Transaction], T]
 
-# One slow commit is chance, a few are a slow disk: how much the newest counts for the pace.
-NEWEST_SHARE = 0.2
-# How many pages of the write-ahead file are carried over into the database in a pause, and how many at any time. Then the file
-# is written from its beginning again, and a commit that does not make it longer is far cheaper to sync.
-PAGES_IN_A_PAUSE = 500
-PAGES_AT_ANY_TIME = 1000
+# Weight of the newest commit in the moving average of commit times.
+SMOOTHING = 0.2
+# WAL size that triggers a checkpoint while the writer is idle, and at any time. After a checkpoint the WAL file is overwritten
+# from its start, and a commit that does not extend the file is far cheaper to sync.
+IDLE_CHECKPOINT_PAGES = 500
+MAX_WAL_PAGES = 1000
 
 
-class Ticket(msgspec.Struct, eq=False):
-    """One caller's place in the queue.
+class WorkItem(msgspec.Struct, eq=False):
+    """Work of a caller that waits for a commit.
 
-    `touched` are the sessions its work appends to, `brief` work is done in a moment, `afterwards` follows the commit.
+    `sessions` are those it appends to. `is_brief` work may run on the event loop. `after_commit` runs after the commit.
     """
 
     work: Work[Any]
-    touched: tuple[str, ...]
+    sessions: tuple[str, ...]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
-    brief: bool = False
-    afterwards: Callable[[apsw.Connection], None] | None = None
+    is_brief: bool = False
+    after_commit: Callable[[apsw.Connection], None] | None = None
     result: Any = None
     error: LedgerError | None = None
 
 
 class Committer:
-    """Owns the writing connection. Everything but `turn` and `pace` is for whoever holds the turn."""
+    """Owner of the writing connection. Hold `lock` to use anything but `lock` and `commit_seconds`."""
 
-    def __init__(self, place: Place) -> None:
-        self.turn = threading.Lock()
-        self._place = place
-        self._patience = Patience(place.patience_ms)
-        self._pages = 0
-        # How many seconds a COMMIT takes, as things are; a disk counts as quick until it has shown otherwise.
-        self.pace = 0.0
-        self.connection = open_writer(place)
-        self.connection.set_busy_handler(self._patience)
-        # In place of SQLite's own, which would make one commit in a few hundred wait until all of that is done.
-        self.connection.set_wal_hook(self._note_pages)
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.lock = threading.Lock()
+        self._options = options
+        self._busy_handler = BusyHandler(options.busy_timeout_ms)
+        self._wal_pages = 0
+        # Moving average of the duration of COMMIT; 0 until the first commit, so that a disk counts as fast at first.
+        self.commit_seconds = 0.0
+        self.connection = open_writer(options)
+        self.connection.set_busy_handler(self._busy_handler)
+        # Replaces the automatic checkpoint of SQLite, which would delay the commit that triggers it.
+        self.connection.set_wal_hook(self._record_wal_pages)
         self.indexer = Indexer(self.connection)
-        self._known = KnownSessions(self.connection)
+        self._cache = SessionCache(self.connection)
 
-    def commit(self, group: Sequence[Ticket]) -> None:
-        """Gives every ticket its result or its error. What has a result is durable."""
+    def commit(self, items: Sequence[WorkItem]) -> None:
+        """Commit all items and set the result or the error of each. A result is durable."""
         try:
-            self._carry_out(group)
+            self._execute(items)
         except apsw.Error as error:
-            self._fail(group, translate(error, self._place.path))
-        self._follow_up(group)
+            self._fail_all(items, translate_error(error, self._options.path))
+        self._run_after_commit(items)
 
-    def commit_unless_busy(self, ticket: Ticket) -> bool:
-        """Commits one ticket, or says that another process writes just now. Never waits for one, and leaves nothing behind."""
-        self._patience.hurried = True
+    def commit_unless_busy(self, item: WorkItem) -> bool:
+        """Commit an item without waiting; return False, with everything rolled back, if another process holds the lock."""
+        self._busy_handler.no_wait = True
         try:
-            self._carry_out([ticket])
+            self._execute([item])
         except apsw.BusyError:
             self._roll_back()
             return False
         except apsw.Error as error:
-            self._fail([ticket], translate(error, self._place.path))
+            self._fail_all([item], translate_error(error, self._options.path))
         except BaseException:
-            # Whatever it is goes on; the next user of the connection must not find a transaction open.
+            # The next user of the connection must not find an open transaction.
             self._roll_back()
             raise
         finally:
-            self._patience.hurried = False
+            self._busy_handler.no_wait = False
         return True
 
     @property
     def checkpoint_due(self) -> bool:
-        return self._pages >= PAGES_AT_ANY_TIME
+        return self._wal_pages >= MAX_WAL_PAGES
 
     def checkpoint(self) -> None:
-        self._pages = 0
-        with contextlib.suppress(apsw.Error):  # nothing depends on it, and the next commit asks for it again
+        self._wal_pages = 0
+        with contextlib.suppress(apsw.Error):  # optional; the next commit triggers it again
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def data_version(self) -> int:
-        """Changes when another process commits."""
+        """Read `PRAGMA data_version`, which changes when another connection commits."""
         return int(self.connection.execute("PRAGMA data_version").get)
 
-    def use_pause(self) -> None:
-        """Keeps the index, and the write-ahead file short."""
+    def run_maintenance(self) -> None:
+        """Advance the search index, and checkpoint a WAL file that has grown."""
         try:
             self.indexer.step()
         except apsw.Error:
-            # The index is a projection: it catches up later, at the latest when the ledger is opened again.
-            self.indexer.give_up()
-        if self._pages >= PAGES_IN_A_PAUSE:
+            # The index is a projection: a later step continues, at the latest when the ledger is opened again.
+            self.indexer.back_off()
+        if self._wal_pages >= IDLE_CHECKPOINT_PAGES:
             self.checkpoint()
 
-    def _note_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._pages = pages
+    def _record_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
         return apsw.SQLITE_OK
 
-    def _carry_out(self, group: Sequence[Ticket]) -> None:
-        if not self._all_together(group):
-            self._one_by_one(group)
-        began = time.monotonic()
+    def _execute(self, items: Sequence[WorkItem]) -> None:
+        if not self._execute_together(items):
+            self._execute_with_savepoints(items)
+        started_at = time.monotonic()
         self.connection.execute("COMMIT")
-        self.pace += NEWEST_SHARE * (time.monotonic() - began - self.pace)
-        if any(ticket.touched for ticket in group if ticket.error is None):
-            self.indexer.wanted()
+        self.commit_seconds += SMOOTHING * (time.monotonic() - started_at - self.commit_seconds)
+        if any(item.sessions for item in items if item.error is None):
+            self.indexer.schedule()
 
-    def _all_together(self, group: Sequence[Ticket]) -> bool:
-        """The usual case: nobody is refused, or only before having written anything, and no savepoint is needed."""
+    def _execute_together(self, items: Sequence[WorkItem]) -> bool:
+        """Execute all items without savepoints; return False, rolled back, if an item fails after its first write."""
         transaction = self._begin()
-        for ticket in group:
-            before, ticket.error = transaction.writes, None
+        for item in items:
+            writes_before, item.error = transaction.writes, None
             try:
-                ticket.result = ticket.work(transaction)
+                item.result = item.work(transaction)
             except LedgerError as refusal:
-                ticket.error = refusal
-                if transaction.writes != before:
-                    transaction.forget()
+                item.error = refusal
+                if transaction.writes != writes_before:
+                    transaction.clear()
                     self.connection.execute("ROLLBACK")
                     return False
         transaction.flush()
         return True
 
-    def _one_by_one(self, group: Sequence[Ticket]) -> None:
-        """Somebody was refused halfway: everybody again, each in a savepoint that only its own refusal rolls back."""
+    def _execute_with_savepoints(self, items: Sequence[WorkItem]) -> None:
+        """Execute all items again, each in a savepoint, so that a failure rolls back only its own item."""
         transaction = self._begin()
-        for ticket in group:
+        for item in items:
             self.connection.execute("SAVEPOINT caller")
-            ticket.error = None
+            item.error = None
             try:
-                ticket.result = ticket.work(transaction)
+                item.result = item.work(transaction)
                 transaction.flush()
             except LedgerError as refusal:
-                ticket.error = refusal
-                transaction.forget()
+                item.error = refusal
+                transaction.clear()
                 self.connection.execute("ROLLBACK TO caller")
             self.connection.execute("RELEASE caller")
 
     def _begin(self) -> Transaction:
-        self.indexer.insist_on_sync()
+        self.indexer.restore_sync()
         self.connection.execute("BEGIN IMMEDIATE")
-        return Transaction(self.connection, self._known)
+        return Transaction(self.connection, self._cache)
 
-    def _fail(self, group: Sequence[Ticket], error: LedgerError) -> None:
+    def _fail_all(self, items: Sequence[WorkItem], error: LedgerError) -> None:
         self._roll_back()
-        for ticket in group:
-            # Also those that were refused: what they were refused for may have been somebody else's part of this group.
-            ticket.error = error
+        for item in items:
+            # Also items with an error of their own: it may have been caused by an item that is now rolled back.
+            item.error = error
 
     def _roll_back(self) -> None:
-        self._known.forget()
+        self._cache.clear()
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
-    def _follow_up(self, group: Sequence[Ticket]) -> None:
-        for ticket in group:
-            if ticket.afterwards and ticket.error is None:
-                with contextlib.suppress(apsw.Error):  # the work itself is durable; tidying up is repeated by the next one
-                    ticket.afterwards(self.connection)
+    def _run_after_commit(self, items: Sequence[WorkItem]) -> None:
+        for item in items:
+            if item.after_commit and item.error is None:
+                with contextlib.suppress(apsw.Error):  # the work is durable; the next item repeats this
+                    item.after_commit(self.connection)

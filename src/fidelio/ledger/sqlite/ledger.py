@@ -1,4 +1,4 @@
-"""The ledger on one SQLite file: the contract, method by method, over the writer thread and the readers."""
+"""`SqliteLedger`: the ledger contract over the writer thread and the pool of reading connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import prepare
+from fidelio.ledger.encoding import encode_change
 from fidelio.ledger.model import (
     Change,
-    Committed,
+    CommitResult,
     Document,
     Event,
     Hit,
@@ -31,17 +31,13 @@ from fidelio.ledger.model import (
     SessionKind,
     Settlement,
 )
-from fidelio.ledger.projection import batches, last_change
-from fidelio.ledger.sqlite import documents, requests, search
-from fidelio.ledger.sqlite import erasure as erasing
-from fidelio.ledger.sqlite import erasure as redaction
-from fidelio.ledger.sqlite import jobs as lanes
-from fidelio.ledger.sqlite import reads as reading
+from fidelio.ledger.projection import build_deletion, split_batches
+from fidelio.ledger.sqlite import documents, erasure, jobs, reads, requests, search
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
-from fidelio.ledger.sqlite.connection import Place
-from fidelio.ledger.sqlite.notifications import Watch
-from fidelio.ledger.sqlite.reads import Readers
+from fidelio.ledger.sqlite.connection import ConnectionOptions
+from fidelio.ledger.sqlite.notifications import Listener
+from fidelio.ledger.sqlite.reads import ReadPool
 from fidelio.ledger.sqlite.transaction import Transaction
 from fidelio.ledger.sqlite.writer import Writer
 
@@ -51,57 +47,57 @@ FOLLOW_PAGE = 256
 
 
 class SqliteLedger(Ledger):
-    """See `Ledger` for what each method promises; opened by `open_sqlite`."""
+    """Ledger in a SQLite file, created by `open_sqlite`. `Ledger` documents the methods."""
 
-    def __init__(self, place: Place, writer: Writer, clock: Clock) -> None:
-        self._place = place
+    def __init__(self, options: ConnectionOptions, writer: Writer, clock: Clock) -> None:
+        self._options = options
         self._writer = writer
-        self._readers = Readers(place)
+        self._read_pool = ReadPool(options)
         self._clock = clock
 
     # Writing
 
-    async def commit(self, *changes: Change) -> tuple[Committed, ...]:
+    async def commit(self, *changes: Change) -> tuple[CommitResult, ...]:
         now = self._clock()
-        prepared = [prepare(change, now=now) for change in changes]
-        touched = tuple([change.session for change in changes if change.events])
-        return await self._writer.carry_out(
-            lambda transaction: tuple([apply(transaction, each) for each in prepared]),
-            touched,
-            brief=all(each.is_small for each in prepared),
+        encoded = [encode_change(change, now=now) for change in changes]
+        changed_sessions = tuple([change.session for change in changes if change.events])
+        return await self._writer.execute(
+            lambda transaction: tuple([apply(transaction, each) for each in encoded]),
+            changed_sessions,
+            is_brief=all(each.is_small for each in encoded),
         )
 
-    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Committed:
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
         check_redaction(seqs, actor, reason)
         numbers = sorted(set(seqs))
-        notice = NewEvent(type=redaction.REDACTED, body={"seqs": numbers, "reason": reason}, actor=actor)
-        prepared = prepare(Change(session=session, events=(notice,)), now=self._clock())
+        redaction = NewEvent(type=erasure.REDACTED, body={"seqs": numbers, "reason": reason}, actor=actor)
+        encoded = encode_change(Change(session=session, events=(redaction,)), now=self._clock())
 
-        def work(transaction: Transaction) -> Committed:
-            done = apply(transaction, prepared)
-            redaction.erase_events(transaction.connection, session, numbers)
-            return done
+        def work(transaction: Transaction) -> CommitResult:
+            result = apply(transaction, encoded)
+            erasure.erase_events(transaction.connection, session, numbers)
+            return result
 
-        return await self._writer.carry_out(work, (session,), afterwards=redaction.shrink)
+        return await self._writer.execute(work, (session,), after_commit=erasure.truncate_wal)
 
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         now, seqs = self._clock(), expect or {}
-        for batch in batches(sessions, actor=actor, reason=reason):
-            last = [last_change(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
-            prepared = [prepare(change, now=now) for change in last]
-            await self._writer.carry_out(
-                partial(erasing.erase_sessions, last_changes=prepared, actor=actor, now=now),
+        for batch in split_batches(sessions, actor=actor, reason=reason):
+            deletions = [build_deletion(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
+            encoded = [encode_change(change, now=now) for change in deletions]
+            await self._writer.execute(
+                partial(erasure.erase_sessions, last_changes=encoded, actor=actor, now=now),
                 tuple(batch),
-                afterwards=redaction.shrink,
+                after_commit=erasure.truncate_wal,
             )
 
     # Reading
 
     async def session(self, session: str) -> Session:
-        return self._read(lambda connection: reading.session(connection, session))
+        return self._read(lambda connection: reads.read_session(connection, session))
 
-    async def named(self, name: str, *, namespace: str = "") -> Session:
-        return self._read(lambda connection: reading.named_session(connection, name, namespace))
+    async def session_by_name(self, name: str, *, namespace: str = "") -> Session:
+        return self._read(lambda connection: reads.read_session_by_name(connection, name, namespace))
 
     async def sessions(
         self,
@@ -115,26 +111,26 @@ class SqliteLedger(Ledger):
         limit: int = 50,
     ) -> Page[Session]:
         filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
-        return self._read(lambda connection: reading.sessions(connection, filters, cursor=cursor, limit=limit))
+        return self._read(lambda connection: reads.list_sessions(connection, filters, cursor=cursor, limit=limit))
 
     async def count_sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
     ) -> int:
         filters = {"kind": kind, "status": status, "namespace": namespace}
-        return self._read(lambda connection: reading.count_sessions(connection, filters))
+        return self._read(lambda connection: reads.count_sessions(connection, filters))
 
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
     ) -> tuple[Event, ...]:
-        return self._read(lambda connection: reading.events(connection, session, after=after, types=types, limit=limit))
+        return self._read(lambda connection: reads.list_events(connection, session, after=after, types=types, limit=limit))
 
     async def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         while True:
-            with Watch(self._writer.signals, session) as watch:
-                found = await self.events(session, after=after, types=types, limit=FOLLOW_PAGE)
-                if not found:
-                    await watch.news.wait()
-            for event in found:
+            with Listener(self._writer.notifier, session) as listener:
+                events = await self.events(session, after=after, types=types, limit=FOLLOW_PAGE)
+                if not events:
+                    await listener.notification.wait()
+            for event in events:
                 yield event
                 after = event.position if session is None else event.seq
 
@@ -143,16 +139,16 @@ class SqliteLedger(Ledger):
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    with Watch(self._writer.signals, None) as watch:
-                        newest = self._read(reading.newest_position)
+                    with Listener(self._writer.notifier, None) as listener:
+                        newest = self._read(reads.read_newest_position)
                         if newest > after:
                             return newest
-                        await watch.news.wait()
+                        await listener.notification.wait()
         except TimeoutError:
             return newest
 
     async def request(self, request: str) -> Request:
-        return self._read(lambda connection: requests.one(connection, request))
+        return self._read(lambda connection: requests.read_request(connection, request))
 
     async def requests(
         self,
@@ -164,80 +160,85 @@ class SqliteLedger(Ledger):
         limit: int = 50,
     ) -> Page[Request]:
         return self._read(
-            lambda connection: requests.page(connection, session=session, state=state, key=key, cursor=cursor, limit=limit)
+            lambda connection: requests.list_requests(
+                connection, session=session, state=state, key=key, cursor=cursor, limit=limit
+            )
         )
 
     async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
-        return self._read(lambda connection: documents.one(connection, space, path, version))
+        return self._read(lambda connection: documents.read_document(connection, space, path, version))
 
     async def documents(self, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50) -> Page[Document]:
-        return self._read(lambda connection: documents.page(connection, space, prefix=prefix, cursor=cursor, limit=limit))
+        return self._read(
+            lambda connection: documents.list_documents(connection, space, prefix=prefix, cursor=cursor, limit=limit)
+        )
 
     async def versions(self, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
-        return self._read(lambda connection: documents.versions(connection, space, path, limit))
+        return self._read(lambda connection: documents.list_versions(connection, space, path, limit))
 
     async def blob(self, digest: str) -> bytes | None:
-        return self._read(lambda connection: documents.blob(connection, digest))
+        return self._read(lambda connection: documents.read_blob(connection, digest))
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
-        hits, lags = await asyncio.to_thread(self._read, lambda connection: _search(connection, query))
-        if lags:
-            # Another process may have written and ended before it could index: whoever searches sees to it.
-            self._writer.index_soon()
+        hits, is_stale = await asyncio.to_thread(self._read, lambda connection: _search(connection, query))
+        if is_stale:
+            # The process that wrote the events may have ended before it indexed them.
+            self._writer.schedule_indexing()
         return hits
 
-    async def indexed(self) -> int:
-        while await self._writer.carry_out(lambda transaction: index.advance(transaction.connection, index.STEP)):
+    async def update_index(self) -> int:
+        while await self._writer.execute(lambda transaction: index.index_step(transaction.connection, index.STEP_SIZE)):
             pass
-        return self._read(lambda connection: index.reached(connection, "event"))
+        return self._read(lambda connection: index.read_progress(connection, "event"))
 
-    # Due work
+    # Jobs
 
     async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
         now = self._clock()
         due = await self.next_due(kinds)
         if due is None or due > now:
             return None
-        return await self._writer.carry_out(
-            lambda transaction: lanes.claim(transaction.connection, owner, kinds, now=now, expires=now + lease_ms), brief=True
+        return await self._writer.execute(
+            lambda transaction: jobs.claim(transaction.connection, owner, kinds, now=now, expires=now + lease_ms),
+            is_brief=True,
         )
 
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
         expires = self._clock() + lease_ms
-        return await self._writer.carry_out(
-            lambda transaction: lanes.prolong(transaction.connection, lease, expires), brief=True
+        return await self._writer.execute(
+            lambda transaction: jobs.renew_lease(transaction.connection, lease, expires), is_brief=True
         )
 
-    async def settle(self, lease: Lease, how: Settlement) -> None:
-        await self._writer.carry_out(lambda transaction: lanes.settle(transaction.connection, lease, how), brief=True)
+    async def settle(self, lease: Lease, settlement: Settlement) -> None:
+        await self._writer.execute(lambda transaction: jobs.settle(transaction.connection, lease, settlement), is_brief=True)
 
     async def next_due(self, kinds: Sequence[str]) -> int | None:
-        return self._read(lambda connection: lanes.next_due(connection, kinds))
+        return self._read(lambda connection: jobs.next_due(connection, kinds))
 
     async def jobs(self, *, session: str | None = None, dead: bool = False, limit: int = 50) -> tuple[Job, ...]:
-        return self._read(lambda connection: lanes.listed(connection, session=session, dead=dead, limit=limit))
+        return self._read(lambda connection: jobs.list_jobs(connection, session=session, dead=dead, limit=limit))
 
-    # Life
+    # Maintenance
 
     async def check(self) -> None:
-        complaints = await asyncio.to_thread(self._read, _complaints)
-        if complaints:
+        problems = await asyncio.to_thread(self._read, _check_integrity)
+        if problems:
             raise LedgerDamaged(
-                f"{self._place.path} is damaged: {complaints[0]}.", remedy="Keep a copy, and restore the file from a backup."
+                f"{self._options.path} is damaged: {problems[0]}.", remedy="Keep a copy, and restore the file from a backup."
             )
 
     async def close(self) -> None:
         await asyncio.to_thread(self._writer.close)
-        self._readers.close()
+        self._read_pool.close()
 
     def _read(self, read: Callable[[apsw.Connection], T]) -> T:
-        with self._readers.lend() as connection:
+        with self._read_pool.connection() as connection:
             return read(connection)
 
 
 def _search(connection: apsw.Connection, query: Query) -> tuple[tuple[Hit, ...], bool]:
-    return search.search(connection, query), index.lags(connection)
+    return search.search(connection, query), index.is_behind(connection)
 
 
-def _complaints(connection: apsw.Connection) -> list[str]:
+def _check_integrity(connection: apsw.Connection) -> list[str]:
     return [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]

@@ -1,7 +1,7 @@
-"""Who waits for news, and how the writer tells them.
+"""Notifications of new events to tasks that wait for them.
 
-Inside one process nobody polls: the writer knows what it has just committed and wakes exactly those who wait for it. Only while
-somebody waits does it also look, a dozen times a second, whether another process has written.
+Within a process the writer notifies the listeners of the sessions it has committed. Only while there are listeners does it also
+poll, about 13 times a second, for commits of other processes.
 """
 
 from __future__ import annotations
@@ -16,75 +16,77 @@ from typing import Self
 from fidelio.errors import LedgerClosed
 
 
-class Watch:
-    """One wait for news, of one session or of any. Registered before the caller looks, so nothing falls in between."""
+class Listener:
+    """A task that waits for events of a session, or of any. Register it before reading, so that no event is missed."""
 
-    def __init__(self, signals: Signals, session: str | None) -> None:
+    def __init__(self, notifier: Notifier, session: str | None) -> None:
         self.session = session
         self.loop = asyncio.get_running_loop()
-        self.news = asyncio.Event()
-        self._signals = signals
+        self.notification = asyncio.Event()
+        self._notifier = notifier
 
     def __enter__(self) -> Self:
-        self._signals.add(self)
+        self._notifier.add(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._signals.remove(self)
+        self._notifier.remove(self)
 
 
-class Signals:
-    """All watches of one ledger, over every event loop that uses it."""
+class Notifier:
+    """The listeners of a ledger, in all event loops that use it."""
 
-    def __init__(self, first_watch: Callable[[], None]) -> None:
-        self._watches: set[Watch] = set()
+    def __init__(self, on_first_listener: Callable[[], None]) -> None:
+        self._listeners: set[Listener] = set()
         self._lock = threading.Lock()
-        self._first_watch = first_watch
-        self._closed = False
+        self._on_first_listener = on_first_listener
+        self._is_closed = False
 
     def __bool__(self) -> bool:
-        return bool(self._watches)
+        return bool(self._listeners)
 
-    def add(self, watch: Watch) -> None:
+    def add(self, listener: Listener) -> None:
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
-            first = not self._watches
-            self._watches.add(watch)
+            first = not self._listeners
+            self._listeners.add(listener)
         if first:
-            self._first_watch()
+            self._on_first_listener()
 
-    def remove(self, watch: Watch) -> None:
+    def remove(self, listener: Listener) -> None:
         with self._lock:
-            self._watches.discard(watch)
+            self._listeners.discard(listener)
 
     def close(self) -> None:
-        """From here on nobody may wait, because nobody would be told; those who do are told now."""
+        """Notify all listeners for the last time and refuse new listeners, which would wait for ever."""
         with self._lock:
-            self._closed = True
-        self.tell(None)
+            self._is_closed = True
+        self.notify(None)
 
-    def tell(self, sessions: Collection[str] | None) -> None:
-        """There is news of these sessions, or (None) of some session somewhere."""
-        if not self._watches:
+    def notify(self, sessions: Collection[str] | None) -> None:
+        """Notify the listeners of these sessions; None stands for all listeners."""
+        if not self._listeners:
             return
-        by_loop: dict[asyncio.AbstractEventLoop, list[Watch]] = defaultdict(list)
+        by_loop: dict[asyncio.AbstractEventLoop, list[Listener]] = defaultdict(list)
         with self._lock:
-            for watch in self._watches:
-                if sessions is None or watch.session is None or watch.session in sessions:
-                    by_loop[watch.loop].append(watch)
-        for loop, watches in by_loop.items():
-            call_in(loop, _wake, watches)
+            for listener in self._listeners:
+                if sessions is None or listener.session is None or listener.session in sessions:
+                    by_loop[listener.loop].append(listener)
+        for loop, listeners in by_loop.items():
+            _call_in_loop(loop, _set_all, listeners)
 
 
-def call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[list[Watch]], None], watches: list[Watch]) -> None:
+def _call_in_loop(
+    loop: asyncio.AbstractEventLoop, callback: Callable[[list[Listener]], None], listeners: list[Listener]
+) -> None:
     try:
-        loop.call_soon_threadsafe(callback, watches)
+        loop.call_soon_threadsafe(callback, listeners)
     except RuntimeError:
-        # The loop was closed while its tasks still waited: nobody is left to be told.
+        # The loop was closed, so its tasks no longer wait.
         return
 
 
-def _wake(watches: Iterable[Watch]) -> None:
-    for watch in watches:
-        watch.news.set()
+def _set_all(listeners: Iterable[Listener]) -> None:
+    for listener in listeners:
+        listener.notification.set()

@@ -1,7 +1,7 @@
-"""Connections for reading, lent out one at a time.
+"""Pool of reading connections, and SQL for reading sessions and events.
 
-Reads run in whichever thread calls, and a connection can serve only one of them at a moment. Lending keeps as many connections
-as there are reads at once, usually one, and lets `close` close them all.
+Reads run in the thread of the caller, and a connection serves a single thread at a time. The pool holds as many connections as
+there are concurrent reads, usually only one.
 """
 
 from __future__ import annotations
@@ -14,110 +14,112 @@ from typing import Any
 import apsw
 
 from fidelio.errors import LedgerClosed, SessionNotFound
-from fidelio.ledger.cursors import from_number, page_size, to_cursor
+from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.sqlite.apply import require_session, session_not_found
-from fidelio.ledger.sqlite.connection import Place, open_reader
-from fidelio.ledger.sqlite.errors import translate
-from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, statement, to_event, to_session
+from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
+from fidelio.ledger.sqlite.errors import translate_error
+from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, join_sql, to_event, to_session
 
 
-class Readers:
-    """`with readers.lend() as connection:` reads a consistent state; SQLite's complaints leave it with the ledger's names."""
+class ReadPool:
+    """Connection pool: `with pool.connection() as connection:`. SQLite errors of the block are raised as `LedgerError`."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
         self._free: list[apsw.Connection] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
 
     @contextmanager
-    def lend(self) -> Iterator[apsw.Connection]:
-        connection = self._take()
+    def connection(self) -> Iterator[apsw.Connection]:
+        connection = self._acquire()
         try:
             yield connection
         except apsw.Error as error:
-            raise translate(error, self._place.path) from error
+            raise translate_error(error, self._options.path) from error
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             free, self._free = self._free, []
         for connection in free:
             connection.close()
 
-    def _take(self) -> apsw.Connection:
+    def _acquire(self) -> apsw.Connection:
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
             if self._free:
                 return self._free.pop()
-        return open_reader(self._place)
+        return open_reader(self._options)
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _release(self, connection: apsw.Connection) -> None:
         with self._lock:
-            if not self._closed:
+            if not self._is_closed:
                 self._free.append(connection)
                 return
         connection.close()
 
 
-_BY_ID = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
-# Word for word the condition of the indexes that leave deleted sessions out.
+_BY_ID = join_sql("SELECT", SESSION, "FROM sessions WHERE id = ?")
+# Must be textually equal to the WHERE clause of the partial indexes, or SQLite does not use them.
 NOT_DELETED = "deleted = 0"
-_BY_NAME = statement("SELECT", SESSION, "FROM sessions WHERE namespace = ? AND name = ?")
+_BY_NAME = join_sql("SELECT", SESSION, "FROM sessions WHERE namespace = ? AND name = ?")
 
 
-def session(connection: apsw.Connection, id_: str) -> Session:
+def read_session(connection: apsw.Connection, id_: str) -> Session:
     row = connection.execute(_BY_ID, (id_,)).get
     if row is None:
         raise session_not_found(id_)
     return to_session(row)
 
 
-def named_session(connection: apsw.Connection, name: str, namespace: str) -> Session:
+def read_session_by_name(connection: apsw.Connection, name: str, namespace: str) -> Session:
     row = connection.execute(_BY_NAME, (namespace, name)).get
     if row is None:
         raise SessionNotFound(f"No session is called {name!r:.80}.", remedy="List them with `fidelio sessions`.")
     return to_session(row)
 
 
-def sessions(connection: apsw.Connection, filters: dict[str, str | None], *, cursor: str | None, limit: int) -> Page[Session]:
-    """`filters` maps column names, which are ours and never a caller's, to wanted values."""
-    given, where = _where(filters, {"key < ?": from_number(cursor, "sessions")})
-    size = page_size(limit)
-    text = statement("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
-    rows = fetch(connection, text, (*given, size + 1))
-    following = to_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
-    return Page(tuple(to_session(row[1:]) for row in rows[:size]), following)
+def list_sessions(
+    connection: apsw.Connection, filters: dict[str, str | None], *, cursor: str | None, limit: int
+) -> Page[Session]:
+    """List sessions, newest first. `filters` maps column names (never input of a caller) to values."""
+    values, where = _where(filters, {"key < ?": decode_number_cursor(cursor, "sessions")})
+    size = clamp_page_size(limit)
+    text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
+    rows = fetch(connection, text, (*values, size + 1))
+    next_cursor = encode_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
+    return Page(tuple(to_session(row[1:]) for row in rows[:size]), next_cursor)
 
 
 def count_sessions(connection: apsw.Connection, filters: dict[str, str | None]) -> int:
-    given, where = _where(filters, {})
-    return int(connection.execute(statement("SELECT count(*) FROM sessions WHERE", where), given).get)
+    values, where = _where(filters, {})
+    return int(connection.execute(join_sql("SELECT count(*) FROM sessions WHERE", where), values).get)
 
 
 def _where(filters: dict[str, str | None], more: dict[str, Any]) -> tuple[tuple[Any, ...], str]:
-    """The values that are asked for, and the condition they stand in."""
-    wanted = {f"{column} = ?": value for column, value in filters.items()} | more
-    given = {test: value for test, value in wanted.items() if value is not None}
-    return tuple(given.values()), " AND ".join(given if filters.get("status") else [*given, NOT_DELETED])
+    """Build the WHERE clause of filters that are not None, and its values."""
+    conditions = {f"{column} = ?": value for column, value in filters.items()} | more
+    values = {test: value for test, value in conditions.items() if value is not None}
+    return tuple(values.values()), " AND ".join(values if filters.get("status") else [*values, NOT_DELETED])
 
 
-def events(
+def list_events(
     connection: apsw.Connection, session_id: str | None, *, after: int, types: Sequence[str], limit: int
 ) -> tuple[Event, ...]:
-    of_types = f"AND type IN ({', '.join('?' * len(types))})" if types else ""
+    type_condition = f"AND type IN ({', '.join('?' * len(types))})" if types else ""
     where, order = ("position > ?", "position") if session_id is None else ("session = ? AND seq > ?", "seq")
-    given = (after,) if session_id is None else (session_id, after)
-    text = statement("SELECT", EVENT, "FROM events WHERE", where, of_types, "ORDER BY", order, "LIMIT ?")
-    rows = fetch(connection, text, (*given, *types, page_size(limit)))
+    values = (after,) if session_id is None else (session_id, after)
+    text = join_sql("SELECT", EVENT, "FROM events WHERE", where, type_condition, "ORDER BY", order, "LIMIT ?")
+    rows = fetch(connection, text, (*values, *types, clamp_page_size(limit)))
     if not rows and session_id is not None:
         require_session(connection, session_id)
     return tuple([to_event(row) for row in rows])
 
 
-def newest_position(connection: apsw.Connection) -> int:
+def read_newest_position(connection: apsw.Connection) -> int:
     return int(connection.execute("SELECT max(position) FROM events").get or 0)

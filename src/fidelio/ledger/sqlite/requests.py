@@ -1,4 +1,4 @@
-"""Requests in SQL: opened once per session and subject, closed once."""
+"""SQL for requests: a session has a single request per key, and a request is closed only once."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from typing import Any
 import apsw
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
-from fidelio.ledger.cursors import from_number, page_size, to_cursor
-from fidelio.ledger.encoding import PreparedRequest
+from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, encode_cursor
+from fidelio.ledger.encoding import EncodedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
-from fidelio.ledger.sqlite.rows import REQUEST, fetch, statement, to_request
+from fidelio.ledger.sqlite.rows import REQUEST, fetch, join_sql, to_request
 
-_OPEN = statement("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")
-_ONE = statement("SELECT", REQUEST, "FROM requests WHERE id = ?")
+_INSERT = join_sql("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")
+_SELECT = join_sql("SELECT", REQUEST, "FROM requests WHERE id = ?")
 _CLOSE = """
 UPDATE requests SET state = ?, answer = ?, answered_by = ?, channel = ?, assurance = ?, closed_at = ?
 WHERE id = ?
 """
 
 
-def apply(connection: apsw.Connection, session: str, prepared: PreparedRequest, now: int) -> None:
-    if isinstance(prepared.request, CloseRequest):
-        _close(connection, session, prepared.request, prepared.first, now)
+def apply(connection: apsw.Connection, session: str, encoded: EncodedRequest, now: int) -> None:
+    if isinstance(encoded.request, CloseRequest):
+        _close(connection, session, encoded.request, encoded.payload, now)
     else:
-        _open(connection, session, prepared, prepared.request, now)
+        _open(connection, session, encoded, encoded.request, now)
 
 
-def _open(connection: apsw.Connection, session: str, prepared: PreparedRequest, request: OpenRequest, now: int) -> None:
-    asked = connection.execute("SELECT id, state FROM requests WHERE session = ? AND about = ?", (session, request.key)).get
-    if asked is not None:
-        raise RequestExists(*asked)
+def _open(connection: apsw.Connection, session: str, encoded: EncodedRequest, request: OpenRequest, now: int) -> None:
+    existing = connection.execute("SELECT id, state FROM requests WHERE session = ? AND about = ?", (session, request.key)).get
+    if existing is not None:
+        raise RequestExists(*existing)
     if connection.execute("SELECT 1 FROM requests WHERE id = ?", (request.id,)).get is not None:
         raise BadRecord(f"The request id {request.id} is taken.", remedy="Choose another id.")
-    opened = (
+    values = (
         request.id,
         session,
         request.kind,
         request.key,
         request.question,
-        prepared.first,
+        encoded.payload,
         request.subject,
-        prepared.detail,
+        encoded.detail,
         now,
         request.expires_at,
     )
-    connection.execute(_OPEN, opened)
+    connection.execute(_INSERT, values)
 
 
 def _close(connection: apsw.Connection, session: str, request: CloseRequest, answer: str, now: int) -> None:
@@ -57,8 +57,8 @@ def _close(connection: apsw.Connection, session: str, request: CloseRequest, ans
     connection.execute(_CLOSE, (request.state, answer, request.by, request.channel, request.assurance, now, request.id))
 
 
-def one(connection: apsw.Connection, request: str) -> Request:
-    row = connection.execute(_ONE, (request,)).get
+def read_request(connection: apsw.Connection, request: str) -> Request:
+    row = connection.execute(_SELECT, (request,)).get
     if row is None:
         raise request_not_found(request)
     return to_request(row)
@@ -68,14 +68,19 @@ def request_not_found(request: str) -> RequestNotFound:
     return RequestNotFound(f"There is no request {request!r:.80}.", remedy="List them with `fidelio inbox`.")
 
 
-def page(
+def list_requests(
     connection: apsw.Connection, *, session: str | None, state: str | None, key: str | None, cursor: str | None, limit: int
 ) -> Page[Request]:
-    wanted = {"session = ?": session, "state = ?": state, "about = ?": key, "key > ?": from_number(cursor, "requests")}
-    given: dict[str, Any] = {test: value for test, value in wanted.items() if value is not None}
-    where = "WHERE " + " AND ".join(given) if given else ""
-    size = page_size(limit)
-    text = statement("SELECT key,", REQUEST, "FROM requests", where, "ORDER BY key LIMIT ?")
-    rows = fetch(connection, text, (*given.values(), size + 1))
-    following = to_cursor("requests", rows[size - 1][0]) if len(rows) > size else None
-    return Page(tuple(to_request(row[1:]) for row in rows[:size]), following)
+    filters = {
+        "session = ?": session,
+        "state = ?": state,
+        "about = ?": key,
+        "key > ?": decode_number_cursor(cursor, "requests"),
+    }
+    conditions: dict[str, Any] = {test: value for test, value in filters.items() if value is not None}
+    where = "WHERE " + " AND ".join(conditions) if conditions else ""
+    size = clamp_page_size(limit)
+    text = join_sql("SELECT key,", REQUEST, "FROM requests", where, "ORDER BY key LIMIT ?")
+    rows = fetch(connection, text, (*conditions.values(), size + 1))
+    next_cursor = encode_cursor("requests", rows[size - 1][0]) if len(rows) > size else None
+    return Page(tuple(to_request(row[1:]) for row in rows[:size]), next_cursor)

@@ -1,4 +1,4 @@
-"""Rows as values: which columns a value needs, in which order, and what they become."""
+"""Row mappers: column lists, and functions that turn rows into values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REQUEST = (
 )
 
 
-def statement(*parts: str) -> str:
-    """A statement put together from our own words: column lists, tests, orders. Values are always bound."""
-    return " ".join(parts)
+def join_sql(*fragments: str) -> str:
+    """Join SQL fragments that are constants of this package; values are always bound as parameters."""
+    return " ".join(fragments)
 
 
-def fetch(connection: apsw.Connection, statement: str, given: Sequence[Any] = ()) -> list[Row]:
-    found: list[Row] = connection.execute(statement, given).fetchall()
-    return found
+def fetch(connection: apsw.Connection, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+    rows: list[Row] = connection.execute(statement, values).fetchall()
+    return rows
 
 
 def to_session(row: Row) -> Session:

@@ -1,7 +1,7 @@
-"""The tables, and how an older file becomes a newer one.
+"""Schema and migrations of the SQLite ledger.
 
-`MIGRATIONS[n]` leads from version n to n + 1; a new file walks through all of them, so the oldest migration is tested every
-time a ledger is created. A migration that has been released is never edited: append another one.
+`MIGRATIONS[n]` leads from version n to n + 1. A new file runs all of them, so every migration is tested whenever a ledger is
+created. A released migration is never edited: append another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import apsw
 
 from fidelio.errors import SchemaMismatch
 
-APPLICATION_ID = 0x46644C67  # "FdLg", so that `file` and we ourselves know our own
+APPLICATION_ID = 0x46644C67  # "FdLg", by which `file` and `read_version` recognize a ledger
 
 _FIRST = """
 CREATE TABLE sessions (
@@ -144,8 +144,8 @@ INSERT INTO event_words (event_words, rank) VALUES ('secure-delete', 1);
 INSERT INTO document_words (document_words, rank) VALUES ('secure-delete', 1);
 """
 
-# Deleted sessions stay, and a page of the others must not cost more for it: the lists that do not ask for a status have
-# indexes without them. And what a session wrote is found by the session.
+# The rows of deleted sessions stay, so lists without a status filter need partial indexes that exclude them. The last index
+# finds the documents of a session.
 _SECOND = """
 DROP INDEX sessions_by_kind;
 DROP INDEX sessions_by_namespace;
@@ -158,9 +158,9 @@ CREATE INDEX sessions_by_name_alone ON sessions (name) WHERE name IS NOT NULL;
 CREATE INDEX document_versions_by_session ON document_versions (session);
 """
 
-# A session changes its status again and again, and every index that knows the status is written each time. So the lists that
-# only leave out deleted sessions have a column for that, set by a trigger because an older Fidelio may have the file open, too.
-# The lists nobody turns over by status have no index for it, and the requests of a session are found by `requests_by_subject`.
+# Every change of a status rewrites all indexes that depend on it. Lists that only exclude deleted sessions therefore use a
+# column of their own, set by a trigger because an older release may have the file open. Lists that are never filtered by status
+# lose that index, and the requests of a session are found by `requests_by_subject`.
 _THIRD = """
 ALTER TABLE sessions ADD COLUMN deleted INTEGER NOT NULL DEFAULT 0;
 UPDATE sessions SET deleted = 1 WHERE status = 'deleted';
@@ -183,22 +183,22 @@ VERSION = len(MIGRATIONS)
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Brings a new or older file to `VERSION`; raises `SchemaMismatch` for a newer or foreign one."""
-    if version(connection, path) == VERSION:
+    """Migrate a new or older file to `VERSION`; raise `SchemaMismatch` for a newer file or that of another program."""
+    if read_version(connection, path) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Two processes may open an old file at once: the one that comes second finds the work done.
-        for step in MIGRATIONS[version(connection, path) :]:
-            run(connection, step)
-        run(connection, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT")
+        # The version is read again under the lock: another process may have migrated the file meanwhile.
+        for step in MIGRATIONS[read_version(connection, path) :]:
+            run_script(connection, step)
+        run_script(connection, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def version(connection: apsw.Connection, path: str) -> int:
-    """The schema version of the file, 0 for a new one; raises `SchemaMismatch` when it cannot be ours to use."""
+def read_version(connection: apsw.Connection, path: str) -> int:
+    """Read the schema version, 0 for a new file; raise `SchemaMismatch` for a newer file or that of another program."""
     application, found, tables = connection.execute(
         "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),"
         " (SELECT count(*) FROM sqlite_schema)"
@@ -212,7 +212,7 @@ def version(connection: apsw.Connection, path: str) -> int:
     return int(found)
 
 
-def run(connection: apsw.Connection, script: str) -> None:
-    """Several statements whose rows nobody wants; apsw would stop at the first row."""
+def run_script(connection: apsw.Connection, script: str) -> None:
+    """Run several statements to their end; apsw stops at the first row unless it is consumed."""
     for _ in connection.execute(script):
         pass

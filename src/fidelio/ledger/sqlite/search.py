@@ -1,7 +1,7 @@
-"""Finding: the newest matches from the index, then the best of them first.
+"""Full-text search with FTS5: the newest matches, ranked.
 
-The index answers in descending order and stops at a bound, so a common word costs no more than a rare one. Ranking by relevance
-over all matches would read every list of positions to its end; inside the newest matches it is a matter of a few dozen texts.
+FTS5 returns matches in descending order and stops at a limit, so a common word costs no more than a rare word. Ranking all
+matches would read every posting list to its end; only the newest few dozen are ranked.
 """
 
 from __future__ import annotations
@@ -12,82 +12,90 @@ import apsw
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import page_size
+from fidelio.ledger.cursors import clamp_page_size
 from fidelio.ledger.model import FieldMatch, Hit, Query
-from fidelio.ledger.search import LONGEST_WORD, Term, explain, leaves, parse, score
+from fidelio.ledger.search import MAX_WORD_LENGTH, Term, compute_rank, explain_match, iter_fields, parse_query
 from fidelio.ledger.sqlite.apply import session_not_found
-from fidelio.ledger.sqlite.search_index import Source, document_fields, tag
+from fidelio.ledger.sqlite.search_index import Source, document_fields, encode_tag
 
-Loose = frozenset[Term]
+SplitPhrases = frozenset[Term]
 
-LARGEST_ANSWER = 100
+MAX_HITS = 100
 CANDIDATES = 40
 PREFIXES_INDEXED = 2
-MOST_WORDS = 24
-COMMON = 8_192
+MAX_PREFIX_WORDS = 24
+COMMON_WORD_ROWS = 8_192
 WORDS_PROBED = 4
 
-_EVENTS = """
+_SELECT_EVENTS = """
 SELECT e.session, e.seq, e.type, e.time, e.body
 FROM (SELECT rowid FROM event_words WHERE event_words MATCH ? ORDER BY rowid DESC LIMIT ?) AS found
 JOIN events AS e ON e.position = found.rowid
 """
-_DOCUMENTS = """
+_SELECT_DOCUMENTS = """
 SELECT v.session, v.space, v.path, v.version, v.time, b.content
 FROM (SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid DESC LIMIT ?) AS found
 JOIN document_versions AS v ON v.key = found.rowid JOIN blobs AS b ON b.digest = v.digest
 """
-_COMMON: dict[Source, str] = {
+_SELECT_NTH: dict[Source, str] = {
     "event": "SELECT rowid FROM event_words WHERE event_words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?",
     "document": "SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?",
 }
-_NEXT_WORD: dict[Source, str] = {
+_SELECT_NEXT_WORD: dict[Source, str] = {
     "event": "SELECT term FROM event_vocabulary WHERE term >= ? LIMIT 1",
     "document": "SELECT term FROM document_vocabulary WHERE term >= ? LIMIT 1",
 }
 
 
 def search(connection: apsw.Connection, query: Query) -> tuple[Hit, ...]:
-    terms = parse(query.text)
-    size = min(page_size(query.limit), LARGEST_ANSWER)
-    filters = _filters(connection, query)
+    terms = parse_query(query.text)
+    size = min(clamp_page_size(query.limit), MAX_HITS)
+    filters = _build_filter(connection, query)
     if filters is None:
         return ()
-    most = max(size, CANDIDATES)
+    limit = max(size, CANDIDATES)
     hits: list[Hit] = []
     if query.source != "document":
-        loose = _too_common(connection, "event", terms)
-        hits += _events(connection, _match(connection, "event", terms, loose, filters), terms, loose, most)
+        split_phrases = _find_common_phrases(connection, "event", terms)
+        hits += _find_events(
+            connection, _build_match(connection, "event", terms, split_phrases, filters), terms, split_phrases, limit
+        )
     if query.source != "event" and not query.types:
-        loose = _too_common(connection, "document", terms)
-        hits += _documents(connection, _match(connection, "document", terms, loose, filters), terms, loose, most)
-    hits.sort(key=lambda hit: (-hit.score, -hit.time))
+        split_phrases = _find_common_phrases(connection, "document", terms)
+        hits += _find_documents(
+            connection, _build_match(connection, "document", terms, split_phrases, filters), terms, split_phrases, limit
+        )
+    hits.sort(key=lambda hit: (-hit.rank, -hit.time))
     return tuple(hits[:size])
 
 
-def _match(connection: apsw.Connection, source: Source, terms: Sequence[Term], loose: Loose, filters: str) -> str:
-    """The search in the index's language. Every word in it is made of letters and digits, so nothing needs escaping."""
-    wanted = " AND ".join(_apart(term) if term in loose else _wanted(connection, source, term) for term in terms)
-    return f"(words : ({wanted})){filters}"
+def _build_match(
+    connection: apsw.Connection, source: Source, terms: Sequence[Term], split_phrases: SplitPhrases, filters: str
+) -> str:
+    """Build the FTS5 query. Its words consist of letters and digits only, so nothing needs escaping."""
+    expression = " AND ".join(
+        _match_words(term) if term in split_phrases else _match_term(connection, source, term) for term in terms
+    )
+    return f"(words : ({expression})){filters}"
 
 
-def _wanted(connection: apsw.Connection, source: Source, term: Term) -> str:
+def _match_term(connection: apsw.Connection, source: Source, term: Term) -> str:
     if term.prefix and len(term.words) == 1 and len(term.words[0]) > PREFIXES_INDEXED:
-        words = _beginning_with(connection, source, term.words[0])
+        words = _expand_prefix(connection, source, term.words[0])
         if words:
             return f"({' OR '.join(words)})"
     star = " *" if term.prefix else ""
-    # `terms.words` cuts words that are too long for some databases; in a plain body this index keeps them whole.
-    spellings = dict.fromkeys((" ".join(term.words), _uncut(term.words)))
+    # `tokenize` splits very long words, but bodies that SQLite tokenizes itself keep them whole.
+    spellings = dict.fromkeys((" ".join(term.words), _join_cut_words(term.words)))
     return "(" + " OR ".join(f'"{words}"{star}' for words in spellings) + ")"
 
 
-def _too_common(connection: apsw.Connection, source: Source, terms: Sequence[Term]) -> Loose:
-    """The phrases of which every word is in very many texts.
+def _find_common_phrases(connection: apsw.Connection, source: Source, terms: Sequence[Term]) -> SplitPhrases:
+    """Find the phrases whose words are all very common.
 
-    For a phrase the index compares the places of its words in every text that has them all, before it knows whether there is a
-    match; two words that are everywhere but never together would cost a look at everything. Such a phrase is looked for as
-    separate words and found among the newest texts that have them.
+    For a phrase FTS5 compares the positions of its words in every text that contains all of them. If common words rarely form
+    the phrase, that reads nearly the whole index. Such a phrase is matched as separate words, and the phrase itself is checked
+    in the newest of these matches.
     """
     phrases = [term for term in terms if len(term.words) > 1]
     return frozenset(
@@ -96,62 +104,62 @@ def _too_common(connection: apsw.Connection, source: Source, terms: Sequence[Ter
 
 
 def _is_common(connection: apsw.Connection, source: Source, word: str) -> bool:
-    return connection.execute(_COMMON[source], (f'words : "{word}"', COMMON)).get is not None
+    return connection.execute(_SELECT_NTH[source], (f'words : "{word}"', COMMON_WORD_ROWS)).get is not None
 
 
-def _apart(term: Term) -> str:
+def _match_words(term: Term) -> str:
     return "(" + " AND ".join(f'"{word}"' for word in term.words) + ")"
 
 
-def _together(matches: Sequence[FieldMatch], loose: Loose) -> bool:
-    """Whether every phrase that was looked for as separate words does stand together in some field."""
-    return all(any(str(term) in match.terms for match in matches) for term in loose)
+def _contain_phrases(matches: Sequence[FieldMatch], split_phrases: SplitPhrases) -> bool:
+    """Whether every phrase that was matched as separate words occurs as a phrase in some field."""
+    return all(any(str(term) in match.terms for match in matches) for term in split_phrases)
 
 
-def _uncut(words: Sequence[str]) -> str:
-    return "".join(word if len(word) == LONGEST_WORD and word.isascii() else f"{word} " for word in words).rstrip()
+def _join_cut_words(words: Sequence[str]) -> str:
+    return "".join(word if len(word) == MAX_WORD_LENGTH and word.isascii() else f"{word} " for word in words).rstrip()
 
 
-def _beginning_with(connection: apsw.Connection, source: Source, prefix: str) -> list[str]:
-    """The words with this beginning if they are few, else none.
+def _expand_prefix(connection: apsw.Connection, source: Source, prefix: str) -> list[str]:
+    """List the indexed words with this prefix if they are few, otherwise none.
 
-    For a beginning the index reads the lists of all its words to their ends before it gives the first match. Asked for the
-    words themselves, one of which is perhaps in every event, it gives the newest matches and stops.
+    For a prefix FTS5 reads the posting lists of all its words to their ends before it returns the first match. For a list of
+    words it returns the newest matches and stops.
     """
     found: list[str] = []
-    word = _next_word(connection, source, prefix)
+    word = _read_next_word(connection, source, prefix)
     while word.startswith(prefix):
-        if len(found) == MOST_WORDS:
+        if len(found) == MAX_PREFIX_WORDS:
             return []
         found.append(f'"{word}"')
-        # The smallest text that is greater than the word: asking for it skips all the places where the word stands.
-        word = _next_word(connection, source, word + "\x01")
+        # The smallest string greater than the word, which skips all other occurrences of the word.
+        word = _read_next_word(connection, source, word + "\x01")
     return found
 
 
-def _next_word(connection: apsw.Connection, source: Source, start: str) -> str:
-    word: str | None = connection.execute(_NEXT_WORD[source], (start,)).get
+def _read_next_word(connection: apsw.Connection, source: Source, start: str) -> str:
+    word: str | None = connection.execute(_SELECT_NEXT_WORD[source], (start,)).get
     return word or ""
 
 
-def _filters(connection: apsw.Connection, query: Query) -> str | None:
-    """Tests of the tags, each an index lookup like any word; None when nothing could pass them."""
-    tests = _lineage(connection, query)
+def _build_filter(connection: apsw.Connection, query: Query) -> str | None:
+    """Build the FTS5 conditions on tags; None if no row can match."""
+    tests = _build_session_filter(connection, query)
     if tests is None:
         return None
     if query.kind:
-        tests.append(f"tags : {tag('k', query.kind)}")
+        tests.append(f"tags : {encode_tag('k', query.kind)}")
     if query.types:
-        tests.append(f"tags : ({' OR '.join(tag('t', type_) for type_ in query.types)})")
-    excluded = f" NOT (tags : {tag('s', query.session)})" if query.relation == "siblings" and query.session else ""
+        tests.append(f"tags : ({' OR '.join(encode_tag('t', type_) for type_ in query.types)})")
+    excluded = f" NOT (tags : {encode_tag('s', query.session)})" if query.relation == "siblings" and query.session else ""
     return "".join(f" AND ({test})" for test in tests) + excluded
 
 
-def _lineage(connection: apsw.Connection, query: Query) -> list[str] | None:
-    """Which sessions are meant: a test of the tags, none for all of them, None for nobody."""
+def _build_session_filter(connection: apsw.Connection, query: Query) -> list[str] | None:
+    """Build the conditions on the session: an empty list for all sessions, None if no session can match."""
     if query.session is None:
         if query.relation is not None:
-            raise BadQuery("A relation was asked for, but not whose.", remedy="Name the session too.")
+            raise BadQuery("relation needs session.", remedy="Pass the session too.")
         return []
     row = connection.execute("SELECT id, parent FROM sessions WHERE id = ?", (query.session,)).get
     if row is None:
@@ -159,24 +167,28 @@ def _lineage(connection: apsw.Connection, query: Query) -> list[str] | None:
     session, parent = row
     match query.relation:
         case None:
-            return [f"tags : {tag('s', session)}"]
+            return [f"tags : {encode_tag('s', session)}"]
         case "children":
-            return [f"tags : {tag('p', session)}"]
+            return [f"tags : {encode_tag('p', session)}"]
     if parent is None:
         return None
-    return [f"tags : {tag('s' if query.relation == 'parent' else 'p', parent)}"]
+    return [f"tags : {encode_tag('s' if query.relation == 'parent' else 'p', parent)}"]
 
 
-def _events(connection: apsw.Connection, match: str, terms: Sequence[Term], loose: Loose, most: int) -> Iterator[Hit]:
-    for session, seq, type_, time, body in connection.execute(_EVENTS, (match, most)):
+def _find_events(
+    connection: apsw.Connection, match: str, terms: Sequence[Term], split_phrases: SplitPhrases, limit: int
+) -> Iterator[Hit]:
+    for session, seq, type_, time, body in connection.execute(_SELECT_EVENTS, (match, limit)):
         if body is not None:
-            matches = explain(leaves(decode(body)), terms)
-            if matches and _together(matches, loose):
-                yield Hit("event", session, seq, type_, None, None, None, time, score(matches), matches)
+            matches = explain_match(iter_fields(decode(body)), terms)
+            if matches and _contain_phrases(matches, split_phrases):
+                yield Hit("event", session, seq, type_, None, None, None, time, compute_rank(matches), matches)
 
 
-def _documents(connection: apsw.Connection, match: str, terms: Sequence[Term], loose: Loose, most: int) -> Iterator[Hit]:
-    for session, space, path, version, time, content in connection.execute(_DOCUMENTS, (match, most)):
-        matches = explain(document_fields(path, content), terms)
-        if _together(matches, loose):
-            yield Hit("document", session, None, "document", space, path, version, time, score(matches), matches)
+def _find_documents(
+    connection: apsw.Connection, match: str, terms: Sequence[Term], split_phrases: SplitPhrases, limit: int
+) -> Iterator[Hit]:
+    for session, space, path, version, time, content in connection.execute(_SELECT_DOCUMENTS, (match, limit)):
+        matches = explain_match(document_fields(path, content), terms)
+        if _contain_phrases(matches, split_phrases):
+            yield Hit("document", session, None, "document", space, path, version, time, compute_rank(matches), matches)

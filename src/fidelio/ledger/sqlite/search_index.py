@@ -1,10 +1,10 @@
-"""Keeps the search index behind the events: soon, in small steps, and never in anybody's way.
+"""FTS5 index of events and documents, updated in the background in small steps.
 
-The index is a projection. Its transactions are not synced by themselves (the next append's sync carries them along), and after
-a crash it simply goes on from the position it had reached.
+The index is a projection. Its transactions are not synced (the sync of the next append covers them), and after a crash it
+continues from the stored position.
 
-Nearly all bodies are plain: nothing but ASCII, no escaped control characters. SQLite takes their words out by itself, a whole
-step in one statement, while the interpreter serves the callers. The others are folded by `terms.words` first.
+Nearly all bodies are plain: only ASCII and no escaped control characters. SQLite extracts their words itself, a whole step in a
+single statement and without the GIL. All other bodies are tokenized by `tokenize` first.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from typing import Literal
 import apsw
 
 from fidelio.ledger.codec import decode
-from fidelio.ledger.search import texts, words
-from fidelio.ledger.sqlite.rows import Row, fetch, statement
+from fidelio.ledger.search import collect_texts, tokenize
+from fidelio.ledger.sqlite.rows import Row, fetch, join_sql
 
 Source = Literal["event", "document"]
 
-STEP = 2048
-# The index waits for a pause between commits, which usually comes soon, but not for longer than the second it promises.
+STEP_SIZE = 2048
+# A step waits for a pause between commits, but not longer than the deadline: an event is searchable within a second.
 PAUSE_S = 0.05
 DEADLINE_S = 0.8
-# A word for the tokeniser, but one that no search text can hold: a phrase never reaches from one field into the next.
-BORDER = "\x01"
+# A token that no query can contain, so that a phrase never matches across two fields.
+FIELD_SEPARATOR = "\x01"
 
 _EVENTS = "FROM events AS e JOIN sessions AS s ON s.id = e.session WHERE"
 _PLAIN = "length(e.body) = octet_length(e.body) AND instr(e.body, '\\u') = 0"
-_WORDS = statement(
+_WORDS = join_sql(
     "coalesce((SELECT group_concat(t.atom,",
-    f"' {BORDER} '",
+    f"' {FIELD_SEPARATOR} '",
     ") FROM json_tree(e.body) AS t WHERE t.type IN ('text', 'integer')), '')",
 )
 _TAGS = "'s' || hex(e.session) || ' k' || hex(s.kind) || ' t' || hex(e.type) || coalesce(' p' || hex(s.parent), '')"
-_OTHERS = statement("SELECT e.position, e.body,", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND NOT (", _PLAIN, ")")
+_OTHERS = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND NOT (", _PLAIN, ")")
 
 _INSERT = "INSERT INTO event_words (rowid, words, tags)"
-_INSERT_PLAIN = statement(
+_INSERT_PLAIN = join_sql(
     _INSERT, "SELECT e.position,", _WORDS, ",", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND", _PLAIN
 )
-_INSERT_OTHER = statement(_INSERT, "VALUES (?, ?, ?)")
+_INSERT_OTHER = join_sql(_INSERT, "VALUES (?, ?, ?)")
 _DELETE = "INSERT INTO event_words (event_words, rowid, words, tags)"
-_DELETE_PLAIN = statement(
+_DELETE_PLAIN = join_sql(
     _DELETE, "SELECT 'delete', e.position,", _WORDS, ",", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND", _PLAIN
 )
-_DELETE_OTHER = statement(_DELETE, "VALUES ('delete', ?, ?, ?)")
+_DELETE_OTHER = join_sql(_DELETE, "VALUES ('delete', ?, ?, ?)")
 
-# Taking an event's words out of their places costs about as much as writing anew this many events of the index.
+# Removing the words of an event costs about as much as rewriting this many events of the index.
 REWRITES_PER_EVENT = 200
-_KNOWN = "(SELECT value FROM json_each(?)) AND e.position <= ? AND e.body IS NOT NULL"
-_OF_SESSIONS = statement("e.session IN", _KNOWN)
-_OF_REST = statement("e.session NOT IN", _KNOWN)
-# In the order of the events: FTS writes out what it has gathered whenever a smaller number comes.
-_AS_PLAIN = statement("AND", _PLAIN, "ORDER BY e.position")
-_AS_OTHER = statement("AND NOT (", _PLAIN, ") ORDER BY e.position")
-_HOW_MANY = statement("SELECT count(*) FROM events AS e WHERE", _OF_SESSIONS)
-_DELETE_SESSIONS = statement(_DELETE, "SELECT 'delete', e.position,", _WORDS, ",", _TAGS, _EVENTS, _OF_SESSIONS, _AS_PLAIN)
-_INSERT_REST = statement(_INSERT, "SELECT e.position,", _WORDS, ",", _TAGS, _EVENTS, _OF_REST, _AS_PLAIN)
-_OTHERS_OF_SESSIONS = statement("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_SESSIONS, _AS_OTHER)
-_OTHERS_OF_REST = statement("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_REST, _AS_OTHER)
+_IN_SESSIONS = "(SELECT value FROM json_each(?)) AND e.position <= ? AND e.body IS NOT NULL"
+_OF_SESSIONS = join_sql("e.session IN", _IN_SESSIONS)
+_OF_REST = join_sql("e.session NOT IN", _IN_SESSIONS)
+# Ordered by position: FTS5 flushes its pending data whenever a rowid is smaller than the previous rowid.
+_AS_PLAIN = join_sql("AND", _PLAIN, "ORDER BY e.position")
+_AS_OTHER = join_sql("AND NOT (", _PLAIN, ") ORDER BY e.position")
+_COUNT_EVENTS = join_sql("SELECT count(*) FROM events AS e WHERE", _OF_SESSIONS)
+_DELETE_SESSIONS = join_sql(_DELETE, "SELECT 'delete', e.position,", _WORDS, ",", _TAGS, _EVENTS, _OF_SESSIONS, _AS_PLAIN)
+_INSERT_REST = join_sql(_INSERT, "SELECT e.position,", _WORDS, ",", _TAGS, _EVENTS, _OF_REST, _AS_PLAIN)
+_OTHERS_OF_SESSIONS = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_SESSIONS, _AS_OTHER)
+_OTHERS_OF_REST = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_REST, _AS_OTHER)
 
 _DOCUMENT = """
 SELECT v.key, v.path, v.session, s.kind, s.parent, b.content, v.space
@@ -72,176 +72,177 @@ _DELETE_DOCUMENT = "INSERT INTO document_words (document_words, rowid, words, ta
 
 
 class Indexer:
-    """Knows when a step is due; `step` carries one out on the writer's connection."""
+    """Schedules and runs the steps of the index on the connection of the writer."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        # Due at once: whoever wrote before may have ended before the index had caught up.
-        self._first: float | None = 0.0
-        self._last = 0.0
-        self._relaxed = False
+        # Due at once: the last process may have ended before it indexed all events.
+        self._first_scheduled_at: float | None = 0.0
+        self._last_scheduled_at = 0.0
+        self._is_sync_relaxed = False
 
-    def wanted(self) -> None:
-        """There is something new, or there may be."""
-        self._last = time.monotonic()
-        if self._first is None:
-            self._first = self._last
+    def schedule(self) -> None:
+        """Schedule a step because there may be new events."""
+        self._last_scheduled_at = time.monotonic()
+        if self._first_scheduled_at is None:
+            self._first_scheduled_at = self._last_scheduled_at
 
     def due_in(self) -> float | None:
-        """Seconds until the next step, as things are; None when there is nothing to do."""
-        if self._first is None:
+        """Seconds until the next step; None if none is scheduled."""
+        if self._first_scheduled_at is None:
             return None
-        return max(0.0, min(self._last + PAUSE_S, self._first + DEADLINE_S) - time.monotonic())
+        return max(0.0, min(self._last_scheduled_at + PAUSE_S, self._first_scheduled_at + DEADLINE_S) - time.monotonic())
 
     def step(self) -> None:
-        self._relaxed = True
+        self._is_sync_relaxed = True
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("BEGIN IMMEDIATE")
-        more = advance(self._connection, STEP)
+        has_more = index_step(self._connection, STEP_SIZE)
         self._connection.execute("COMMIT")
-        self.insist_on_sync()
-        if not more:
-            self._first = None
+        self.restore_sync()
+        if not has_more:
+            self._first_scheduled_at = None
 
-    def give_up(self) -> None:
-        """After an error: the next step comes a little later, so that a full disk is not hammered."""
-        self._first = self._last = time.monotonic()
+    def back_off(self) -> None:
+        """Roll back after an error and delay the next step, so that a full disk does not cause a busy loop."""
+        self._first_scheduled_at = self._last_scheduled_at = time.monotonic()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def insist_on_sync(self) -> None:
-        """Whatever happened to a step: a caller's commit is never written under its relaxed setting."""
-        if self._relaxed:
+    def restore_sync(self) -> None:
+        """Set `PRAGMA synchronous` back to FULL, also after a failed step: the commits of callers must be durable."""
+        if self._is_sync_relaxed:
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._relaxed = False
+            self._is_sync_relaxed = False
 
 
-def advance(connection: apsw.Connection, most: int) -> bool:
-    """Indexes up to `most` events and as many documents; says whether there may be more. Runs in the caller's transaction."""
-    since = reached(connection, "event")
-    _run_for_events(connection, since, since + most, _INSERT_PLAIN, _INSERT_OTHER)
-    newest = _newest(connection)
-    until = min(newest, since + most)
-    if until > since:
-        _reach(connection, "event", until)
-    return _advance_documents(connection, most) == most or until < newest
+def index_step(connection: apsw.Connection, limit: int) -> bool:
+    """Index up to `limit` events and documents in the transaction of the caller; return whether there may be more."""
+    after = read_progress(connection, "event")
+    _update_events(connection, after, after + limit, _INSERT_PLAIN, _INSERT_OTHER)
+    newest = _read_newest_position(connection)
+    until = min(newest, after + limit)
+    if until > after:
+        _store_progress(connection, "event", until)
+    return _index_documents(connection, limit) == limit or until < newest
 
 
-def reached(connection: apsw.Connection, source: Source) -> int:
+def read_progress(connection: apsw.Connection, source: Source) -> int:
     return int(connection.execute("SELECT reached FROM search_progress WHERE source = ?", (source,)).get)
 
 
-def lags(connection: apsw.Connection) -> bool:
-    return _newest(connection) > reached(connection, "event")
+def is_behind(connection: apsw.Connection) -> bool:
+    return _read_newest_position(connection) > read_progress(connection, "event")
 
 
-def tag(kind: str, value: str) -> str:
-    """A filter as one word: any session id or event type, in letters and digits that the tokeniser leaves whole."""
+def encode_tag(kind: str, value: str) -> str:
+    """Encode a filter value (session id, event type) as a token of letters and digits that the tokenizer does not split."""
     return kind + value.encode().hex()
 
 
-def forget_event(connection: apsw.Connection, position: int) -> None:
-    """Takes one event's words out of the index; its body must still be there, for they are found through it."""
-    if position <= reached(connection, "event"):
-        _run_for_events(connection, position - 1, position, _DELETE_PLAIN, _DELETE_OTHER)
+def remove_event(connection: apsw.Connection, position: int) -> None:
+    """Remove an event from the index. Its body must still be stored, because the words are computed from it."""
+    if position <= read_progress(connection, "event"):
+        _update_events(connection, position - 1, position, _DELETE_PLAIN, _DELETE_OTHER)
 
 
-def forget_sessions(connection: apsw.Connection, sessions: str) -> None:
-    """Takes all words of these sessions (a JSON list of ids) out of the index and out of the bytes it lies in.
+def remove_sessions(connection: apsw.Connection, sessions: str) -> None:
+    """Remove all words of sessions (a JSON list of ids) from the index and from its pages on disk.
 
-    A few are taken from their places. More than that are struck off, and then the index is written anew without them: a
-    thousand sessions would else hold the write lock for a quarter of a minute. Where most of it goes, only the rest is kept.
+    A few events are removed in place. Many are removed without secure-delete, and then the index is optimized, which rewrites
+    it; otherwise 1,000 sessions would hold the write lock for about 15 seconds. If most events go, the index is rebuilt from
+    the remaining events.
     """
-    known = reached(connection, "event")
-    erased = connection.execute(_HOW_MANY, (sessions, known)).get
-    if erased * REWRITES_PER_EVENT <= known:
-        _forget_sessions(connection, sessions, known)
-    elif erased * 2 < known:
-        _strike_off(connection, sessions, known)
+    indexed_until = read_progress(connection, "event")
+    erased_count = connection.execute(_COUNT_EVENTS, (sessions, indexed_until)).get
+    if erased_count * REWRITES_PER_EVENT <= indexed_until:
+        _remove_from_index(connection, sessions, indexed_until)
+    elif erased_count * 2 < indexed_until:
+        _remove_and_optimize(connection, sessions, indexed_until)
     else:
-        _keep_rest(connection, sessions, known)
+        _rebuild_without(connection, sessions, indexed_until)
 
 
-def _strike_off(connection: apsw.Connection, sessions: str, known: int) -> None:
+def _remove_and_optimize(connection: apsw.Connection, sessions: str, indexed_until: int) -> None:
     connection.execute("INSERT INTO event_words (event_words, rank) VALUES ('secure-delete', 0)")
-    _forget_sessions(connection, sessions, known)
+    _remove_from_index(connection, sessions, indexed_until)
     connection.execute("INSERT INTO event_words (event_words, rank) VALUES ('secure-delete', 1)")
     connection.execute("INSERT INTO event_words (event_words) VALUES ('optimize')")
 
 
-def _keep_rest(connection: apsw.Connection, sessions: str, known: int) -> None:
+def _rebuild_without(connection: apsw.Connection, sessions: str, indexed_until: int) -> None:
     connection.execute("INSERT INTO event_words (event_words) VALUES ('delete-all')")
-    connection.execute(_INSERT_REST, (sessions, known))
-    connection.executemany(_INSERT_OTHER, _folded(fetch(connection, _OTHERS_OF_REST, (sessions, known))))
+    connection.execute(_INSERT_REST, (sessions, indexed_until))
+    connection.executemany(_INSERT_OTHER, _to_index_rows(fetch(connection, _OTHERS_OF_REST, (sessions, indexed_until))))
 
 
-def _forget_sessions(connection: apsw.Connection, sessions: str, known: int) -> None:
-    connection.execute(_DELETE_SESSIONS, (sessions, known))
-    others = fetch(connection, _OTHERS_OF_SESSIONS, (sessions, known))
-    connection.executemany(_DELETE_OTHER, _folded(others))
+def _remove_from_index(connection: apsw.Connection, sessions: str, indexed_until: int) -> None:
+    connection.execute(_DELETE_SESSIONS, (sessions, indexed_until))
+    others = fetch(connection, _OTHERS_OF_SESSIONS, (sessions, indexed_until))
+    connection.executemany(_DELETE_OTHER, _to_index_rows(others))
 
 
-def _run_for_events(connection: apsw.Connection, after: int, until: int, for_plain: str, for_others: str) -> None:
+def _update_events(connection: apsw.Connection, after: int, until: int, for_plain: str, for_others: str) -> None:
     connection.execute(for_plain, (after, until))
-    connection.executemany(for_others, _folded(fetch(connection, _OTHERS, (after, until))))
+    connection.executemany(for_others, _to_index_rows(fetch(connection, _OTHERS, (after, until))))
 
 
-def _folded(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
-    return ((position, indexed(texts(decode(body))), tags) for position, body, tags in rows)
+def _to_index_rows(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
+    return ((position, encode_words(collect_texts(decode(body))), tags) for position, body, tags in rows)
 
 
-def _newest(connection: apsw.Connection) -> int:
+def _read_newest_position(connection: apsw.Connection) -> int:
     return int(connection.execute("SELECT max(position) FROM events").get or 0)
 
 
-def _advance_documents(connection: apsw.Connection, most: int) -> int:
-    since = reached(connection, "document")
-    rows = fetch(connection, statement(_DOCUMENT, "WHERE v.key > ? ORDER BY v.key LIMIT ?"), (since, most))
+def _index_documents(connection: apsw.Connection, limit: int) -> int:
+    after = read_progress(connection, "document")
+    rows = fetch(connection, join_sql(_DOCUMENT, "WHERE v.key > ? ORDER BY v.key LIMIT ?"), (after, limit))
     for key, path, session, kind, parent, content, space in rows:
-        _forget_document(connection, space, path)
+        _remove_document(connection, space, path)
         if content is not None:
-            connection.execute(_INSERT_DOCUMENT, (key, document_words(path, content), _tags(session, kind, parent)))
+            connection.execute(_INSERT_DOCUMENT, (key, encode_document(path, content), _build_tags(session, kind, parent)))
         connection.execute(
             "UPDATE documents SET indexed = ? WHERE space = ? AND path = ?", (key if content is not None else None, space, path)
         )
     if rows:
-        _reach(connection, "document", rows[-1][0])
+        _store_progress(connection, "document", rows[-1][0])
     return len(rows)
 
 
-def forget_version(connection: apsw.Connection, key: int, space: str, path: str) -> None:
-    """Takes one version of a document out of the index, if it is the one that is found; its text must still be there."""
+def remove_version(connection: apsw.Connection, key: int, space: str, path: str) -> None:
+    """Remove a version of a document if it is the indexed version. Its text must still be stored."""
     if connection.execute("SELECT indexed FROM documents WHERE space = ? AND path = ?", (space, path)).get == key:
-        _forget_document(connection, space, path)
+        _remove_document(connection, space, path)
         connection.execute("UPDATE documents SET indexed = NULL WHERE space = ? AND path = ?", (space, path))
 
 
-def _forget_document(connection: apsw.Connection, space: str, path: str) -> None:
-    """Only the newest version of a document is found; the one before it leaves the index."""
+def _remove_document(connection: apsw.Connection, space: str, path: str) -> None:
+    """Remove the indexed version of a document, if any."""
     indexed = connection.execute("SELECT indexed FROM documents WHERE space = ? AND path = ?", (space, path)).get
     if indexed is not None:
-        row = connection.execute(statement(_DOCUMENT, "WHERE v.key = ?"), (indexed,)).get
+        row = connection.execute(join_sql(_DOCUMENT, "WHERE v.key = ?"), (indexed,)).get
         key, path, session, kind, parent, content, _ = row
-        connection.execute(_DELETE_DOCUMENT, (key, document_words(path, content), _tags(session, kind, parent)))
+        connection.execute(_DELETE_DOCUMENT, (key, encode_document(path, content), _build_tags(session, kind, parent)))
 
 
 def document_fields(path: str, content: bytes) -> tuple[tuple[str, str], ...]:
     return (("path", path), ("text", content.decode()))
 
 
-def document_words(path: str, content: bytes) -> str:
-    return indexed([text for _, text in document_fields(path, content)])
+def encode_document(path: str, content: bytes) -> str:
+    return encode_words([text for _, text in document_fields(path, content)])
 
 
-def indexed(fields: Sequence[str]) -> str:
-    """What the index is given for these fields; its tokeniser makes exactly the words of `terms.words` of it."""
-    return f" {BORDER} ".join([" ".join(words(field)) for field in fields])
+def encode_words(fields: Sequence[str]) -> str:
+    """Join the words of fields into a text from which FTS5 tokenizes exactly the words of `tokenize`."""
+    return f" {FIELD_SEPARATOR} ".join([" ".join(tokenize(field)) for field in fields])
 
 
-def _tags(session: str, kind: str, parent: str | None) -> str:
-    found = [tag("s", session), tag("k", kind)]
-    return " ".join(found if parent is None else [*found, tag("p", parent)])
+def _build_tags(session: str, kind: str, parent: str | None) -> str:
+    tags = [encode_tag("s", session), encode_tag("k", kind)]
+    return " ".join(tags if parent is None else [*tags, encode_tag("p", parent)])
 
 
-def _reach(connection: apsw.Connection, source: Source, position: int) -> None:
+def _store_progress(connection: apsw.Connection, source: Source, position: int) -> None:
     connection.execute("UPDATE search_progress SET reached = ? WHERE source = ?", (position, source))

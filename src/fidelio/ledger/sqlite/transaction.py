@@ -1,7 +1,7 @@
-"""One transaction of the writer, shared by everybody whose work it carries.
+"""A transaction of the writer, shared by the callers of a group commit, and its session cache.
 
-Appended events and the new ends of their sessions are kept here and written together: every statement lets other threads take
-the interpreter away from the writer, and while it waits to get it back, it holds the only write lock.
+Appended events and updated rows are buffered and written in a few statements: every statement releases the GIL, and the writer
+holds the write lock while it waits to get the GIL back.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from itertools import chain
 import apsw
 from msgspec.structs import astuple
 
-from fidelio.ledger.encoding import Draft, seal
+from fidelio.ledger.encoding import EncodedEvent, chain_event
 from fidelio.ledger.model import Event, Session
-from fidelio.ledger.sqlite.rows import EVENT, SESSION, statement
+from fidelio.ledger.sqlite.rows import EVENT, SESSION, join_sql
 
 _CHUNKS = (32, 8, 2, 1)
-# The largest chunk that so many rows fill; more rows than that fill the largest.
+# The largest chunk size for a number of rows.
 _CHUNK_OF = [next((size for size in _CHUNKS if size <= rows), 0) for rows in range(_CHUNKS[0] + 1)]
-_SELECT_SESSION = statement("SELECT", SESSION, "FROM sessions WHERE id = ?")
+_SELECT_SESSION = join_sql("SELECT", SESSION, "FROM sessions WHERE id = ?")
 _EVENT_ROW = f"({', '.join('?' * 11)})"
-_INSERT_EVENTS = {n: statement("INSERT INTO events (", EVENT, ") VALUES", ", ".join([_EVENT_ROW] * n)) for n in _CHUNKS}
-# Only the columns that every append moves: naming a column in SET rewrites its indexes even when the value stays.
-_MOVE_ENDS = {
-    n: statement(
+_INSERT_EVENTS = {n: join_sql("INSERT INTO events (", EVENT, ") VALUES", ", ".join([_EVENT_ROW] * n)) for n in _CHUNKS}
+# Only the columns that every append changes: a column in SET rewrites its indexes even if the value stays the same.
+_UPDATE_HEADS = {
+    n: join_sql(
         "UPDATE sessions SET last_seq = v.column2, head = v.column3, updated_at = v.column4 FROM (VALUES",
         ", ".join(["(?, ?, ?, ?)"] * n),
         ") AS v WHERE sessions.id = v.column1",
@@ -34,30 +34,30 @@ _MOVE_ENDS = {
 }
 
 
-class Moved(IntEnum):
-    """How much of a session's row is new, each with all that comes before it. What is not new is not written."""
+class RowUpdate(IntEnum):
+    """Which columns of a session row have changed; each value includes the values before it."""
 
-    END = 0
+    HEAD = 0
     RECORD = 1
     STATUS = 2
 
 
-_MOVE = {
-    Moved.RECORD: "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5 WHERE id = ?1",
-    Moved.STATUS: (
+_UPDATE_ROW = {
+    RowUpdate.RECORD: "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5 WHERE id = ?1",
+    RowUpdate.STATUS: (
         "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5, status = ?6, reason = ?7 WHERE id = ?1"
     ),
 }
 
-MOST_KNOWN = 1024
-LARGEST_KNOWN = 16_384
+MAX_CACHED_SESSIONS = 1024
+MAX_CACHED_RECORD = 16_384
 
 
-class KnownSessions:
-    """Rows of sessions as this process left them, good for as long as nobody else has written to the file.
+class SessionCache:
+    """Cache of session rows as of the last commit of this process, valid until another process commits.
 
-    The database counts the commits of others, and the count is asked for inside the transaction, under the write lock. So a row
-    that is known is the row that is there, and an append need not read it again.
+    `PRAGMA data_version`, read under the write lock at the start of every transaction, reveals commits of other processes. An
+    append to a cached session reads nothing from the database.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -69,104 +69,104 @@ class KnownSessions:
     def begin(self) -> None:
         version = self._connection.execute("PRAGMA data_version").get
         if version != self._version:
-            self.forget()
+            self.clear()
             self._version = version
 
     def get(self, id_: str) -> Session | None:
-        known = self._rows.get(id_)
-        if known is None and (row := self._connection.execute(_SELECT_SESSION, (id_,)).get) is not None:
-            known = Session(*row)
-            self.put(known)
-        return known
+        cached = self._rows.get(id_)
+        if cached is None and (row := self._connection.execute(_SELECT_SESSION, (id_,)).get) is not None:
+            cached = Session(*row)
+            self.put(cached)
+        return cached
 
     def put(self, row: Session) -> None:
-        if len(self._rows) >= MOST_KNOWN:
-            # Only the rows: events that are not written yet have taken their positions.
+        if len(self._rows) >= MAX_CACHED_SESSIONS:
+            # Not `clear`: buffered events have already been assigned positions.
             self._rows.clear()
-        if len(row.raw) <= LARGEST_KNOWN:
+        if len(row.raw) <= MAX_CACHED_RECORD:
             self._rows[row.id] = row
         else:
             self._rows.pop(row.id, None)
 
     def next_position(self) -> int:
-        """The place of one more event, behind all that there are."""
+        """Assign the next global position."""
         if self._position is None:
             self._position = self._connection.execute("SELECT max(position) FROM events").get or 0
         self._position += 1
         return self._position
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self._rows.clear()
         self._position = None
 
 
 class Transaction:
-    """What the transaction has read and not yet written. `connection` writes that first, so statements see everything."""
+    """Buffer of appended events and updated rows. `connection` flushes it first, so that statements see all changes."""
 
-    def __init__(self, connection: apsw.Connection, known: KnownSessions) -> None:
+    def __init__(self, connection: apsw.Connection, cache: SessionCache) -> None:
         self._connection = connection
-        self._known = known
+        self._cache = cache
         self._events: list[Event] = []
-        self._moved: dict[str, tuple[Session, Moved]] = {}
+        self._updates: dict[str, tuple[Session, RowUpdate]] = {}
         self.writes = 0
-        known.begin()
+        cache.begin()
 
     @property
     def connection(self) -> apsw.Connection:
-        """For statements of other modules; counted in `writes`, because most of them write."""
+        """The connection for other statements. Every use counts as a write, because most of these statements write."""
         self.writes += 1
         self.flush()
         return self._connection
 
     def session(self, id_: str) -> Session | None:
-        moved = self._moved.get(id_)
-        return moved[0] if moved else self._known.get(id_)
+        update = self._updates.get(id_)
+        return update[0] if update else self._cache.get(id_)
 
-    def append(self, session: Session, drafts: Sequence[Draft]) -> tuple[Event, ...]:
+    def append(self, session: Session, new_events: Sequence[EncodedEvent]) -> tuple[Event, ...]:
         head, events = session.head, []
-        for seq, draft in enumerate(drafts, session.last_seq + 1):
-            event = seal(draft, session=session.id, seq=seq, previous=head, position=self._known.next_position())
+        for seq, new_event in enumerate(new_events, session.last_seq + 1):
+            event = chain_event(new_event, session=session.id, seq=seq, previous=head, position=self._cache.next_position())
             events.append(event)
             head = event.hash
         self._events += events
         self.writes += len(events)
         return tuple(events)
 
-    def move(self, row: Session, how: Moved = Moved.END) -> None:
-        """The session's row as it is from now on."""
-        before = self._moved.get(row.id)
-        self._moved[row.id] = row, max(before[1], how) if before else how
+    def update_session(self, row: Session, scope: RowUpdate = RowUpdate.HEAD) -> None:
+        """Buffer the new row of a session."""
+        previous = self._updates.get(row.id)
+        self._updates[row.id] = row, max(previous[1], scope) if previous else scope
         self.writes += 1
 
     def flush(self) -> None:
         if self._events:
             events, self._events = self._events, []
-            self._write(_INSERT_EVENTS, [astuple(event) for event in events])
-        if self._moved:
-            moved, self._moved = self._moved, {}
-            ends = []
-            for row, how in moved.values():
-                if how is Moved.END:
-                    ends.append(_end_of(row))
-                elif how is Moved.RECORD:
-                    self._connection.execute(_MOVE[how], (*_end_of(row), row.raw))
+            self._execute_in_chunks(_INSERT_EVENTS, [astuple(event) for event in events])
+        if self._updates:
+            updates, self._updates = self._updates, {}
+            heads = []
+            for row, scope in updates.values():
+                if scope is RowUpdate.HEAD:
+                    heads.append(_head_values(row))
+                elif scope is RowUpdate.RECORD:
+                    self._connection.execute(_UPDATE_ROW[scope], (*_head_values(row), row.raw))
                 else:
-                    self._connection.execute(_MOVE[how], (*_end_of(row), row.raw, row.status, row.reason))
-                self._known.put(row)
-            self._write(_MOVE_ENDS, ends)
+                    self._connection.execute(_UPDATE_ROW[scope], (*_head_values(row), row.raw, row.status, row.reason))
+                self._cache.put(row)
+            self._execute_in_chunks(_UPDATE_HEADS, heads)
 
-    def forget(self) -> None:
-        """After a rollback nothing that was read or kept here holds any more."""
-        self._events, self._moved = [], {}
-        self._known.forget()
+    def clear(self) -> None:
+        """Discard the buffer and the cache after a rollback."""
+        self._events, self._updates = [], {}
+        self._cache.clear()
 
-    def _write(self, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:
-        done = 0
-        while done < len(rows):
-            size = _CHUNK_OF[min(len(rows) - done, _CHUNKS[0])]
-            self._connection.execute(statements[size], tuple(chain.from_iterable(rows[done : done + size])))
-            done += size
+    def _execute_in_chunks(self, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:
+        offset = 0
+        while offset < len(rows):
+            size = _CHUNK_OF[min(len(rows) - offset, _CHUNKS[0])]
+            self._connection.execute(statements[size], tuple(chain.from_iterable(rows[offset : offset + size])))
+            offset += size
 
 
-def _end_of(row: Session) -> tuple[object, ...]:
+def _head_values(row: Session) -> tuple[object, ...]:
     return (row.id, row.last_seq, row.head, row.updated_at)

@@ -1,19 +1,18 @@
-"""Who commits, and when: the writer's thread for everybody at once, or a lone caller by itself.
+"""Writer: decides whether work is committed by the writer thread in a group or inline on the event loop of the caller.
 
-The thread takes whatever has queued up, carries it out in one transaction, syncs once and tells everybody. So many sessions
-that append at once share one sync of the disk, and nobody's event loop waits for it. Nothing is acknowledged before COMMIT has
-returned.
+The writer thread executes all queued work in a single transaction, syncs once and resolves the futures of all callers. Sessions
+that append at the same time share a sync, and no event loop blocks. No call returns before COMMIT has returned.
 
-A caller that is alone gains nothing from that. Waking a thread and being woken by it costs more than the commit itself, so the
-commit is made where the caller is, on the thread of its event loop. That loop stands still for the length of one commit, a
-fraction of a millisecond, which is why it is done only
+For a single caller, waking the thread and being woken by it costs more than the commit. Its work is then committed inline, on
+the thread of its event loop, which blocks for a fraction of a millisecond. That is done only
 
-- once in a turn of the loop: whoever comes second waits for the turn to end, and all who do so are a group for the thread. From
-  then on nobody goes ahead until a turn has brought only one,
-- while nobody waits for the thread, whom that would overtake, and the thread is not at work on the connection itself,
-- for work that is brief, and for as long as no other process holds the file: the loop never waits for a lock,
-- while the disk is quick: every commit, whoever makes it, shows at what pace. Carrying the write-ahead file over into the
-  database and keeping the index are always left to the thread.
+- once per iteration of the event loop: further work of that iteration is batched for the thread, and inline commits resume
+  after an iteration with a single piece of work,
+- if no work is queued for the thread (it would be overtaken) and the thread does not use the connection,
+- for brief work, and only if the lock is free: the event loop never waits for another process,
+- while the disk is fast, according to the moving average of commit times.
+
+Checkpoints and indexing are always left to the thread.
 """
 
 from __future__ import annotations
@@ -30,297 +29,297 @@ import apsw
 import msgspec
 
 from fidelio.errors import LedgerClosed
-from fidelio.ledger.sqlite.connection import Place
-from fidelio.ledger.sqlite.group_commit import Committer, Ticket, Work
-from fidelio.ledger.sqlite.notifications import Signals
+from fidelio.ledger.sqlite.connection import ConnectionOptions
+from fidelio.ledger.sqlite.group_commit import Committer, Work, WorkItem
+from fidelio.ledger.sqlite.notifications import Notifier
 
 T = TypeVar("T")
 
-LARGEST_GROUP = 512
+MAX_GROUP_SIZE = 512
 POLL_S = 0.075
-# Nobody notices a loop that stands still for this long, and whoever comes meanwhile finds company: a group for the thread.
-QUICK_S = 0.02
+# Blocking the event loop for this long is acceptable; calls that arrive meanwhile join the next group.
+INLINE_COMMIT_S = 0.02
 
 
-class Nudge(msgspec.Struct):
-    """Queued to make the writer look up: somebody waits, the index lags, or the ledger closes."""
+class WakeUp(msgspec.Struct):
+    """Queue entry that wakes the writer thread: a listener was added, the index is behind, or the ledger closes."""
 
-    last: bool = False
-    index: bool = False
+    is_last: bool = False
+    needs_index: bool = False
 
 
 class Writer:
-    """The queue, its thread, and the short cut past both. Everything public may be called from any thread."""
+    """Queue and thread of the writer, and inline commits. All public methods are thread-safe."""
 
-    def __init__(self, place: Place) -> None:
-        self._queue: queue.SimpleQueue[list[Ticket] | Nudge] = queue.SimpleQueue()
-        self._batches: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
-        self._group: list[Ticket] = []
-        # How many tickets the thread has been given and has not finished.
-        self._handed_over = 0
-        self._sleeps_until_woken = False
-        self._went_ahead = False
-        self._crowded = False
-        self._closed = False
-        self._ending = False
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._queue: queue.SimpleQueue[list[WorkItem] | WakeUp] = queue.SimpleQueue()
+        self._batches: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
+        self._group: list[WorkItem] = []
+        # Work items that the thread has been given and has not finished.
+        self._queued_count = 0
+        self._is_idle = False
+        self._has_inline_commit = False
+        self._is_contended = False
+        self._is_closed = False
+        self._is_stopping = False
         self._seen_version = 0
         self._polled_at = 0.0
         self._lock = threading.Lock()
-        self.signals = Signals(lambda: self._queue.put(Nudge()))
-        self._committer = Committer(place)
+        self.notifier = Notifier(lambda: self._queue.put(WakeUp()))
+        self._committer = Committer(options)
         self._thread = threading.Thread(target=self._run, name="fidelio-ledger", daemon=True)
         self._thread.start()
 
-    async def carry_out(
+    async def execute(
         self,
         work: Work[T],
-        touched: tuple[str, ...] = (),
+        sessions: tuple[str, ...] = (),
         *,
-        brief: bool = False,
-        afterwards: Callable[[apsw.Connection], None] | None = None,
+        is_brief: bool = False,
+        after_commit: Callable[[apsw.Connection], None] | None = None,
     ) -> T:
-        """Runs `work` in a transaction and returns its result once that is durable. It may be run again after a rollback."""
+        """Run `work` in a transaction and return its result once it is durable. It may run again after a rollback."""
         loop = asyncio.get_running_loop()
-        ticket = Ticket(work, touched, loop.create_future(), loop, brief, afterwards)
-        at_once = self._goes_ahead(ticket) and self._commit_here(ticket)
-        result: T = _outcome(ticket) if at_once else await ticket.future
+        item = WorkItem(work, sessions, loop.create_future(), loop, is_brief, after_commit)
+        is_committed = self._reserve_inline_commit(item) and self._commit_inline(item)
+        result: T = _get_result(item) if is_committed else await item.future
         return result
 
-    def index_soon(self) -> None:
+    def schedule_indexing(self) -> None:
         with self._lock:
             self._require_open()
-            self._queue.put(Nudge(index=True))
+            self._queue.put(WakeUp(needs_index=True))
 
     @property
-    def closed(self) -> bool:
-        return self._closed
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     def close(self) -> None:
-        """Finishes what is queued. Blocks, so it is called in a thread."""
+        """Finish the queued work and stop the thread. Blocks, so call it in a thread."""
         with self._lock:
-            first, self._closed = not self._closed, True
+            first, self._is_closed = not self._is_closed, True
             if first:
                 for batch in self._batches.values():
-                    self._hand_over(batch)
+                    self._enqueue(batch)
                 self._batches.clear()
-                # Queued under the lock, nothing new can come behind it, where nobody would ever answer.
-                self._queue.put(Nudge(last=True))
+                # Put under the lock, so that no work can be queued behind it and wait for ever.
+                self._queue.put(WakeUp(is_last=True))
         self._thread.join()
 
-    # In the thread of the caller
+    # Runs in the thread of the caller
 
-    def _goes_ahead(self, ticket: Ticket) -> bool:
-        """Whether it is the ticket's turn now; if not, it has been queued."""
+    def _reserve_inline_commit(self, item: WorkItem) -> bool:
+        """Reserve an inline commit for an item; if that is not possible, queue the item and return False."""
         with self._lock:
             self._require_open()
-            if self._went_ahead or self._crowded or self._batches or not self._may_commit_here([ticket]):
-                self._put(ticket)
+            if self._has_inline_commit or self._is_contended or self._batches or not self._can_commit_inline([item]):
+                self._add_to_batch(item)
                 return False
-            self._went_ahead = True
-        ticket.loop.call_soon(self._next_turn)
+            self._has_inline_commit = True
+        item.loop.call_soon(self._release_inline_commit)
         return True
 
-    def _next_turn(self) -> None:
-        self._went_ahead = False
+    def _release_inline_commit(self) -> None:
+        self._has_inline_commit = False
 
-    def _put(self, ticket: Ticket) -> None:
-        batch = self._batches.get(ticket.loop)
+    def _add_to_batch(self, item: WorkItem) -> None:
+        batch = self._batches.get(item.loop)
         if batch is None:
-            # Whoever else runs in this turn of the loop comes along: one wake-up of the writer, and no quarrel between the two
-            # threads about the interpreter while the others still prepare their commits.
-            batch = self._batches[ticket.loop] = []
-            ticket.loop.call_soon(self._send, ticket.loop)
-        batch.append(ticket)
+            # Sent at the end of this iteration of the event loop: a single wake-up for all work of the iteration, and the two
+            # threads do not compete for the GIL while other tasks still encode their changes.
+            batch = self._batches[item.loop] = []
+            item.loop.call_soon(self._flush_batch, item.loop)
+        batch.append(item)
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise LedgerClosed("The ledger was closed.", remedy="Open it again.")
 
-    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _flush_batch(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
-            batch = [ticket for ticket in self._batches.pop(loop, ()) if not ticket.future.cancelled()]
+            batch = [item for item in self._batches.pop(loop, ()) if not item.future.cancelled()]
             if not batch:
                 return
-            self._crowded = len(batch) > 1
-            if not self._may_commit_here(batch):
-                self._hand_over(batch)
+            self._is_contended = len(batch) > 1
+            if not self._can_commit_inline(batch):
+                self._enqueue(batch)
                 return
         try:
-            if self._commit_here(batch[0]):
+            if self._commit_inline(batch[0]):
                 _resolve(batch)
         except BaseException as bug:
-            # Nobody stands between this and the event loop; the caller must not wait for ever.
+            # This is a callback of the event loop: without a result in the future the caller would wait for ever.
             batch[0].future.set_exception(bug)
             raise
 
-    def _hand_over(self, tickets: list[Ticket]) -> None:
-        self._handed_over += len(tickets)
-        self._queue.put(tickets)
+    def _enqueue(self, items: list[WorkItem]) -> None:
+        self._queued_count += len(items)
+        self._queue.put(items)
 
-    def _may_commit_here(self, batch: Sequence[Ticket]) -> bool:
-        """Whether a single brief piece of work has the connection to itself; if so, it is its turn now."""
+    def _can_commit_inline(self, batch: Sequence[WorkItem]) -> bool:
+        """Whether the batch is a single brief item and the connection is free; if so, its lock is now held."""
         return (
             len(batch) == 1
-            and batch[0].brief
-            and not self._handed_over
-            and self._committer.pace <= QUICK_S
-            and self._committer.turn.acquire(blocking=False)
+            and batch[0].is_brief
+            and not self._queued_count
+            and self._committer.commit_seconds <= INLINE_COMMIT_S
+            and self._committer.lock.acquire(blocking=False)
         )
 
-    def _commit_here(self, ticket: Ticket) -> bool:
-        """False when the thread has to do it."""
+    def _commit_inline(self, item: WorkItem) -> bool:
+        """Commit an item and release the lock; if another process holds the file, queue the item and return False."""
         try:
-            committed = self._committer.commit_unless_busy(ticket)
+            committed = self._committer.commit_unless_busy(item)
             if not committed:
-                # Before the turn ends, or the thread could end first and nobody would be left to answer.
+                # Queued before the lock is released, or the thread could shut down first and never answer.
                 with self._lock:
-                    self._hand_over([ticket])
+                    self._enqueue([item])
         finally:
-            self._committer.turn.release()
+            self._committer.lock.release()
         if committed:
-            self._tell([ticket])
-            self._wake_thread()
+            self._notify([item])
+            self._wake_writer()
         return committed
 
-    def _wake_thread(self) -> None:
-        """Only when it would sleep on although there is something to do: a wake-up for every commit is what we avoid."""
-        if self._sleeps_until_woken or self._committer.checkpoint_due:
-            self._sleeps_until_woken = False
-            self._queue.put(Nudge())
+    def _wake_writer(self) -> None:
+        """Wake the thread if it would otherwise sleep although there is work; waking it for every commit costs too much."""
+        if self._is_idle or self._committer.checkpoint_due:
+            self._is_idle = False
+            self._queue.put(WakeUp())
 
-    # In the writer's own thread
+    # Runs in the writer thread
 
     def _run(self) -> None:
         try:
             self._seen_version = self._data_version()
-            while not self._ending:
+            while not self._is_stopping:
                 self._collect()
-                if self._group or self._ending:
+                if self._group or self._is_stopping:
                     self._commit_group()
-                self._look_around()
+                self._run_periodic_work()
         finally:
-            self._end()
+            self._shut_down()
 
     def _collect(self) -> None:
-        """Fills the group with what has queued up; waits for the first, but no longer than until something else is due."""
-        # Said before it is known: what a caller leaves to be indexed between the two must not find everybody asleep.
-        self._sleeps_until_woken = True
-        pause = self._pause()
-        self._sleeps_until_woken = pause is None
+        """Fill the group from the queue; wait for the first entry until periodic work is due."""
+        # Set before the timeout is computed: an inline commit between the two lines must wake the thread.
+        self._is_idle = True
+        timeout = self._next_timeout()
+        self._is_idle = timeout is None
         try:
-            self._admit(self._queue.get(timeout=pause))
-            while len(self._group) < LARGEST_GROUP:
-                self._admit(self._queue.get_nowait())
+            self._accept(self._queue.get(timeout=timeout))
+            while len(self._group) < MAX_GROUP_SIZE:
+                self._accept(self._queue.get_nowait())
         except queue.Empty:
             return
 
-    def _admit(self, item: list[Ticket] | Nudge) -> None:
+    def _accept(self, item: list[WorkItem] | WakeUp) -> None:
         if isinstance(item, list):
             self._group += item
             return
-        self._ending = self._ending or item.last
-        if item.index:
-            self._committer.indexer.wanted()
+        self._is_stopping = self._is_stopping or item.is_last
+        if item.needs_index:
+            self._committer.indexer.schedule()
 
-    def _pause(self) -> float | None:
-        pauses = [POLL_S] if self.signals else []
+    def _next_timeout(self) -> float | None:
+        timeouts = [POLL_S] if self.notifier else []
         due = self._committer.indexer.due_in()
         if due is not None:
-            pauses.append(due)
-        return min(pauses, default=None)
+            timeouts.append(due)
+        return min(timeouts, default=None)
 
     def _commit_group(self) -> None:
-        with self._committer.turn:
-            if self._ending:
-                # What a caller has tried by itself meanwhile, and then left to us.
-                self._group += _drained(self._queue)
-            group = [ticket for ticket in self._group if not ticket.future.cancelled()]
+        with self._committer.lock:
+            if self._is_stopping:
+                # Items whose inline commit failed meanwhile because the file was locked.
+                self._group += _drain(self._queue)
+            group = [item for item in self._group if not item.future.cancelled()]
             if group:
                 self._committer.commit(group)
         with self._lock:
-            self._handed_over -= len(self._group)
+            self._queued_count -= len(self._group)
             self._group = []
         deliver(group)
-        self._tell(group)
+        self._notify(group)
 
-    def _tell(self, group: Sequence[Ticket]) -> None:
-        if self.signals:
-            self.signals.tell({session for ticket in group if ticket.error is None for session in ticket.touched})
+    def _notify(self, group: Sequence[WorkItem]) -> None:
+        if self.notifier:
+            self.notifier.notify({session for item in group if item.error is None for session in item.sessions})
 
-    def _look_around(self) -> None:
+    def _run_periodic_work(self) -> None:
         now = time.monotonic()
-        if self.signals and now - self._polled_at >= POLL_S:
+        if self.notifier and now - self._polled_at >= POLL_S:
             self._polled_at = now
-            self._look_for_others()
+            self._poll_other_processes()
         if self._committer.checkpoint_due:
-            with self._committer.turn:
+            with self._committer.lock:
                 self._committer.checkpoint()
-        if self._committer.indexer.due_in() == 0 or self._ending:
-            with self._committer.turn:
-                self._committer.use_pause()
+        if self._committer.indexer.due_in() == 0 or self._is_stopping:
+            with self._committer.lock:
+                self._committer.run_maintenance()
 
-    def _look_for_others(self) -> None:
+    def _poll_other_processes(self) -> None:
         version = self._data_version()
         if version != self._seen_version:
             self._seen_version = version
-            self.signals.tell(None)
-            self._committer.indexer.wanted()
+            self.notifier.notify(None)
+            self._committer.indexer.schedule()
 
     def _data_version(self) -> int:
         try:
-            with self._committer.turn:
+            with self._committer.lock:
                 return self._committer.data_version()
         except apsw.Error:
-            # Whoever waits is bounded by a time limit of their own; the next look may succeed again.
+            # Listeners have timeouts of their own, and the next poll may succeed.
             return self._seen_version
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         with self._lock:
-            self._closed = True
-            waiting = [ticket for batch in self._batches.values() for ticket in batch]
+            self._is_closed = True
+            batched = [item for batch in self._batches.values() for item in batch]
             self._batches.clear()
-        with self._committer.turn:
-            left = [*self._group, *_drained(self._queue), *waiting]
+        with self._committer.lock:
+            unfinished = [*self._group, *_drain(self._queue), *batched]
             self._committer.connection.close()
-        for ticket in left:
-            ticket.error = LedgerClosed("The ledger was closed before this was written.", remedy="Open it again and repeat.")
-        deliver(left)
-        self.signals.close()
+        for item in unfinished:
+            item.error = LedgerClosed("The ledger was closed before this was written.", remedy="Open it again and retry.")
+        deliver(unfinished)
+        self.notifier.close()
 
 
-def _outcome(ticket: Ticket) -> Any:
-    if ticket.error is not None:
-        raise ticket.error
-    return ticket.result
+def _get_result(item: WorkItem) -> Any:
+    if item.error is not None:
+        raise item.error
+    return item.result
 
 
-def _drained(items: queue.SimpleQueue[list[Ticket] | Nudge]) -> list[Ticket]:
-    tickets: list[Ticket] = []
-    while not items.empty():
-        item = items.get_nowait()
+def _drain(source: queue.SimpleQueue[list[WorkItem] | WakeUp]) -> list[WorkItem]:
+    items: list[WorkItem] = []
+    while not source.empty():
+        item = source.get_nowait()
         if isinstance(item, list):
-            tickets += item
-    return tickets
+            items += item
+    return items
 
 
-def deliver(group: Sequence[Ticket]) -> None:
-    """Hands every caller its result, with one wake-up per event loop however many of them wait there."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = defaultdict(list)
-    for ticket in group:
-        by_loop[ticket.loop].append(ticket)
-    for loop, tickets in by_loop.items():
+def deliver(group: Sequence[WorkItem]) -> None:
+    """Resolve the futures of all items, with a single wake-up per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[WorkItem]] = defaultdict(list)
+    for item in group:
+        by_loop[item.loop].append(item)
+    for loop, items in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, tickets)
+            loop.call_soon_threadsafe(_resolve, items)
         except RuntimeError:
-            # The loop was closed before its answer came: nobody is left to be told.
+            # The loop was closed, so its tasks no longer wait.
             continue
 
 
-def _resolve(tickets: Sequence[Ticket]) -> None:
-    for ticket in tickets:
-        if ticket.future.done():
+def _resolve(items: Sequence[WorkItem]) -> None:
+    for item in items:
+        if item.future.done():
             continue
-        if ticket.error is not None:
-            ticket.future.set_exception(ticket.error)
+        if item.error is not None:
+            item.future.set_exception(item.error)
         else:
-            ticket.future.set_result(ticket.result)
+            item.future.set_result(item.result)

@@ -15,7 +15,7 @@ import msgspec
 from fidelio.errors import AgentBusy, AgentError, SessionNotFound
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import StoredText, store_text
-from fidelio.ledger.model import Change, Done, NewEvent
+from fidelio.ledger.model import Change, Completion, NewEvent
 from fidelio.orchestrator.record.model import Run
 from fidelio.orchestrator.record.record import CALLED_BACK
 from fidelio.orchestrator.record.rules import is_active
@@ -48,14 +48,14 @@ class Callbacks(msgspec.Struct, frozen=True):
         parent = await self.parts.unit.load(child.record.parent)
         text = store_text(await self._words(child, run))
         event = NewEvent(type=CALLED_BACK, body={"run": run, "parent": parent.id}, actor="host")
-        told = Change(session=child.id, events=(event,), lease=work.lease, settle=Done())
+        told = Change(session=child.id, events=(event,), lease=work.lease, settle=Completion())
 
         def decide(now: LoadedAgent) -> AgentDecision:
             decision = _received(now, text, {"from": child.id, "run": run})
             return msgspec.structs.replace(decision, linked=(told,))
 
         await self.parts.unit.update(parent, decide, actor="host")
-        work.settled = True
+        work.is_settled = True
 
     async def before_deletion(self, children: Sequence[LoadedAgent], *, going: Collection[str], by: str) -> None:
         """Tells the parents that still wait for a word of these sessions that none will come.

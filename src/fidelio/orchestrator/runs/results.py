@@ -15,7 +15,7 @@ from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, Fide
 from fidelio.inbox import dismiss_all
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import json_text, sanitize_text, store_text
-from fidelio.ledger.model import Done, NewJob
+from fidelio.ledger.model import Completion, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.executors.contract import Finished, Usage
@@ -129,7 +129,7 @@ def settled(decide: Decide) -> Decide:
 
     def and_settle(now: LoadedAgent) -> AgentDecision | None:
         decision = decide(now)
-        return None if decision is None else msgspec.structs.replace(decision, settle=Done())
+        return None if decision is None else msgspec.structs.replace(decision, settle=Completion())
 
     return and_settle
 

@@ -24,7 +24,7 @@ from fidelio.errors import (
     StaleLease,
     UsageProblem,
 )
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Retry
 from fidelio.orchestrator.blueprints.model import Limits
@@ -132,9 +132,9 @@ class Hand:
             "host": self._host,
             "fence": self._work.lease.fence,
             "blueprint_hash": prepared.blueprint.hash,
-            "blueprint_blob": digest_of(kept),
+            "blueprint_blob": hash_blob(kept),
         }
-        begun = EventDraft(STARTING, body, (digest_of(kept),))
+        begun = EventDraft(STARTING, body, (hash_blob(kept),))
         made = (EventDraft(WORKTREE, msgspec.structs.asdict(prepared.made)),) if prepared.made else ()
 
         def decide(now: LoadedAgent) -> AgentDecision | None:
@@ -254,7 +254,7 @@ class Hand:
         """The next host claims the run at once and adopts its process."""
         now = self._parts.clock()
         await self._parts.ledger.settle(self._work.lease, Retry(due=now, error="The host of this run has ended."))
-        self._work.settled = True
+        self._work.is_settled = True
 
     async def _give_up(self) -> None:
         """The host ends, or has lost its right to the run. A turn in this process ends with it; a process lives on.

@@ -126,7 +126,7 @@ class Queries(msgspec.Struct, frozen=True):
 
     async def _named(self, name: str, project: str) -> Session | None:
         try:
-            found = await self.parts.ledger.named(name, namespace=namespace_of(project))
+            found = await self.parts.ledger.session_by_name(name, namespace=namespace_of(project))
         except SessionNotFound:
             return None
         return found if _is_ours(found) else None

@@ -12,7 +12,7 @@ import msgspec
 
 from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
-from fidelio.ledger.encoding import digest_of
+from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.long_text import StoredText, store_text
 from fidelio.ledger.model import NewSession, Session
 from fidelio.orchestrator.blueprints.model import Blueprint
@@ -97,7 +97,7 @@ class Starting(msgspec.Struct, frozen=True):
             "blueprint": checked.blueprint.name,
             "executor": checked.executor,
             "model": asked.model or "",
-            "servers": digest_of(servers[0]) if servers else "",
+            "servers": hash_blob(servers[0]) if servers else "",
             "parent": checked.parent or "",
             "depth": checked.depth,
             "callback": asked.callback,
@@ -106,7 +106,7 @@ class Starting(msgspec.Struct, frozen=True):
         birth = NewSession(kind="agent", namespace=namespace_of(project), name=asked.name, parent=checked.parent)
         first = next_run(session, prompt=kept, blueprint=checked.blueprint)
         try:
-            born = EventDraft(CREATED, created, tuple(map(digest_of, servers)))
+            born = EventDraft(CREATED, created, tuple(map(hash_blob, servers)))
             decision = AgentDecision(drafts=(born, *first), blobs=kept.blobs + servers)
             return view(await self.parts.unit.create(session, birth, decision))
         except SessionExists as error:
@@ -115,7 +115,7 @@ class Starting(msgspec.Struct, frozen=True):
     async def _require_free(self, name: str, project: str) -> None:
         """Only for a quick answer: what decides is the commit, which takes the name and creates the session in one."""
         try:
-            await self.parts.ledger.named(name, namespace=namespace_of(project))
+            await self.parts.ledger.session_by_name(name, namespace=namespace_of(project))
         except SessionNotFound:
             return
         raise phrases.exists(name, project)

@@ -24,7 +24,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
-    from fidelio.app.records import Verdict
+    from fidelio.app.records import ChainVerdict
     from fidelio.workflows.report import AnswerGiven, Report, Visit
 
 
@@ -77,13 +77,13 @@ async def _calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
         ]
 
 
-async def _report(cli: CliContext, session: str) -> tuple[Report, Verdict]:
+async def _report(cli: CliContext, session: str) -> tuple[Report, ChainVerdict]:
     async with cli.records() as records:
         found = await records.find(session)
         return await records.report(found.id), await records.verify(found.id)
 
 
-def _print_report(cli: CliContext, report: Report, verdict: Verdict) -> None:
+def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
     state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
     click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")

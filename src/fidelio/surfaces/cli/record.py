@@ -24,7 +24,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
-    from fidelio.app.records import Records, Verdict
+    from fidelio.app.records import ChainVerdict, Records
     from fidelio.ledger.model import Event, Hit, Session
 
 
@@ -138,7 +138,7 @@ def verify_command(cli: CliContext, session: str | None, everything: bool, heads
 
     known = [_head(text) for text in heads]
 
-    async def work() -> tuple[list[Verdict | ChainBroken], list[bytes]]:
+    async def work() -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
         async with cli.records() as records:
             if session is None:
                 return await records.verify_all(known)
@@ -154,7 +154,7 @@ def verify_command(cli: CliContext, session: str | None, everything: bool, heads
     return 0 if holds else ChainBroken.exit_code
 
 
-async def _verify_one(records: Records, session: str, heads: list[bytes]) -> Verdict | ChainBroken:
+async def _verify_one(records: Records, session: str, heads: list[bytes]) -> ChainVerdict | ChainBroken:
     found = await records.find(session)
     try:
         return await records.verify(found.id, heads=heads)
@@ -172,7 +172,7 @@ def _head(text: str) -> bytes:
     return head
 
 
-def _print_verdicts(verdicts: list[Verdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
+def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
     for verdict in verdicts:
         if isinstance(verdict, ChainBroken):
             click.echo(printable(str(verdict)), err=True)
@@ -186,7 +186,7 @@ def _print_verdicts(verdicts: list[Verdict | ChainBroken], missing: list[str], *
         click.echo(f"{len(verdicts) - broken} of {len(verdicts)} sessions hold.")
 
 
-def _verdict_json(verdict: Verdict | ChainBroken) -> dict[str, Any]:
+def _verdict_json(verdict: ChainVerdict | ChainBroken) -> dict[str, Any]:
     if isinstance(verdict, ChainBroken):
         return {"session": verdict.session, "holds": False, "seq": verdict.seq, "reason": verdict.reason}
     known = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}

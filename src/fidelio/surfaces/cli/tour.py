@@ -22,7 +22,7 @@ from fidelio.surfaces.cli.context import (
 
 if TYPE_CHECKING:
     from fidelio.app.application import House
-    from fidelio.app.records import Verdict
+    from fidelio.app.records import ChainVerdict
     from fidelio.definitions.library import Library
     from fidelio.ledger.model import Event
 
@@ -32,7 +32,7 @@ class Recorded:
     """The session that the tour has made."""
 
     events: Sequence[Event]
-    verdict: Verdict
+    verdict: ChainVerdict
 
 
 @click.command("tour")

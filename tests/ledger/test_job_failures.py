@@ -1,4 +1,4 @@
-"""What becomes of jobs that fail, are abandoned or are interrupted."""
+"""Jobs that fail, are abandoned or are interrupted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.ledger import Ledger
-from fidelio.ledger.jobs import ERROR_CHARACTERS, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Assignment, Jobs, backoff
+from fidelio.ledger.jobs import ERROR_CHARACTERS, FIRST_BACKOFF_MS, MAX_BACKOFF_MS, Assignment, Jobs, compute_backoff
 from fidelio.ledger.model import Job
 from tests.ledger.programs.running import ledger_with_sessions, running
 from tests.support import proves
@@ -25,23 +25,23 @@ chances = st.floats(min_value=0, max_value=1, exclude_max=True)
 @proves("jobs.backoff")
 @given(attempts, chances)
 def test_a_pause_lies_in_the_upper_half_of_a_doubling_bound(attempt: int, chance: float) -> None:
-    bound = min(FIRST_PAUSE_MS * 2.0 ** min(attempt - 1, 100), LONGEST_PAUSE_MS)
+    bound = min(FIRST_BACKOFF_MS * 2.0 ** min(attempt - 1, 100), MAX_BACKOFF_MS)
 
-    assert bound / 2 <= backoff(attempt, random=lambda: chance) <= bound
+    assert bound / 2 <= compute_backoff(attempt, random=lambda: chance) <= bound
 
 
 @proves("jobs.backoff")
 @given(attempts, chances)
 def test_a_later_pause_is_never_shorter(attempt: int, chance: float) -> None:
-    assert backoff(attempt, random=lambda: chance) <= backoff(attempt + 1, random=lambda: chance)
+    assert compute_backoff(attempt, random=lambda: chance) <= compute_backoff(attempt + 1, random=lambda: chance)
 
 
 @proves("jobs.backoff")
 @given(attempts)
 def test_pauses_are_spread(attempt: int) -> None:
-    low, high = backoff(attempt, random=lambda: 0.0), backoff(attempt, random=lambda: 0.99)
+    low, high = compute_backoff(attempt, random=lambda: 0.0), compute_backoff(attempt, random=lambda: 0.99)
 
-    assert high - low > FIRST_PAUSE_MS / 3
+    assert high - low > FIRST_BACKOFF_MS / 3
 
 
 @proves("jobs.retry")
@@ -50,7 +50,7 @@ async def test_a_job_that_fails_is_due_again_after_its_pause(address: str) -> No
     async with ledger_with_sessions(address, "s_a", clock=clock) as ledger:
         for attempt in (1, 2, 3):
             job = await _after_one_failure(ledger, clock)
-            bound = FIRST_PAUSE_MS << (attempt - 1)
+            bound = FIRST_BACKOFF_MS << (attempt - 1)
             assert clock() + bound // 2 <= job.due <= clock() + bound
             assert (job.attempts, job.error, job.lease_owner) == (attempt, "ValueError: no such luck", "")
             clock.now = job.due
@@ -101,7 +101,7 @@ async def test_a_job_that_no_worker_survived_is_not_started_once_more(address: s
 
         (dead,) = await ledger.jobs(dead=True)
         assert (dead.session, started) == ("s_a", ["s_b"])
-        assert dead.error == "Started 3 times, and no worker lived to say how it ended."
+        assert dead.error == "Started 3 times, and every worker ended before it settled the job."
 
 
 @proves("jobs.stop")
@@ -147,7 +147,7 @@ async def test_a_handler_that_does_not_finish_in_time_gives_its_lease_back(addre
             await asyncio.wait({loop})
 
         (job,) = await ledger.jobs()
-        assert (job.lease_owner, job.error) == ("", "The worker was stopped before the job was done.")
+        assert (job.lease_owner, job.error) == ("", "The worker was stopped before the job ended.")
         lease = await ledger.claim("next", ["work"], lease_ms=1000)
         assert lease is not None
         assert (lease.attempt, lease.fence) == (2, 2)

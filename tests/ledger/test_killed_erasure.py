@@ -1,4 +1,4 @@
-"""A process killed in the middle of deleting: each portion is deleted whole or not at all."""
+"""A process killed while it erases sessions: each batch is erased completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ROUNDS = 8
 async def test_a_killed_process_has_deleted_whole_portions(address: str) -> None:
     seed = int(os.environ.get("KILL_SEED") or secrets.randbits(32))
     print(f"Repeat this run with KILL_SEED={seed}.")  # noqa: T201  # pytest shows it when the test fails
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     sessions = [f"s_{number}" for number in range(120)]
     async with await open_ledger(address) as ledger:
-        await ledger.commit(*[_born(session) for session in sessions])
-        await ledger.indexed()
+        await ledger.commit(*[_create_session(session) for session in sessions])
+        await ledger.update_index()
     for _ in range(ROUNDS):
-        _kill_one(address, sessions, chance)
+        _kill_one(address, sessions, rng)
         async with await open_ledger(address) as ledger:
             await _check(ledger, sessions)
 
@@ -40,22 +40,22 @@ async def test_a_killed_process_has_deleted_whole_portions(address: str) -> None
         await ledger.check()
 
 
-def _born(session: str) -> Change:
+def _create_session(session: str) -> Change:
     events = tuple(NewEvent(type="note", body={"text": f"secret {session} {number}"}) for number in range(10))
     question = OpenRequest(id=f"r_{session}", kind="question", key="k", question="secret?")
     create = NewSession(kind="agent", name=session)
     return Change(session=session, create=create, events=events, record={"a": "secret"}, requests=(question,))
 
 
-def _kill_one(address: str, sessions: list[str], chance: random.Random) -> None:
+def _kill_one(address: str, sessions: list[str], rng: random.Random) -> None:
     with child(eraser.main, address, sessions) as victim:
-        victim.hears()
-        time.sleep(chance.random() * 0.03)  # not for anything to happen: this is the random moment
+        victim.receive()
+        time.sleep(rng.random() * 0.03)  # a random moment for the kill, not a wait for a condition
         victim.kill()
 
 
 async def _check(ledger: Ledger, sessions: list[str]) -> None:
-    await _let_the_dead_finish(ledger, sessions)
+    await _wait_for_last_commit(ledger, sessions)
     alive = [await _is_alive(ledger, session) for session in sessions]
     pairs = [set(alive[start : start + eraser.PAIR]) for start in range(0, len(alive), eraser.PAIR)]
     assert all(len(pair) == 1 for pair in pairs), "half a portion was deleted"
@@ -63,8 +63,8 @@ async def _check(ledger: Ledger, sessions: list[str]) -> None:
         await verify_session(ledger, session)
 
 
-async def _let_the_dead_finish(ledger: Ledger, sessions: list[str]) -> None:
-    """A server may still carry out the last commit of a client that is dead; an append to what it deletes waits for its end."""
+async def _wait_for_last_commit(ledger: Ledger, sessions: list[str]) -> None:
+    """Append to a session, which waits for a commit of a killed client that the server still runs."""
     for session in sessions:
         if (await ledger.session(session)).status != "deleted":
             with suppress(SessionNotFound):
@@ -73,10 +73,10 @@ async def _let_the_dead_finish(ledger: Ledger, sessions: list[str]) -> None:
 
 
 async def _is_alive(ledger: Ledger, session: str) -> bool:
-    """All of it, or nothing of it."""
+    """Whether the session exists; asserts that it is not partly erased."""
     row, events = await ledger.session(session), await ledger.events(session)
     request = await ledger.request(f"r_{session}")
-    said = {not event.redacted for event in events if event.type == "note"}
-    parts = {row.status != "deleted", row.name is not None, bool(row.record), request.state == "open", *said}
-    assert len(parts) == 1, "half a session was deleted"
-    return parts.pop()
+    has_body = {not event.redacted for event in events if event.type == "note"}
+    states = {row.status != "deleted", row.name is not None, bool(row.record), request.state == "open", *has_body}
+    assert len(states) == 1, "half a session was deleted"
+    return states.pop()

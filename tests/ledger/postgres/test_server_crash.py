@@ -1,4 +1,4 @@
-"""A server of its own for each test here, because it is killed."""
+"""A server that is killed; each test has a server of its own."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ async def test_what_was_acknowledged_survives_a_killed_server(doomed_server: Pri
         pass
     survivors = Survivors(address)
     for _ in range(5):
-        told = _told_before_the_crash(doomed_server, address, chance)
-        assert told[-1] == ("ended", "ledger.unavailable")
-        assert await survivors.check(told) > 1
+        messages = _told_before_the_crash(doomed_server, address, chance)
+        assert messages[-1] == ("ended", "ledger.unavailable")
+        assert await survivors.check(messages) > 1
 
 
 @proves("postgres.restart", "postgres.news")
@@ -71,7 +71,7 @@ async def test_a_server_that_is_not_there_is_out_of_reach(doomed_server: Private
 
 def _told_before_the_crash(server: PrivateServer, address: str, chance: random.Random) -> list[tuple[object, ...]]:
     with child(appender.main, address, SESSION, chance.randrange(1 << 32)) as client:
-        told = [client.hears()]
+        messages = [client.receive()]
         time.sleep(chance.random() * 0.2)  # not for anything to happen: this is the random moment
         server.crash()
-        return [*told, *client.rest()]
+        return [*messages, *client.receive_rest()]

@@ -1,4 +1,4 @@
-"""How many sessions there are, without listing them."""
+"""Counting sessions without listing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting sessions that wrote documents: their texts go, the texts of others stay."""
+"""Erasure of sessions that wrote documents: their versions are deleted, the versions of others stay."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ async def test_a_document_whose_newest_version_is_erased_is_deleted(ledger: Ledg
     await two_sessions(ledger)
     await write(ledger, "s_b", "shared", "kept version")
     await write(ledger, "s_a", "shared", "secret version")
-    await ledger.indexed()
+    await ledger.update_index()
     await ledger.erase(["s_a"], actor="ada", reason="x")
-    await ledger.indexed()
+    await ledger.update_index()
 
     newest, before = await ledger.versions("n", "shared")
     assert (newest.version, newest.digest, before.version) == (2, None, 1)
@@ -42,10 +42,10 @@ async def test_a_document_whose_newest_version_is_erased_is_deleted(ledger: Ledg
 async def test_a_document_that_somebody_else_wrote_last_stays(ledger: Ledger) -> None:
     await two_sessions(ledger)
     await write(ledger, "s_a", "shared", "secret version")
-    await ledger.indexed()
+    await ledger.update_index()
     await write(ledger, "s_b", "shared", "kept version")
     await ledger.erase(["s_a"], actor="ada", reason="x")
-    await ledger.indexed()
+    await ledger.update_index()
 
     erased = await ledger.document("n", "shared", version=1)
     assert erased is not None
@@ -71,9 +71,9 @@ async def test_a_text_that_another_document_has_too_stays_there(ledger: Ledger) 
 async def test_an_erased_document_can_be_written_again(ledger: Ledger) -> None:
     await two_sessions(ledger)
     await write(ledger, "s_a", "shared", "secret")
-    await ledger.indexed()
+    await ledger.update_index()
     await ledger.erase(["s_a"], actor="ada", reason="x")
     await write(ledger, "s_b", "shared", "anew")
-    await ledger.indexed()
+    await ledger.update_index()
 
     assert [(hit.version, hit.session) for hit in await ledger.search(Query(text="anew"))] == [(2, "s_b")]

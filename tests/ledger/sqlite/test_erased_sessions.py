@@ -1,4 +1,4 @@
-"""Deleted sessions must not survive anywhere in the bytes of the files, and others must not pay for them."""
+"""Erased sessions leave no bytes in the files, and lists do not scan them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_words_of_deleted_sessions_are_gone_from_the_files(
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         for session, words in secrets.items():
             await fill(ledger, session, words)
-            await ledger.indexed()
+            await ledger.update_index()
         gone = list(secrets)[:how_many]
         before = bytes_in(tmp_path)
         await ledger.erase(gone, actor="ada", reason="x")

@@ -1,4 +1,4 @@
-"""What the server's index takes, beyond what the contract asks of every ledger."""
+"""Limits of the tsvector index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, PutDocument, Query
-from fidelio.ledger.postgres.search_index import vector
+from fidelio.ledger.postgres.search_index import build_vector
 from tests.support import proves
 from tests.support.ledgers import start
 
@@ -20,18 +20,18 @@ LEXEME = re.compile(r"'([^'\\\s]+)':(\d+(?:,\d+)*)")
 @proves("postgres.search")
 @given(st.lists(st.text(max_size=200), max_size=5))
 def test_a_row_of_words_can_always_be_read_by_the_server(texts: list[str]) -> None:
-    written = vector(texts)
+    written = build_vector(texts)
 
     assert " ".join(match.group() for match in LEXEME.finditer(written)) == written
 
 
 @proves("postgres.search")
 def test_a_row_of_words_stays_inside_the_bounds_of_the_server() -> None:
-    written = vector([" ".join(f"word{number}" for number in range(200_000)), "the " * 1000])
+    written = build_vector([" ".join(f"word{number}" for number in range(200_000)), "the " * 1000])
 
     assert len(written) < 1_000_000
     assert all(int(place) <= 16_383 for match in LEXEME.finditer(written) for place in match[2].split(","))
-    assert vector(["the " * 1000]).count(",") == 254
+    assert build_vector(["the " * 1000]).count(",") == 254
 
 
 @proves("postgres.search")

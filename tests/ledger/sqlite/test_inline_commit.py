@@ -1,4 +1,4 @@
-"""A caller that is alone commits by itself, on the thread of its event loop, and everybody else goes on as before."""
+"""Inline commits on the event loop of a single caller."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ import pytest
 
 from fidelio.errors import SequenceConflict
 from fidelio.ledger.model import NewEvent
-from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite import group_commit as committing
-from fidelio.ledger.sqlite.group_commit import Committer, Ticket
+from fidelio.ledger.sqlite import SqliteLedger, group_commit, open_sqlite
+from fidelio.ledger.sqlite.group_commit import Committer, WorkItem
 from fidelio.ledger.sqlite.transaction import Transaction
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves
 from tests.support.ledgers import PATIENCE, say, start
 
 
-def who(_: Transaction) -> str:
+def thread_name(_: Transaction) -> str:
     return threading.current_thread().name
 
 
-async def commits_by_itself(ledger: SqliteLedger) -> str:
-    """Asks again while the writer is busy with the index; returns the thread that did it once that is the caller's."""
+async def wait_for_inline_commit(ledger: SqliteLedger) -> str:
+    """Commit until a commit runs inline (the writer thread may be indexing); return the name of the thread."""
     name = ""
     async with asyncio.timeout(PATIENCE):
         while name != threading.current_thread().name:
-            name = await ledger._writer.carry_out(who, brief=True)
+            name = await ledger._writer.execute(thread_name, is_brief=True)
     return name
 
 
 @proves("ledger.alone")
 async def test_a_lone_caller_commits_on_its_own_thread(tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
-        assert await commits_by_itself(ledger) == threading.current_thread().name
+        assert await wait_for_inline_commit(ledger) == threading.current_thread().name
 
 
 @proves("ledger.alone")
 async def test_of_many_callers_all_but_the_first_share_the_commit_of_the_writer(tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
-        await commits_by_itself(ledger)
+        await wait_for_inline_commit(ledger)
         await asyncio.sleep(0)
 
-        names = await asyncio.gather(*(ledger._writer.carry_out(who, brief=True) for _ in range(5)))
+        names = await asyncio.gather(*(ledger._writer.execute(thread_name, is_brief=True) for _ in range(5)))
 
         assert names[1:] == ["fidelio-ledger"] * 4
 
@@ -52,11 +51,11 @@ async def test_of_many_callers_all_but_the_first_share_the_commit_of_the_writer(
 @proves("ledger.alone")
 async def test_work_that_takes_long_and_work_on_a_slow_disk_is_left_to_the_writer(tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
-        await commits_by_itself(ledger)
+        await wait_for_inline_commit(ledger)
         await asyncio.sleep(0)
-        assert await ledger._writer.carry_out(who) == "fidelio-ledger"
-        ledger._writer._committer.pace = 1000.0
-        assert await ledger._writer.carry_out(who, brief=True) == "fidelio-ledger"
+        assert await ledger._writer.execute(thread_name) == "fidelio-ledger"
+        ledger._writer._committer.commit_seconds = 1000.0
+        assert await ledger._writer.execute(thread_name, is_brief=True) == "fidelio-ledger"
 
 
 @proves("ledger.alone")
@@ -64,11 +63,11 @@ async def test_a_loop_never_waits_for_another_process(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     async with await open_sqlite(path) as ledger:
         await start(ledger, "s_a")
-        await commits_by_itself(ledger)
+        await wait_for_inline_commit(ledger)
         await asyncio.sleep(0)
         with running("hold", path) as holder:
             waiting = asyncio.create_task(say(ledger, "s_a", {}))
-            # Were the loop itself waiting for the lock, nobody could let go of it.
+            # If the event loop waited for the lock, the holder could never be finished.
             await asyncio.to_thread(finish, holder)
             assert (await waiting).seq == 2
         assert [event.seq for event in await ledger.events("s_a")] == [1, 2]
@@ -78,27 +77,27 @@ async def test_a_loop_never_waits_for_another_process(tmp_path: Path) -> None:
 async def test_whoever_commits_again_and_again_leaves_room_for_others(tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
-        turns = 0
+        iterations = 0
 
         async def others() -> None:
-            nonlocal turns
+            nonlocal iterations
             while True:
-                turns += 1
+                iterations += 1
                 await asyncio.sleep(0)
 
-        beside = asyncio.create_task(others())
+        background = asyncio.create_task(others())
         for number in range(50):
             await say(ledger, "s_a", {"n": number})
-        beside.cancel()
+        background.cancel()
 
-        assert turns >= 20
+        assert iterations >= 20
 
 
 @proves("ledger.alone", "ledger.neighbours")
 async def test_a_lone_caller_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
-        await commits_by_itself(ledger)
+        await wait_for_inline_commit(ledger)
         await asyncio.sleep(0)
         with pytest.raises(SequenceConflict):
             await ledger.append("s_a", NewEvent(type="note"), expect=7)
@@ -117,8 +116,8 @@ async def test_a_bug_in_the_work_of_a_lone_caller_is_told_to_that_caller(tmp_pat
             transaction.connection.execute("DELETE FROM events")
             raise ZeroDivisionError("a bug")
 
-        with committer.turn, pytest.raises(ZeroDivisionError):
-            committer.commit_unless_busy(Ticket(half, (), loop.create_future(), loop))
+        with committer.lock, pytest.raises(ZeroDivisionError):
+            committer.commit_unless_busy(WorkItem(half, (), loop.create_future(), loop))
 
         assert len(await ledger.events("s_a")) == 1
         assert (await say(ledger, "s_a", {})).seq == 2
@@ -129,7 +128,7 @@ async def test_closing_finishes_what_was_handed_over_because_the_file_was_busy(t
     path = tmp_path / "ledger.db"
     ledger = await open_sqlite(path)
     await start(ledger, "s_a")
-    await commits_by_itself(ledger)
+    await wait_for_inline_commit(ledger)
     with running("hold", path) as holder:
         waiting = asyncio.create_task(say(ledger, "s_a", {}))
         await asyncio.sleep(0)
@@ -145,16 +144,16 @@ async def test_the_write_ahead_file_is_carried_over_by_the_writer(tmp_path: Path
     carried_over = threading.Event()
     original = Committer.checkpoint
 
-    def noted(committer: Committer) -> None:
+    def record_thread(committer: Committer) -> None:
         original(committer)
         done.append(threading.current_thread().name)
         carried_over.set()
 
-    monkeypatch.setattr(Committer, "checkpoint", noted)
-    monkeypatch.setattr(committing, "PAGES_AT_ANY_TIME", 1)
+    monkeypatch.setattr(Committer, "checkpoint", record_thread)
+    monkeypatch.setattr(group_commit, "MAX_WAL_PAGES", 1)
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
-        await commits_by_itself(ledger)
+        await wait_for_inline_commit(ledger)
         await asyncio.sleep(0)
         carried_over.clear()
         await say(ledger, "s_a", {})

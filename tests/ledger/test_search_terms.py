@@ -1,4 +1,4 @@
-"""Words, search texts and explanations, apart from any database."""
+"""Tokenizer, query parser and explanations of the search, without a database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.model import FieldMatch
-from fidelio.ledger.search import Term, explain, leaves, parse, score, texts, words
+from fidelio.ledger.search import Term, collect_texts, compute_rank, explain_match, iter_fields, parse_query, tokenize
 from tests.support import proves
 
 
@@ -26,14 +26,14 @@ from tests.support import proves
     ],
 )
 def test_a_text_is_split_into_folded_words(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+    assert tokenize(text) == expected
 
 
 @proves("ledger.search")
 @given(st.text(st.characters(codec="ascii")))
 def test_plain_and_other_texts_are_split_by_the_same_rule(text: str) -> None:
     # One accented letter sends a text the long way.
-    assert [*words(text), "e"] == words(f"{text} é")
+    assert [*tokenize(text), "e"] == tokenize(f"{text} é")
 
 
 @proves("ledger.search")
@@ -49,14 +49,14 @@ def test_plain_and_other_texts_are_split_by_the_same_rule(text: str) -> None:
     ],
 )
 def test_a_search_text_asks_for_terms(text: str, expected: list[Term]) -> None:
-    assert list(parse(text)) == expected
+    assert list(parse_query(text)) == expected
 
 
 @proves("ledger.search-hostile")
 @given(st.text())
 def test_every_search_text_becomes_words_or_is_refused(text: str) -> None:
     with contextlib.suppress(BadQuery):
-        for term in parse(text):
+        for term in parse_query(text):
             assert term.words
             # Nothing that the language of an index could take for its own.
             assert all(char.isalnum() or not char.isascii() for word in term.words for char in word)
@@ -66,15 +66,15 @@ def test_every_search_text_becomes_words_or_is_refused(text: str) -> None:
 def test_the_fields_of_a_body_have_dotted_paths() -> None:
     body = {"a": "x", "b": [1, {"c": "y"}], "d": None, "e": True, "f": 2.5}
 
-    assert list(leaves(body)) == [("a", "x"), ("b.0", "1"), ("b.1.c", "y")]
-    assert texts(body) == ["x", "1", "y"]
+    assert list(iter_fields(body)) == [("a", "x"), ("b.0", "1"), ("b.1.c", "y")]
+    assert collect_texts(body) == ["x", "1", "y"]
 
 
 @proves("ledger.search")
 def test_an_explanation_names_the_fields_with_the_most_terms_first() -> None:
     fields = [("title", "red"), ("text", "a red and green apple"), ("other", "blue")]
 
-    assert explain(fields, parse("red green")) == (
+    assert explain_match(fields, parse_query("red green")) == (
         FieldMatch("text", ("red", "green"), "a red and green apple"),
         FieldMatch("title", ("red",), "red"),
     )
@@ -83,7 +83,7 @@ def test_an_explanation_names_the_fields_with_the_most_terms_first() -> None:
 @proves("ledger.search")
 def test_an_excerpt_shows_the_place_and_not_the_whole_text() -> None:
     long = "word " * 500 + "the needle is here " + "word " * 500
-    (match,) = explain([("text", long)], parse("needle"))
+    (match,) = explain_match([("text", long)], parse_query("needle"))
 
     assert "the needle is here" in match.excerpt
     assert match.excerpt.startswith("…")
@@ -93,8 +93,8 @@ def test_an_excerpt_shows_the_place_and_not_the_whole_text() -> None:
 
 @proves("ledger.search")
 def test_words_together_in_a_short_field_score_higher_than_scattered_ones() -> None:
-    together = explain([("a", "red apple")], parse("red apple"))
-    scattered = explain([("a", "red"), ("b", "apple")], parse("red apple"))
-    long = explain([("a", "red apple " + "and so on " * 50)], parse("red apple"))
+    together = explain_match([("a", "red apple")], parse_query("red apple"))
+    scattered = explain_match([("a", "red"), ("b", "apple")], parse_query("red apple"))
+    long = explain_match([("a", "red apple " + "and so on " * 50)], parse_query("red apple"))
 
-    assert score(together) > score(long) > score(scattered) > score(()) == 0
+    assert compute_rank(together) > compute_rank(long) > compute_rank(scattered) > compute_rank(()) == 0

@@ -1,4 +1,4 @@
-"""What happens to tests where something they need is missing."""
+"""Tests whose external requirements are missing are skipped, or fail where everything is required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening and closing."""
+"""Opening and closing a ledger."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_the_index_catches_up_on_opening(address: str, clock: MovingClock)
         await ledger.append("s_a", *(NewEvent(type="note", body={"a": f"needle{n}"}) for n in range(600)))
     async with await open_ledger(address, clock=clock) as ledger:
         assert await _found_in_time(ledger, "needle599") == 601
-        assert await ledger.indexed() == (await ledger.events("s_a"))[-1].position
+        assert await ledger.update_index() == (await ledger.events("s_a"))[-1].position
 
 
 async def _found_in_time(ledger: Ledger, text: str) -> int | None:
@@ -72,5 +72,5 @@ async def _found_in_time(ledger: Ledger, text: str) -> int | None:
             hits = await ledger.search(Query(text=text))
             if hits:
                 return hits[0].seq
-            # The index tells nobody when it has caught up; waiting for an event that never comes is a pause with a bound.
+            # The index sends no notification; waiting for a position that never comes is a bounded pause.
             await ledger.wait(after=1 << 40, timeout=0.02)

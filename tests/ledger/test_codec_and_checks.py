@@ -1,4 +1,4 @@
-"""JSON, cursors and the limits of values, apart from any database."""
+"""JSON codec, cursors and validation of values, without a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fidelio.errors import BadRecord
 from fidelio.ledger.checks import check_change, check_path
 from fidelio.ledger.codec import decode, encode
-from fidelio.ledger.cursors import from_number, from_text, page_size, to_cursor
+from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, decode_text_cursor, encode_cursor
 from fidelio.ledger.model import Change, NewEvent
 from tests.support import proves
 
@@ -42,29 +42,29 @@ def test_a_tuple_is_a_list() -> None:
 @proves("ledger.cursors")
 @given(st.integers(0, 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_cursor_gives_back_its_key_to_its_own_list_only(number: int, text: str) -> None:
-    assert from_number(to_cursor("sessions", number), "sessions") == number
-    assert from_text(to_cursor("documents", text), "documents") == text
+    assert decode_number_cursor(encode_cursor("sessions", number), "sessions") == number
+    assert decode_text_cursor(encode_cursor("documents", text), "documents") == text
     with pytest.raises(BadRecord):
-        from_number(to_cursor("sessions", number), "requests")
+        decode_number_cursor(encode_cursor("sessions", number), "requests")
     with pytest.raises(BadRecord):
-        from_text(to_cursor("documents", number), "documents")
+        decode_text_cursor(encode_cursor("documents", number), "documents")
     with pytest.raises(BadRecord):
-        from_number(to_cursor("sessions", text), "sessions")
+        decode_number_cursor(encode_cursor("sessions", text), "sessions")
 
 
 @proves("ledger.cursors")
 @given(st.text())
 def test_no_text_upsets_a_cursor(text: str) -> None:
     with pytest.raises(BadRecord, match="not a cursor"):
-        from_number(text, "sessions")
+        decode_number_cursor(text, "sessions")
 
 
 @proves("ledger.limits")
 def test_a_page_is_bounded_and_never_empty_by_request() -> None:
-    assert page_size(5) == 5
-    assert page_size(10**9) == 10_000
+    assert clamp_page_size(5) == 5
+    assert clamp_page_size(10**9) == 10_000
     with pytest.raises(BadRecord):
-        page_size(0)
+        clamp_page_size(0)
 
 
 @proves("ledger.limits")

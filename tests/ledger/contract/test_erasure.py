@@ -1,4 +1,4 @@
-"""Deleting sessions: what they said is gone, that they were there stays provable, and the others notice nothing."""
+"""Erasure of sessions: contents are deleted, chains stay valid, and other sessions are unchanged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from fidelio.errors import BadRecord, SessionExists, SessionNotFound, StaleLease
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import verify_all, verify_session
-from fidelio.ledger.chain import Verdict
-from fidelio.ledger.model import Change, CloseRequest, Done, NewEvent, NewJob, OpenRequest, Query
+from fidelio.ledger.chain import ChainVerdict
+from fidelio.ledger.model import Change, CloseRequest, Completion, NewEvent, NewJob, OpenRequest, Query
 from tests.support import proves
 from tests.support.ledgers import MovingClock, say, start
 
@@ -47,7 +47,7 @@ async def test_deleted_sessions_are_verified_with_all_others(ledger: Ledger) -> 
 
     verdicts = [verdict async for verdict in verify_all(ledger)]
 
-    assert [each.session for each in verdicts if isinstance(each, Verdict)] == ["s_b", "s_a"]
+    assert [each.session for each in verdicts if isinstance(each, ChainVerdict)] == ["s_b", "s_a"]
 
 
 @proves("erasing.gone", "erasing.neighbours")
@@ -56,14 +56,14 @@ async def test_a_deleted_session_is_no_longer_found_and_the_others_are(ledger: L
         await start(ledger, session)
         await say(ledger, session, {"a": "indexed wöndrous"})
         await say(ledger, session, {"a": "plain word"})
-    await ledger.indexed()
+    await ledger.update_index()
     for session in ("s_a", "s_b", "s_c"):
         await say(ledger, session, {"a": "late word"})
     await ledger.erase(["s_a", "s_c"], actor="ada", reason="x")
     for _ in range(2):
         found = await ledger.search(Query(text="w*"))
         assert [(hit.session, hit.seq) for hit in found if hit.session != "s_b"] == []
-        await ledger.indexed()
+        await ledger.update_index()
 
     assert [(hit.session, hit.seq) for hit in await ledger.search(Query(text="word"))] == [("s_b", 4), ("s_b", 3)]
     assert [(hit.session, hit.seq) for hit in await ledger.search(Query(text="wöndrous"))] == [("s_b", 2)]
@@ -90,11 +90,11 @@ async def test_the_name_is_free_and_the_id_is_not(ledger: Ledger) -> None:
     await ledger.erase(["s_a"], actor="ada", reason="x")
 
     with pytest.raises(SessionNotFound):
-        await ledger.named("ada", namespace="/p")
+        await ledger.session_by_name("ada", namespace="/p")
     with pytest.raises(SessionExists):
         await start(ledger, "s_a")
     await start(ledger, "s_b", namespace="/p", name="ada")
-    assert (await ledger.named("ada", namespace="/p")).id == "s_b"
+    assert (await ledger.session_by_name("ada", namespace="/p")).id == "s_b"
     await ledger.erase(["s_b"], actor="ada", reason="x")
     assert (await ledger.session("s_b")).name is None
 
@@ -141,14 +141,14 @@ async def test_work_of_a_deleted_session_is_gone_and_its_worker_is_refused(ledge
     await ledger.erase([lease.session], actor="ada", reason="x")
 
     with pytest.raises(StaleLease):
-        await ledger.settle(lease, Done())
+        await ledger.settle(lease, Completion())
     with pytest.raises(StaleLease):
         await ledger.heartbeat(lease, lease_ms=1000)
     assert [job.session for job in await ledger.jobs()] == ["s_b"]
     following = await ledger.claim("me", ["wake"], lease_ms=1000)
     assert following is not None
     assert following.session == "s_b"
-    await ledger.settle(following, Done())
+    await ledger.settle(following, Completion())
     assert await ledger.next_due(["wake"]) is None
 
 
@@ -190,7 +190,7 @@ async def test_a_batch_with_an_unknown_session_erases_nothing(ledger: Ledger) ->
         await ledger.erase(["s_a", "no id"], actor="ada", reason="x")
 
     assert (await ledger.events("s_a"))[1].body == {"a": "stays"}
-    assert (await ledger.named("ada")).status == "active"
+    assert (await ledger.session_by_name("ada")).status == "active"
     await say(ledger, "s_a", {"a": "goes on"})
 
 
@@ -219,4 +219,4 @@ async def test_more_sessions_than_one_transaction_takes_are_all_deleted(
 
     assert (await ledger.sessions()).items == ()
     verdicts = [verdict async for verdict in verify_all(ledger)]
-    assert [isinstance(verdict, Verdict) for verdict in verdicts] == [True] * 8
+    assert [isinstance(verdict, ChainVerdict) for verdict in verdicts] == [True] * 8

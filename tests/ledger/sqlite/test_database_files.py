@@ -1,4 +1,4 @@
-"""Files that are not ours, no longer whole, or out of reach."""
+"""Files of other programs, truncated files and files without permissions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from fidelio.errors import LedgerDamaged, LedgerError, LedgerUnavailable, SchemaMismatch
-from fidelio.ledger.chain import verify
+from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.sqlite import open_sqlite
 from fidelio.ledger.sqlite.schema import APPLICATION_ID, VERSION
@@ -107,7 +107,7 @@ async def test_an_overwritten_page_never_passes_for_the_truth(path: Path, seed: 
         return
     # A page that nothing refers to may hold anything; then every event must still be there.
     async with await open_sqlite(path) as ledger:
-        assert verify("s_a", await ledger.events("s_a")).events == 51
+        assert verify_chain("s_a", await ledger.events("s_a")).events == 51
 
 
 @proves("ledger.schema")

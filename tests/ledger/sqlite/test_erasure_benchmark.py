@@ -1,4 +1,4 @@
-"""The benchmark of deleting works and says what it promises; how fast this machine is, is not a matter for tests."""
+"""The erasure benchmark runs and reports its figures; speed is not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting sessions only as they were when that was decided."""
+"""Erasure with an expected sequence number."""
 
 from __future__ import annotations
 

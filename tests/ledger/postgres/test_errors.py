@@ -1,4 +1,4 @@
-"""Every fault has a name, and the words of an error can be shown to anybody."""
+"""Translation of PostgreSQL errors, and error messages without passwords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fidelio.errors import (
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.ledger.postgres import database
-from fidelio.ledger.postgres.errors import shown, translate
+from fidelio.ledger.postgres.errors import hide_password, translate_error
 from tests.ledger.postgres.server import PrivateServer
 from tests.support import proves
 
@@ -46,7 +46,7 @@ FAULTS = [
 @proves("postgres.faults")
 @pytest.mark.parametrize(("fault", "named"), FAULTS, ids=lambda value: getattr(value, "__name__", type(value).__name__))
 def test_a_fault_has_its_named_error_with_a_way_out(fault: Exception, named: type[LedgerError]) -> None:
-    error = translate(fault, "postgresql://db/ledger")
+    error = translate_error(fault, "postgresql://db/ledger")
 
     assert type(error) is named
     assert error.remedy
@@ -57,14 +57,14 @@ def test_a_fault_has_its_named_error_with_a_way_out(fault: Exception, named: typ
 def test_an_address_is_shown_without_its_password() -> None:
     url = "postgresql://florestan:rescue%20me@db.example:5433/ledger?sslmode=require"
 
-    assert shown(url) == "postgresql://db.example:5433/ledger"
+    assert hide_password(url) == "postgresql://db.example:5433/ledger"
 
 
 @proves("postgres.faults")
 async def test_a_database_that_is_not_there_is_named_without_the_password(postgres_server: PrivateServer) -> None:
     url = postgres_server.url("nowhere").replace("postgres@", "postgres:secret@")
 
-    with pytest.raises(LedgerUnavailable, match="postgresql:///nowhere is not there") as missing:
+    with pytest.raises(LedgerUnavailable, match="postgresql:///nowhere does not exist") as missing:
         await open_ledger(url)
     assert "secret" not in str(missing.value)
 
@@ -81,9 +81,9 @@ async def test_an_address_that_is_none_is_refused(url: str) -> None:
 async def test_a_text_the_server_cannot_take_is_refused_and_harms_nothing(postgres_database: str, text: str) -> None:
     async with await open_ledger(postgres_database) as ledger:
         with pytest.raises(BadRecord):
-            await ledger.named(text)
+            await ledger.session_by_name(text)
         with pytest.raises(SessionNotFound):
-            await ledger.named("another")
+            await ledger.session_by_name("another")
 
 
 @proves("postgres.faults", "postgres.bounded")
@@ -96,7 +96,7 @@ async def test_a_session_that_somebody_locks_for_too_long_is_busy(
         other = await asyncpg.connect(postgres_database)
         async with other.transaction():
             await other.execute("SELECT 1 FROM fidelio.sessions FOR UPDATE")
-            with pytest.raises(LedgerBusy, match="Nothing was written; repeat"):
+            with pytest.raises(LedgerBusy, match="Nothing was written; retry"):
                 await ledger.append("s_a", NewEvent(type="step"))
         await other.close()
 

@@ -1,4 +1,4 @@
-"""What the tokeniser makes of bodies: the words that a search asks for, whichever way they took."""
+"""The FTS5 index contains exactly the words of the tokenizer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fidelio.ledger.codec import encode
 from fidelio.ledger.model import Query
-from fidelio.ledger.search import words
+from fidelio.ledger.search import tokenize
 from fidelio.ledger.sqlite import open_sqlite, search
-from fidelio.ledger.sqlite.schema import MIGRATIONS, run
-from fidelio.ledger.sqlite.search_index import BORDER, advance, forget_event
+from fidelio.ledger.sqlite.schema import MIGRATIONS, run_script
+from fidelio.ledger.sqlite.search_index import FIELD_SEPARATOR, index_step, remove_event
 from tests.support import proves
 from tests.support.ledgers import say, start
 
@@ -28,8 +28,8 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
 def connection() -> Iterator[apsw.Connection]:
     connection = apsw.Connection(":memory:")
     for migration in MIGRATIONS:
-        run(connection, migration)
-    run(connection, "INSERT INTO sessions VALUES (1, 's_a', 'agent', '', NULL, NULL, '', '', 1, x'', 0, 0, '{}', 0)")
+        run_script(connection, migration)
+    run_script(connection, "INSERT INTO sessions VALUES (1, 's_a', 'agent', '', NULL, NULL, '', '', 1, x'', 0, 0, '{}', 0)")
     yield connection
     connection.close()
 
@@ -44,17 +44,17 @@ def test_the_index_holds_the_words_of_the_fields_and_forgets_them_again(
     connection: apsw.Connection, fields: list[str | int | float | None]
 ) -> None:
     body = encode({"fields": fields}, "body")
-    run(connection, "DELETE FROM events; UPDATE search_progress SET reached = 0")
-    run(connection, "INSERT INTO event_words (event_words) VALUES ('delete-all')")
+    run_script(connection, "DELETE FROM events; UPDATE search_progress SET reached = 0")
+    run_script(connection, "INSERT INTO event_words (event_words) VALUES ('delete-all')")
     connection.execute("INSERT INTO events VALUES (1, 's_a', 1, 'e', 'note', 'ada', 0, ?, x'', x'', x'')", (body,))
-    advance(connection, 10)
+    index_step(connection, 10)
 
     searchable = [str(field) for field in fields if isinstance(field, str | int) and not isinstance(field, bool)]
-    expected = [word for field in searchable for word in (BORDER, *words(field))][1:]
+    expected = [word for field in searchable for word in (FIELD_SEPARATOR, *tokenize(field))][1:]
     assert _words(connection) == expected
-    forget_event(connection, 1)
+    remove_event(connection, 1)
     assert _words(connection) == []
-    run(connection, "INSERT INTO event_words (event_words) VALUES ('integrity-check')")
+    run_script(connection, "INSERT INTO event_words (event_words) VALUES ('integrity-check')")
 
 
 @proves("ledger.search")
@@ -63,7 +63,7 @@ async def test_a_word_of_any_length_is_found(tmp_path: Path, text: str) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
         await say(ledger, "s_a", {"a": text})
-        await ledger.indexed()
+        await ledger.update_index()
 
         (hit,) = await ledger.search(Query(text=f'"{text}"'))
         assert hit.matches[0].field == "a"
@@ -77,12 +77,12 @@ def _words(connection: apsw.Connection) -> list[object]:
 
 @proves("ledger.search-bounded")
 async def test_a_phrase_of_common_words_still_stays_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "COMMON", 3)
+    monkeypatch.setattr(search, "COMMON_WORD_ROWS", 3)
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
         for number in range(6):
             await say(ledger, "s_a", {"text": "phrase fine" if number % 2 else "a fine phrase", "extra": "other"})
-        await ledger.indexed()
+        await ledger.update_index()
         together = await ledger.search(Query(text='"fine phrase" other'))
         never = await ledger.search(Query(text='"phrase phrase"'))
 
