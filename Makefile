@@ -28,7 +28,7 @@ soak: ## Run the long tests too
 	@scripts/parts.sh
 	@$(BIN)/pytest --timeout 3600 $(ARGS)
 
-lint: ## Check style, types, layers, sizes, changelog and docs
+lint: ## Check style, types, layers, sizes, vocabulary, changelog and docs
 	@scripts/setup.sh lint
 	@scripts/lint.sh
 
