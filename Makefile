@@ -1,4 +1,4 @@
-# Every command of the project. `make run` and `make test` need Python 3.11 or newer, make and git, and nothing else.
+# All commands of the project. `make run` and `make test` need only Python 3.11 or newer, make and git.
 
 PYTHON ?= python3
 # Arguments for pytest or the benchmarks: make test ARGS="tests/tokens -k forged"
@@ -12,15 +12,15 @@ export PYTHON
 .DEFAULT_GOAL := help
 .PHONY: help run test soak lint format bench walk docs requirements changelog pins clean
 
-help: ## This list
+help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Install Fidelio into .venv, take the tour, and see an agent at work (Ctrl-C ends it)
+run: ## Install Fidelio into .venv, show the tour and run a demo agent (Ctrl-C ends it)
 	@scripts/setup.sh run
 	@$(BIN)/fidelio tour
 	@$(BIN)/fidelio up --demo
 
-test: ## Run the tests (ARGS="..." goes to pytest)
+test: ## Run the tests (ARGS="..." is passed to pytest)
 	@scripts/setup.sh test
 	@scripts/parts.sh
 	@$(BIN)/pytest -m "not soak" -n 2 $(ARGS)
@@ -30,16 +30,16 @@ soak: ## Run the long tests too
 	@scripts/parts.sh
 	@$(BIN)/pytest --timeout 3600 $(ARGS)
 
-lint: ## Check style, types, arrows, sizes, changelog and docs
+lint: ## Check style, types, layers, sizes, vocabulary, changelog and docs
 	@scripts/setup.sh lint
 	@scripts/lint.sh
 
-format: ## Let ruff mend what it can
+format: ## Fix style with ruff where it can
 	@scripts/setup.sh lint
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
 
-bench: ## Measure, and fail when a promised bound does not hold
+bench: ## Measure, and fail when a promised bound is exceeded
 	@scripts/setup.sh test
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -52,18 +52,18 @@ docs: ## Generate the reference pages
 	@$(BIN)/python -m scripts.generate_docs
 	@$(BIN)/python -m scripts.check_docs
 
-requirements: ## Show every promise and how many tests prove it
+requirements: ## List every requirement and the number of tests that prove it
 	@scripts/setup.sh run
 	@$(BIN)/python -m scripts.requirements
 
-changelog: ## Turn the fragments into a release: make changelog VERSION=0.2.0
+changelog: ## Assemble the changelog of a release: make changelog VERSION=0.2.0
 	@scripts/setup.sh run
 	@$(BIN)/python -m scripts.changelog assemble $(VERSION)
 
-pins: ## Resolve constraints.txt anew within the bounds of pyproject.toml
+pins: ## Resolve constraints.txt again within the bounds of pyproject.toml
 	@scripts/setup.sh lint
 	@$(BIN)/python -m scripts.pins
 
-clean: ## Remove .venv and everything that was built
+clean: ## Remove .venv and all build and cache files
 	@rm -rf .venv .build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

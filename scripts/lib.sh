@@ -1,4 +1,4 @@
-# What the setup scripts share. They are shell because they run before there is a Python environment to rely on.
+# Functions that the setup scripts share. They are shell scripts because they run before there is a Python environment.
 
 say() { printf 'fidelio: %s\n' "$*" >&2; }
 
@@ -9,7 +9,7 @@ stop() {
 
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
-# Runs a noisy command silently; what it said is shown only when it failed.
+# Runs a command without output; the output is shown only if the command fails.
 quietly() {
   local log
   log=$(mktemp)
@@ -22,7 +22,7 @@ quietly() {
   return 1
 }
 
-# Installs Debian packages without a question. The package lists of a fresh machine are empty or old, so they are fetched first.
+# Installs Debian packages without asking. The package lists of a fresh machine are empty or old, so they are fetched first.
 apt_install() {
   export DEBIAN_FRONTEND=noninteractive
   quietly apt-get update -qq && quietly apt-get install -y -qq --no-install-recommends "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every check, also when one has failed: whoever mends one thing wants to know about the others.
+# Runs every check, also after one has failed, so that one run reports all problems.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -23,6 +23,6 @@ check "docs" $bin/python -m scripts.check_docs
 
 if [ ${#failed[@]} -gt 0 ]; then
   list=$(printf ', %s' "${failed[@]}")
-  stop "lint: these do not hold: ${list:2}"
+  stop "lint: failed: ${list:2}"
 fi
-echo "lint: style, types, arrows, sizes, changelog and docs hold"
+echo "lint: all checks passed"

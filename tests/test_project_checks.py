@@ -111,6 +111,7 @@ def test_the_links_of_this_project_lead_somewhere() -> None:
     [
         ("[a](gone.md)", "docs/index.md: the link to gone.md leads nowhere."),
         ("[a](index.md#gone)", "docs/index.md: index.md#gone names a heading that is not there."),
+        ("[a](../src/missing.py)", "docs/index.md: the link to ../src/missing.py leads nowhere."),
         ("[a](#gone)", "docs/index.md: #gone names a heading that is not there."),
         ("`[a](gone.md)`", None),
         ("```\n[a](gone.md)\n```", None),
