@@ -268,7 +268,7 @@ async def test_a_worker_does_what_is_there_and_ends(house: House, service: Agent
 @proves("orchestrator.worker")
 async def test_a_second_worker_goes_at_once(house: House, service: AgentService) -> None:
     lock = worker_lock(house.home)
-    assert lock.take()
+    assert lock.acquire()
     await start(service, "aria")
 
     async with asyncio.timeout(20):

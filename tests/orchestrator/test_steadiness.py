@@ -15,7 +15,7 @@ from fidelio.locks import is_hosted
 from fidelio.orchestrator.record.record import STOP_REQUESTED
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.retry import steadily
+from fidelio.retry import restart_on_failure
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.support import proves
 
@@ -119,7 +119,7 @@ async def test_each_pause_is_longer_until_the_longest(caplog: pytest.LogCaptureF
         raise LedgerDamaged("The file is damaged.", remedy="Restore it.")
 
     async with asyncio.timeout(SECONDS):
-        await steadily(work, name="This", until=ending)
+        await restart_on_failure(work, name="This", until=ending)
 
     said = [record.getMessage() for record in caplog.records]
     pauses = ("0.01", "0.02", "0.02", "0.02")

@@ -96,7 +96,7 @@ class Conductor:
                 f"Session {session} was not started by `fidelio run`.", remedy="Start the workflow with `fidelio run WORKFLOW`."
             )
         lock = conducting_lock(self._home, session)
-        if not lock.take():
+        if not lock.acquire():
             raise ConductorFailure(
                 f"Session {session} is being carried out by another process.",
                 remedy=f"Watch it with `fidelio events {session} --follow`, or begin another run with --new.",
@@ -275,7 +275,7 @@ class Found(msgspec.Struct, frozen=True):
 async def find_or_begin(conductor: Conductor, ledger: Ledger, home: Home, plan: Plan, *, anew: bool) -> Found:
     await conductor.check(plan)
     lock = beginning_lock(home, plan)
-    if not lock.take():
+    if not lock.acquire():
         raise ConductorFailure(f"Another process begins {plan.workflow} just now.", remedy="Run it again to go on with that.")
     try:
         session = None if anew else await unfinished(ledger, plan.project, plan.workflow)

@@ -170,11 +170,11 @@ class Starting:
         """In the parent's turn, where there is one: it is written, too. Retried when another process was first."""
         parent = self._parent(asked.parent_token) if asked.parent_token else None
         written = parent.sid if parent is not None else origin.session
-        await self._desk.turns.take(written)
+        await self._desk.turns.acquire(written)
         try:
             return await self._written(asked, origin, parent, flags)
         finally:
-            self._desk.turns.give(written)
+            self._desk.turns.release(written)
 
     def _parent(self, token: str) -> Claims:
         """Says which of the two tokens of the call is the bad one."""

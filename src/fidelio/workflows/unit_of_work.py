@@ -23,7 +23,7 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, OpenRequest, Session
 from fidelio.ledger.paging import event_pages
 from fidelio.ledger.projection import DELETED, was_deleted
-from fidelio.locks import Turns
+from fidelio.locks import KeyedLock
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class Desk(msgspec.Struct, frozen=True):
     clock: Clock
     rules: HouseRules = HouseRules()
     recent: dict[str, tuple[Session, Record]] = msgspec.field(default_factory=dict)
-    turns: Turns = msgspec.field(default_factory=Turns)
+    turns: KeyedLock = msgspec.field(default_factory=KeyedLock)
 
     def claims(self, token: str) -> Claims:
         """What a genuine token says. A short handle only names its session, which is enough where the caller is known."""
@@ -204,7 +204,7 @@ class Desk(msgspec.Struct, frozen=True):
         """
         began = self.clock()
         claims = self.claims(token) if isinstance(token, str) else token
-        await self.turns.take(claims.sid)
+        await self.turns.acquire(claims.sid)
         try:
             for losses in range(ATTEMPTS):
                 await step_aside(losses)
@@ -225,7 +225,7 @@ class Desk(msgspec.Struct, frozen=True):
                     raise
             raise outrun()
         finally:
-            self.turns.give(claims.sid)
+            self.turns.release(claims.sid)
 
     def _remember(self, session: Session, record: Record) -> None:
         if len(self.recent) >= MOST_RECENT:

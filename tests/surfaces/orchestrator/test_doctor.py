@@ -32,7 +32,7 @@ async def test_agents_that_wait_for_nobody_are_noticed(fidelio: Fidelio, setting
         await service.start(StartAgent(name="task", prompt="Hello.", blueprint="echo", project=str(project)))
         waits = agents_check(fidelio)
         lock = host_lock(settings.home)
-        assert lock.take()
+        assert lock.acquire()
         hosted = agents_check(fidelio)
         lock.release()
         async with Host(service):

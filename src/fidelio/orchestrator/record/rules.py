@@ -85,15 +85,6 @@ def matches(state: str, wanted: str | None) -> bool:
     return state in ENDED if wanted == "finished" else state == wanted
 
 
-def run_id(session: str, number: int) -> str:
-    """A run is named after its session, so that whoever knows the run (a process by its marker) knows the session."""
-    return f"{session}.{number}"
-
-
-def session_of(run: str) -> str:
-    return run.rpartition(".")[0]
-
-
 def namespace_of(project: str) -> str:
     """The namespace of a directory: its path, or as much of it as a namespace holds and a digest of the whole."""
     printable = project if project.isprintable() else ascii(project)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from fidelio.errors import SessionNotFound
 from fidelio.home import Home
+from fidelio.ids import session_of_run
 from fidelio.ledger import Ledger
 from fidelio.ledger.projection import DELETED
-from fidelio.orchestrator.record.rules import session_of
 from fidelio.processes.ending import GRACE_SECONDS
 from fidelio.processes.spooled import missing_support, stop_run
 from fidelio.processes.table import entries
@@ -64,7 +64,7 @@ async def end_processes(run: str, *, grace: float = GRACE_SECONDS) -> bool:
 async def end_processes_of_deleted(ledger: Ledger) -> None:
     """Ends what is left of sessions that this record knows as deleted. Those of another record are not ours to judge."""
     runs = set() if missing_support() else await asyncio.to_thread(_runs)
-    deleted = [run for run in sorted(runs) if await was_deleted(ledger, session_of(run))]
+    deleted = [run for run in sorted(runs) if await was_deleted(ledger, session_of_run(run))]
     await asyncio.gather(*(end_processes(run) for run in deleted))
 
 

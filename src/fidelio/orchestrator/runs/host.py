@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Self
 
 from fidelio.errors import SessionNotFound, StaleLease
-from fidelio.ids import new_id
+from fidelio.ids import new_id, session_of_run
 from fidelio.ledger.jobs import Assignment, Jobs
 from fidelio.ledger.model import Event, Lease, Retry
 from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import DELETED, ENDS, GOING_ON, QUEUED, STOP_REQUESTED, WAITING
-from fidelio.orchestrator.record.rules import is_active, session_of
+from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import Opened, opened
 from fidelio.orchestrator.runs.admission import Admission, Candidate
 from fidelio.orchestrator.runs.callbacks import Callbacks
@@ -30,7 +30,7 @@ from fidelio.orchestrator.runs.preparation import sweep_worktrees
 from fidelio.orchestrator.runs.results import CALLBACK
 from fidelio.orchestrator.runs.run import Hand
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.retry import PASSING, patiently, rest, steadily
+from fidelio.retry import TRANSIENT, restart_on_failure, retry_transient, sleep_until
 
 RUN = "agent.run"
 _FOLLOWED = (QUEUED, WAITING, GOING_ON, STOP_REQUESTED, DELETED, *ENDS)
@@ -90,10 +90,10 @@ class Host:
 
     async def _live(self) -> None:
         name = f"The host of the agents in {self._service.parts.home.path}"
-        await steadily(self._serve_or_wait, name=name, until=self._ending)
+        await restart_on_failure(self._serve_or_wait, name=name, until=self._ending)
 
     async def _serve_or_wait(self) -> None:
-        await (self._serve() if self._lock.take() else rest(_TAKE_SECONDS, until=self._ending))
+        await (self._serve() if self._lock.acquire() else sleep_until(_TAKE_SECONDS, until=self._ending))
 
     async def _serve(self) -> None:
         self._duty = Duty(self._service, grace=self._grace)
@@ -133,7 +133,7 @@ class Duty:
 
     async def serve(self, until: asyncio.Event) -> None:
         position = await self._parts.ledger.wait(after=-1, timeout=0)
-        await patiently(self._reconcile)
+        await retry_transient(self._reconcile)
         jobs = [asyncio.create_task(loop.run()) for loop in (*self._runs, self._callbacks)]
         others = [asyncio.create_task(self._follow(position)), asyncio.create_task(self._admit())]
         ending = asyncio.create_task(until.wait())
@@ -197,7 +197,7 @@ class Duty:
         while True:
             try:
                 position = await self._read_on(position)
-            except PASSING as error:
+            except TRANSIENT as error:
                 _log.warning("The record cannot be followed, trying again: %s", error)
                 await asyncio.sleep(_TAKE_SECONDS)
 
@@ -228,7 +228,7 @@ class Duty:
     def _let_go(self, session: str) -> None:
         """Nobody could stop what works for a deleted session later: there is no record of it to ask for that."""
         for run, hand in self._hands.items():
-            if session_of(run) == session:
+            if session_of_run(run) == session:
                 hand.stop()
 
     def _join(self, at: Opened) -> None:
@@ -263,7 +263,7 @@ class Duty:
             await claimer.enqueue(RUN, candidate.session, self._admitted, payload=payload, key=candidate.run)
         except SessionNotFound:
             self._admission.free(candidate.run)
-        except PASSING as error:
+        except TRANSIENT as error:
             _log.warning("Run %s was not admitted, trying again: %s", candidate.run, error)
             self._admission.free(candidate.run)
             self._admission.join(candidate)

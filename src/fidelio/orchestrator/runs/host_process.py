@@ -17,17 +17,18 @@ from pathlib import Path
 
 from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
+from fidelio.ids import session_of_run
 from fidelio.inbox import AGENT_MARKER
 from fidelio.locks import is_hosted, worker_lock
 from fidelio.orchestrator.record.model import ACTIVE
 from fidelio.orchestrator.record.record import QUEUED
-from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME, session_of
+from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME
 from fidelio.orchestrator.runs.cleanup import end_processes
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.runs.results import Ending, bring_to_end
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import remove_mark
-from fidelio.retry import steadily
+from fidelio.retry import restart_on_failure
 from fidelio.settings import Settings
 
 
@@ -63,7 +64,7 @@ async def work_until_idle(service: AgentService, idle_seconds: float = IDLE_SECO
     Raises `HomeProblem` soon after somebody has deleted the home, once no agent of this process works any more.
     """
     lock = worker_lock(service.parts.home)
-    while lock.take():
+    while lock.acquire():
         try:
             await _host_until_idle(service, idle_seconds)
         finally:
@@ -96,7 +97,7 @@ async def _end_with_home(service: AgentService, run: str) -> None:
     ending = Ending(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
     # A record that went with the home may take it or not: nobody reads it.
     with suppress(LedgerError):
-        await bring_to_end(service.parts, await service.parts.desk.open(session_of(run)), ending, actor="worker")
+        await bring_to_end(service.parts, await service.parts.desk.open(session_of_run(run)), ending, actor="worker")
 
 
 async def _looks(service: AgentService, host: Host, idle_seconds: float) -> AsyncIterator[None]:
@@ -156,7 +157,7 @@ async def _below_an_agent(service: AgentService, settings: Settings) -> AsyncIte
     """Nobody hosts below an agent: whoever stops that agent would stop the host of all the others with it."""
     ending = asyncio.Event()
     work = partial(_give_away, service, settings)
-    giving_away = asyncio.create_task(steadily(work, name="Giving agents to a worker", until=ending))
+    giving_away = asyncio.create_task(restart_on_failure(work, name="Giving agents to a worker", until=ending))
     try:
         yield
     finally:

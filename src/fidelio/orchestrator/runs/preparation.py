@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import SessionNotFound
+from fidelio.ids import run_id
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.servers import introduced, with_secrets
 from fidelio.orchestrator.executors.contract import Executor, Turn
 from fidelio.orchestrator.record.record import Record
-from fidelio.orchestrator.record.rules import run_id
 from fidelio.orchestrator.record.unit_of_work import Opened
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import spool_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fidelio.ids import run_id
 from fidelio.ledger import Ledger
 from fidelio.ledger.long_text import Kept, whole
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.record.record import DELIVERED, QUEUED, RunRecord
-from fidelio.orchestrator.record.rules import run_id
 from fidelio.orchestrator.record.unit_of_work import Draft, Opened
 
 GO_ON = (

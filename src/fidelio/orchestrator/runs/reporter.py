@@ -36,7 +36,7 @@ from fidelio.orchestrator.record.record import (
 from fidelio.orchestrator.record.rules import limit_passed
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.runs.context import Parts
-from fidelio.retry import patiently
+from fidelio.retry import retry_transient
 
 _AGENT = "agent"
 _USAGE_EVERY_MS = 1_000
@@ -230,7 +230,7 @@ class RunTeller:
         self._broken = False
 
     async def _write(self, decide: Decide) -> Opened:
-        return await patiently(lambda: self._parts.desk.write(self.at, decide, actor=_AGENT, work=self._work))
+        return await retry_transient(lambda: self._parts.desk.write(self.at, decide, actor=_AGENT, work=self._work))
 
     def _require_alive(self, now: Opened, type_: str) -> None:
         if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:

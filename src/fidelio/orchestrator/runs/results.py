@@ -32,7 +32,7 @@ from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import remove_run
 from fidelio.orchestrator.runs.context import Parts
 from fidelio.orchestrator.runs.queueing import next_run
-from fidelio.retry import patiently
+from fidelio.retry import retry_transient
 
 CALLBACK = "agent.callback"
 _DETAIL = 2_000
@@ -81,7 +81,7 @@ async def bring_to_end(
     while True:
         decide = end(run.id, ending, now_ms=parts.clock(), resume_lost=resume_lost, answered=answered)
         try:
-            await patiently(partial(parts.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
+            await retry_transient(partial(parts.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
         except RequestClosed as closed:
             # Somebody has answered while the run ended: one question less to dismiss.
             answered |= {closed.request}

@@ -42,7 +42,7 @@ from fidelio.orchestrator.runs.reporter import RunTeller
 from fidelio.orchestrator.runs.results import Ending, bring_to_end, fitting, of_failure, of_stop, reminder
 from fidelio.orchestrator.runs.supervisor import Left, Stopped, Watch
 from fidelio.processes.spooled import is_alive
-from fidelio.retry import patiently
+from fidelio.retry import retry_transient
 
 # What keeps a run from beginning may pass, such as a full disk; after this many tries it counts as a failure.
 _BEGINNINGS = 6
@@ -235,7 +235,7 @@ class Hand:
 
     async def _write(self, at: Opened, draft: Draft) -> Opened:
         decision = Decision(drafts=(draft,))
-        return await patiently(lambda: self._parts.desk.write(at, lambda _: decision, actor="host", work=self._work))
+        return await retry_transient(lambda: self._parts.desk.write(at, lambda _: decision, actor="host", work=self._work))
 
     async def _lost(self, reason: str) -> Ending:
         why = f"The process that carried it out ended before it had finished.{await self._words()}"

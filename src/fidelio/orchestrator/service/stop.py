@@ -62,7 +62,7 @@ class Stopping(msgspec.Struct, frozen=True):
         """Waits for the ends that were asked for, and brings them about where nobody else will."""
         active = [at for at in asked if is_active(at.record.run.state)]
         lock = host_lock(self.parts.home)
-        if active and lock.take():
+        if active and lock.acquire():
             try:
                 # What another machine carries out is not ours to end.
                 ours = [at for at in active if at.record.run.host == host_name(self.parts.home)]

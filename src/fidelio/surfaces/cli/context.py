@@ -100,10 +100,10 @@ pass_app = click.make_pass_decorator(App)
 
 def calling_session() -> str | None:
     """The session of the agent that runs this command, where one does."""
+    from fidelio.ids import session_of_run
     from fidelio.inbox import AGENT_MARKER
-    from fidelio.orchestrator.record.rules import session_of
 
-    return session_of(os.environ.get(AGENT_MARKER, "")) or None
+    return session_of_run(os.environ.get(AGENT_MARKER, "")) or None
 
 
 def acting() -> str:

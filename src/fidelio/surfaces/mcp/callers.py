@@ -10,8 +10,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from fidelio.errors import UsageProblem
-from fidelio.ids import is_short_handle
-from fidelio.orchestrator.record.rules import session_of
+from fidelio.ids import is_run_id, session_of_run
 
 _claim: ContextVar[str] = ContextVar("claimed_run", default="")
 
@@ -26,10 +25,9 @@ def claimed_session() -> str | None:
     run = _claim.get()
     if not run:
         return None
-    session, number = session_of(run), run.rpartition(".")[2]
-    if not (is_short_handle(session) and number.isascii() and number.isdecimal()):
+    if not is_run_id(run):
         raise UsageProblem(
             f"The header Fidelio-Agent names no run of an agent: {run!r:.80}.",
             remedy="Send what FIDELIO_AGENT is in the environment of the agent, or leave the header out.",
         )
-    return session
+    return session_of_run(run)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fidelio.app.application import House
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
+from fidelio.ids import session_of_run
 from fidelio.inbox import AGENT_MARKER, agent_above
-from fidelio.orchestrator.record.rules import session_of
 from fidelio.surfaces.mcp import progress
 from fidelio.surfaces.mcp.callers import claimed_session
 from fidelio.surfaces.mcp.hints import typed_here
@@ -70,7 +70,7 @@ class AgentToolset:
         self._house = house
         self._conducting = Conducting(house)
         # An agent that Fidelio started, and that starts others, carries the name of its run.
-        self._above = session_of(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
+        self._above = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
 
     def tools(self) -> ToolTable:
         from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
