@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import ExecutorFailure, LimitReached
-from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.claude import command as claude_command
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.processes.ending import gone

@@ -10,8 +10,8 @@ import pytest
 from fidelio.app.application import House
 from fidelio.conductor.plan import plan_of
 from fidelio.errors import ConductorFailure, UsageProblem
-from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from fidelio.toolkit.tools import Done
 from tests.conductor.orchestra import Orchestra, activity, report, workers_of, write_workflow

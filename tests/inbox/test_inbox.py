@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import RequestClosed, RequestNotFound, UsageProblem
-from fidelio.inbox import AGENT_MARKER, Inbox, new_request, this_person
+from fidelio.inbox import Inbox, new_request, this_person
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Change, NewEvent, NewSession
+from fidelio.processes.table import AGENT_MARKER
 from tests.support import proves
 
 OPTIONS = ({"id": "yes", "label": "Yes", "effect": {"setVariable": {"go": True}}}, {"id": "no", "label": "No"})

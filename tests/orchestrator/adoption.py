@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.fakes import Actor, Part, echo
 
 # Nobody has this number, so nobody is ever ended by it.

@@ -12,10 +12,11 @@ from fidelio.errors import BlueprintNotFound
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Teller, Turn
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.table import ProcessIdentity
 from fidelio.settings import AgentLimits
 
 PATIENCE = 20.0

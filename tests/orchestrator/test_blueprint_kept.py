@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fidelio.orchestrator.blueprints.model import Limits, McpServer
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import STARTING
 from fidelio.orchestrator.runs.preparation import recall
 from fidelio.orchestrator.service.service import AgentService

@@ -12,11 +12,12 @@ import pytest
 
 from fidelio.conductor.workers import Workers
 from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
-from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Availability
 from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.table import AGENT_MARKER
 from tests.orchestrator.fakes import Actor, House, finished, start
 from tests.orchestrator.test_worktrees import git, repository
 from tests.support import proves

@@ -8,13 +8,12 @@ import os
 import pytest
 
 from fidelio.errors import SequenceConflict, SessionNotFound, UsageProblem
-from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.run import Hand
 from fidelio.orchestrator.service.delete import Deletion
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.processes.table import find_marked
+from fidelio.processes.table import AGENT_MARKER, find_marked
 from tests.orchestrator.adoption import Adoptable, Working
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.orchestrator.test_worktrees import repository

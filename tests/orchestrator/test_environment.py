@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fidelio.home import Home
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.runs.environment import environment_for, house, housed
 from tests.support import proves
 

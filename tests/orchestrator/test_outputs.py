@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Part, finished, start
 from tests.support import proves

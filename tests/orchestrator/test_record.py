@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fidelio.ids import run_id, session_of_run
 from fidelio.ledger.codec import encode_record
-from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.blueprints.model import Limits, limit_passed, seconds_left
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
     AGAIN,
     CALLED,
@@ -34,16 +34,7 @@ from fidelio.orchestrator.record.record import (
     fold,
     read,
 )
-from fidelio.orchestrator.record.rules import (
-    ENDED,
-    TRANSITIONS,
-    is_active,
-    is_name,
-    limit_passed,
-    may_become,
-    namespace_of,
-    seconds_left,
-)
+from fidelio.orchestrator.record.rules import ENDED, TRANSITIONS, is_active, is_name, may_become, namespace_of
 from tests.support import proves
 
 

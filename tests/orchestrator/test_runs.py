@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from fidelio.errors import AgentBusy, ExecutorFailure, UsageProblem
-from fidelio.orchestrator.blueprints.model import Limits, McpServer
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import Record, fold, read
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from fidelio.clock import now_ms
-from fidelio.orchestrator.blueprints.model import Limits, McpServer
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
-from fidelio.orchestrator.record.model import AgentSession
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import AgentSession, Usage
 from tests.orchestrator.adoption import NOBODY, Adoptable, Working
 from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves

@@ -11,7 +11,8 @@ import pytest
 from fidelio.errors import AgentError, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.command import CommandExecutor
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.runs.reporter import RunTeller
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fidelio.definitions.library import Library
     from fidelio.inbox import Inbox
     from fidelio.ledger import Ledger
+    from fidelio.mcp_client import McpServer
     from fidelio.orchestrator.blueprints.catalogue import Blueprints
-    from fidelio.orchestrator.blueprints.model import McpServer
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.workflows.service import WorkflowService
 
@@ -176,7 +176,7 @@ class House:
 
     def _workflow_server(self) -> McpServer:
         """How a worker reaches the same workflows and the same record."""
-        from fidelio.orchestrator.blueprints.model import McpServer  # noqa: PLC0415  # waits for the first call
+        from fidelio.mcp_client import McpServer  # noqa: PLC0415  # waits for the first call
 
         switches = {
             "--with-bundled": self._with_bundled,

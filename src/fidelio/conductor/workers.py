@@ -15,7 +15,7 @@ from fidelio.orchestrator.runs.lineage import require_may_start
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
-    from fidelio.orchestrator.blueprints.model import McpServer
+    from fidelio.mcp_client import McpServer
     from fidelio.orchestrator.record.model import AgentSession, Result, Run
     from fidelio.orchestrator.service.service import AgentService
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from fidelio.errors import LimitReached
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Turn, Usage
+from fidelio.orchestrator.executors.contract import Question, Reply, Turn
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.table import ProcessIdentity
 
 SECONDS = 60.0
 

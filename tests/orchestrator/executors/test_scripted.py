@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Question, Reply, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import find_marked
+from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure
+from fidelio.mcp_client import McpServer
 from fidelio.mcp_client import http as mcp_http
 from fidelio.mcp_client.client import McpClient, connected, text_of
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Finished
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.orchestrator.executors.scripted.script import WORKER

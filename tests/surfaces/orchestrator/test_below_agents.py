@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.inbox import AGENT_MARKER
 from fidelio.locks import host_lock
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, in_memory

@@ -15,7 +15,8 @@ import httpx2
 import pytest
 
 from fidelio.app.application import House
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, introduced
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 
 AGENT_HEADER = "Fidelio-Agent"
 # Where a Fidelio serves the tools that start agents, whatever stands in front of it.

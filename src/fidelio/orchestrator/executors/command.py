@@ -19,8 +19,9 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn, process_options
 from fidelio.processes.spooled import AgentProcess, adopt, locate, missing_support, spawn
+from fidelio.processes.table import ProcessIdentity
 
 _PLACEHOLDER = "{conversation}"
 _REMEDY = "Write a list such as [my-agent, --quiet]."
@@ -58,11 +59,11 @@ class CommandExecutor:
         conversation = turn.conversation or turn.fresh
         await tell.conversation(conversation)
         argv = _argv(_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
-        async with await spawn(argv, turn=turn, tell=tell, stdin=_prompt(turn)) as process:
+        async with await spawn(argv, process_options(turn, tell), stdin=_prompt(turn)) as process:
             return await _result(process, turn, tell)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
+        async with await adopt(process, process_options(turn, tell)) as adopted:
             return await _result(adopted, turn, tell)
 
 

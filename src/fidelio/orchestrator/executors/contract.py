@@ -15,13 +15,9 @@ from typing import Any, Protocol
 import msgspec
 
 from fidelio.orchestrator.blueprints.model import Blueprint
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True):
-    """Which process it is. A number alone is given to somebody else later; with its start time it is not."""
-
-    pid: int
-    started: str
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.spooled import ProcessOptions
+from fidelio.processes.table import ProcessIdentity
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +40,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     spool: Path
     environment: Mapping[str, str]
     keep: Path | None = None
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has cost so far, as the agent reports it: running totals of this run, not increments."""
-
-    turns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,3 +129,17 @@ class Executor(Protocol):
 
         Everything the process said since it began may be told again; the teller of an adopted run drops what it knows.
         """
+
+
+def process_options(turn: Turn, tell: Teller) -> ProcessOptions:
+    """How the process of a turn is started or adopted."""
+    return ProcessOptions(
+        run=turn.run,
+        directory=turn.directory,
+        spool=turn.spool,
+        environment=turn.environment,
+        output_bytes=turn.blueprint.limits.output_bytes,
+        on_process=tell.process,
+        on_output=tell.output,
+        is_leaving=lambda: tell.leaving,
+    )

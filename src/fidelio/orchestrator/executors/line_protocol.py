@@ -13,7 +13,8 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.background import beside
-from fidelio.orchestrator.executors.contract import Finished, Question, Teller, Usage
+from fidelio.orchestrator.executors.contract import Finished, Question, Teller
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess
 
 

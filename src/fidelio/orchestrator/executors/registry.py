@@ -12,7 +12,8 @@ from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Teller, Turn
+from fidelio.processes.table import ProcessIdentity
 
 _PACKAGE = "fidelio.orchestrator.executors"
 # Name: module, class, what its constructor takes.

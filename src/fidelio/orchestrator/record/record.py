@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Usage
-from fidelio.orchestrator.record.model import RunState
+from fidelio.orchestrator.record.model import RunState, Usage
 from fidelio.orchestrator.record.rules import ENDED, may_become
+from fidelio.processes.table import ProcessIdentity
 
 CREATED = "session.created"
 QUEUED = "run.queued"

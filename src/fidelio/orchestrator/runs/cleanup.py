@@ -13,9 +13,8 @@ from fidelio.home import Home
 from fidelio.ids import session_of_run
 from fidelio.ledger import Ledger
 from fidelio.ledger.projection import DELETED
-from fidelio.processes.ending import GRACE_SECONDS
-from fidelio.processes.spooled import missing_support, stop_run
-from fidelio.processes.table import entries
+from fidelio.processes.ending import end_processes
+from fidelio.processes.table import entries, missing_support
 
 
 def spool_of(home: Home, session: str, number: int, part: int) -> Path:
@@ -54,11 +53,6 @@ async def _is_known(ledger: Ledger, session: str) -> bool:
     except SessionNotFound:
         return False
     return True
-
-
-async def end_processes(run: str, *, grace: float = GRACE_SECONDS) -> bool:
-    """Ends whatever carries the mark of this run. False: somebody is left. Where processes cannot be told apart, none run."""
-    return True if missing_support() else await stop_run(run, grace=grace)
 
 
 async def end_processes_of_deleted(ledger: Ledger) -> None:

@@ -13,15 +13,17 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
 from fidelio.home import Home
-from fidelio.inbox import AGENT_MARKER, Inbox
+from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
 from fidelio.orchestrator.blueprints.servers import with_secrets
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import first_working
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.unit_of_work import Desk
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import AgentLimits
 from fidelio.validation.pool import getting_aside
 

@@ -18,8 +18,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 
 from fidelio.home import Home
-from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import POSTGRES, ledger_of
 
 _NAMES = frozenset(

@@ -18,16 +18,15 @@ from pathlib import Path
 from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
 from fidelio.ids import session_of_run
-from fidelio.inbox import AGENT_MARKER
 from fidelio.locks import is_hosted, worker_lock
 from fidelio.orchestrator.record.model import ACTIVE
 from fidelio.orchestrator.record.record import QUEUED
 from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME
-from fidelio.orchestrator.runs.cleanup import end_processes
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.runs.results import Ending, bring_to_end
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.processes.table import remove_mark
+from fidelio.processes.ending import end_processes
+from fidelio.processes.table import AGENT_MARKER, remove_mark
 from fidelio.retry import restart_on_failure
 from fidelio.settings import Settings
 

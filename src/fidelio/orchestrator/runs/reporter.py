@@ -20,8 +20,9 @@ from fidelio.inbox import new_request
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import Kept, clean, json_text, keep, one_line
 from fidelio.ledger.model import CloseRequest, OpenRequest, Request
-from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
+from fidelio.orchestrator.blueprints.model import Limits, limit_passed
+from fidelio.orchestrator.executors.contract import Question, Reply
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
     CALLED,
     CONVERSATION,
@@ -33,9 +34,9 @@ from fidelio.orchestrator.record.record import (
     WAITING,
     state_after,
 )
-from fidelio.orchestrator.record.rules import limit_passed
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.runs.context import Parts
+from fidelio.processes.table import ProcessIdentity
 from fidelio.retry import retry_transient
 
 _AGENT = "agent"

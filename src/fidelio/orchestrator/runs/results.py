@@ -17,7 +17,8 @@ from fidelio.ledger.long_text import clean, json_text, keep
 from fidelio.ledger.model import CloseRequest, Done, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
-from fidelio.orchestrator.executors.contract import Finished, Usage
+from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import END_OF, RunRecord
 from fidelio.orchestrator.record.rules import (
     BAD_OUTPUT,

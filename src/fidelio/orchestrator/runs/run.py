@@ -33,7 +33,7 @@ from fidelio.orchestrator.record.record import AGAIN, GOING_ON, STARTING, WORKTR
 from fidelio.orchestrator.record.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.cleanup import end_processes, spool_of, was_deleted
+from fidelio.orchestrator.runs.cleanup import spool_of, was_deleted
 from fidelio.orchestrator.runs.context import Parts, as_kept
 from fidelio.orchestrator.runs.lineage import is_left_over
 from fidelio.orchestrator.runs.preparation import Prepared, prepare, ready, recall
@@ -41,6 +41,7 @@ from fidelio.orchestrator.runs.queueing import original_prompt
 from fidelio.orchestrator.runs.reporter import RunTeller
 from fidelio.orchestrator.runs.results import Ending, bring_to_end, fitting, of_failure, of_stop, reminder
 from fidelio.orchestrator.runs.supervisor import Left, Stopped, Watch
+from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import is_alive
 from fidelio.retry import retry_transient
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from fidelio.clock import Clock
 from fidelio.errors import FidelioError, LimitReached
-from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.blueprints.model import Limits, seconds_left
 from fidelio.orchestrator.executors.contract import Finished
-from fidelio.orchestrator.record.rules import seconds_left
 from fidelio.orchestrator.runs.reporter import RunTeller
 
 # An executor asks its processes to end before it makes them; one that takes longer than this hangs.

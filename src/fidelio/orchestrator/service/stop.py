@@ -15,12 +15,12 @@ from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import STOP_REQUESTED
 from fidelio.orchestrator.record.rules import STOPPED_ON_REQUEST, STOPPED_WITH_PARENT, is_active
 from fidelio.orchestrator.record.unit_of_work import Decision, Draft, Opened
-from fidelio.orchestrator.runs.cleanup import end_processes
 from fidelio.orchestrator.runs.context import Parts
 from fidelio.orchestrator.runs.lineage import require_not_own
 from fidelio.orchestrator.runs.results import Ending, bring_to_end, end, of_stop
 from fidelio.orchestrator.service.queries import Queries
 from fidelio.orchestrator.service.wait import Waits
+from fidelio.processes.ending import end_processes
 
 # Asking politely, then killing, takes a host some seconds; a call must not take much longer.
 STOP_SECONDS = 20.0

@@ -101,7 +101,7 @@ pass_app = click.make_pass_decorator(App)
 def calling_session() -> str | None:
     """The session of the agent that runs this command, where one does."""
     from fidelio.ids import session_of_run
-    from fidelio.inbox import AGENT_MARKER
+    from fidelio.processes.table import AGENT_MARKER
 
     return session_of_run(os.environ.get(AGENT_MARKER, "")) or None
 

@@ -9,7 +9,8 @@ import msgspec
 from acp.schema import AgentMessageChunk, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
 
 from fidelio.orchestrator.executors.acp.tools import Use, arguments_of, name_of, outcome_of
-from fidelio.orchestrator.executors.contract import Teller, Usage
+from fidelio.orchestrator.executors.contract import Teller
+from fidelio.orchestrator.record.model import Usage
 
 _OVER = ("completed", "failed")
 

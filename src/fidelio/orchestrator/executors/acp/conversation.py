@@ -37,14 +37,15 @@ from acp.schema import (
 
 from fidelio import __version__
 from fidelio.errors import ConversationLost, ExecutorFailure
-from fidelio.orchestrator.blueprints.model import McpServer
+from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.acp.account import Account
 from fidelio.orchestrator.executors.acp.agents import AcpAgent, home_of
 from fidelio.orchestrator.executors.acp.tools import Leave, allows
 from fidelio.orchestrator.executors.background import Beside
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.piped import PipedProcess
-from fidelio.processes.table import MARKER
+from fidelio.processes.table import AGENT_MARKER
 
 # An agent that waits for somebody to log in waits for ever; one that fetches a server first takes its time.
 _START_SECONDS = 180.0
@@ -251,7 +252,7 @@ def _server(name: str, server: McpServer, run: str) -> HttpMcpServer | McpServer
     if server.url:
         headers = [HttpHeader(name=key, value=value) for key, value in server.headers.items()]
         return HttpMcpServer(type="http", name=name, url=server.url, headers=headers)
-    variables = [EnvVariable(name=key, value=value) for key, value in {**server.env, MARKER: run}.items()]
+    variables = [EnvVariable(name=key, value=value) for key, value in {**server.env, AGENT_MARKER: run}.items()]
     return McpServerStdio(name=name, command=server.command or "", args=list(server.args), env=variables)
 
 

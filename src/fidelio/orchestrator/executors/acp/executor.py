@@ -17,10 +17,11 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare
 from fidelio.orchestrator.executors.acp.conversation import Talk
 from fidelio.orchestrator.executors.background import beside
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn, process_options
 from fidelio.orchestrator.executors.installed import version_of
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import missing_support
+from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"config"})
 # After its turn an agent has nothing more to do; one that does not go by itself is not waited for long.
@@ -59,7 +60,7 @@ class AcpExecutor:
 
     async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
         environment = prepare(self._agent, turn)
-        process = await open_pipes(self._agent.command, turn=turn, tell=tell, environment=environment)
+        process = await open_pipes(self._agent.command, process_options(turn, tell), environment=environment)
         async with process:
             async with beside() as others:
                 finished = await Talk(self._agent, turn, tell, process, others).carry_out()

@@ -15,7 +15,8 @@ from fidelio.orchestrator.executors.background import Beside, beside
 from fidelio.orchestrator.executors.claude import messages
 from fidelio.orchestrator.executors.claude import messages as failures
 from fidelio.orchestrator.executors.claude.questions import answer
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, Exit
 
 # What a command that was left running in the background gets to end, once the agent has nothing more to do itself.

@@ -15,8 +15,10 @@ from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.executors.codex.home import api_key, prepare, spent_before
 from fidelio.orchestrator.executors.codex.items import Account, Count, read, read_line
 from fidelio.orchestrator.executors.codex.results import NO_THREAD, finished, lost
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, process_options
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, adopt, spawn
+from fidelio.processes.table import ProcessIdentity
 
 _BEFORE, _SCHEMA = "codex-spent-before.json", "codex-schema.json"
 
@@ -28,12 +30,14 @@ async def run(turn: Turn, tell: Teller) -> Finished:
     (turn.spool / _BEFORE).write_bytes(msgspec.json.encode(before))
     key = api_key(home, turn.environment)
     environment = {"CODEX_HOME": str(home), **({"CODEX_API_KEY": key} if key else {})}
-    process = await spawn(list(_command(turn)), turn=turn, tell=tell, stdin=turn.prompt.encode(), environment=environment)
+    process = await spawn(
+        list(_command(turn)), process_options(turn, tell), stdin=turn.prompt.encode(), environment=environment
+    )
     return await _watch(process, turn, tell)
 
 
 async def go_on(turn: Turn, identity: ProcessIdentity, tell: Teller) -> Finished:
-    return await _watch(await adopt(identity, turn=turn, tell=tell), turn, tell)
+    return await _watch(await adopt(identity, process_options(turn, tell)), turn, tell)
 
 
 def _command(turn: Turn) -> Iterator[str]:

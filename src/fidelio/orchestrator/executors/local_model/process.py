@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import Usage
 from fidelio.orchestrator.executors.local_model.task import NOTE, Task
+from fidelio.orchestrator.record.model import Usage
 
 _CONTEXT_TOKENS = 4096
 

@@ -16,22 +16,14 @@ from fidelio.errors import ConversationLost, ExecutorFailure, UsageProblem
 from fidelio.ledger.long_text import json_text
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import (
-    Availability,
-    Finished,
-    ProcessIdentity,
-    Question,
-    Reply,
-    Teller,
-    Turn,
-    Usage,
-)
+from fidelio.orchestrator.executors.contract import Availability, Finished, Question, Reply, Teller, Turn, process_options
 from fidelio.orchestrator.executors.line_protocol import own_program, pass_on_all
 from fidelio.orchestrator.executors.scripted.player import Scene, play
 from fidelio.orchestrator.executors.scripted.script import raw_script, read_script
-from fidelio.orchestrator.runs.cleanup import end_processes
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import adopt, missing_support, spawn
-from fidelio.processes.table import MARKER
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity
 
 _OPTIONS = frozenset({"script", "process"})
 
@@ -60,14 +52,14 @@ class ScriptedExecutor:
         await tell.conversation(f"{_conversation(turn)[0]}.{scene.number}")
         if turn.blueprint.options.get("process"):
             program, first = own_program("scripted.process"), lines.encode(scene)
-            async with await spawn(program, turn=turn, tell=tell, stdin=first, queue=True) as process:
+            async with await spawn(program, process_options(turn, tell), stdin=first, queue=True) as process:
                 return await pass_on_all(process, tell)
         return await _play_here(scene, turn, tell)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
         if not turn.blueprint.options.get("process"):
             return None
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
+        async with await adopt(process, process_options(turn, tell)) as adopted:
             return await pass_on_all(adopted, tell)
 
 
@@ -94,7 +86,7 @@ def _conversation(turn: Turn) -> tuple[str, int]:
 
 
 async def _play_here(scene: Scene, turn: Turn, tell: Teller) -> Finished:
-    environment: Mapping[str, str] = {**turn.environment, MARKER: turn.run}
+    environment: Mapping[str, str] = {**turn.environment, AGENT_MARKER: turn.run}
     counting = _CountingTeller(tell)
     try:
         finished = await play(scene, counting, crash=_pretend_to_crash, environment=environment)

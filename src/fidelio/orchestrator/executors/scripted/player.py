@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
+from fidelio.mcp_client import McpServer
 from fidelio.mcp_client.client import McpClient, connected, text_of
-from fidelio.orchestrator.blueprints.model import McpServer
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller, Usage
+from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller
 from fidelio.orchestrator.executors.scripted import script
 from fidelio.orchestrator.executors.scripted.worker import work_activity
+from fidelio.orchestrator.record.model import Usage
 from fidelio.validation.pool import Unjudged, first_match
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+(?:\.[\w-]+)?)\}")

@@ -11,8 +11,10 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
+from fidelio.orchestrator.executors.contract import Question, Reply
 from fidelio.orchestrator.executors.scripted.player import Scene, play
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.table import ProcessIdentity
 
 
 class PrintingTeller:

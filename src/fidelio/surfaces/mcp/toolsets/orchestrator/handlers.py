@@ -12,7 +12,7 @@ from fidelio.app.application import House
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
 from fidelio.ids import session_of_run
-from fidelio.inbox import AGENT_MARKER, agent_above
+from fidelio.processes.table import AGENT_MARKER, agent_above
 from fidelio.surfaces.mcp import progress
 from fidelio.surfaces.mcp.callers import claimed_session
 from fidelio.surfaces.mcp.hints import typed_here

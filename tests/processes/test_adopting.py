@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
+from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes.ending import gone
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import Exit, adopt, find_marked, recorded_exit, spawn
-from fidelio.processes.table import identity_of
+from fidelio.processes.table import ProcessIdentity, identity_of
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -27,18 +27,19 @@ from tests.support import proves
 WATCHER = """
 import asyncio, sys
 from pathlib import Path
+from fidelio.orchestrator.executors.contract import process_options
 from fidelio.processes.spooled import spawn
 from tests.orchestrator.executors.recording import Recording, make_turn
 
 async def main(directory, run, queue, *argv):
     turn, tell = make_turn(Path(directory), run=run), Recording()
-    async with await spawn(argv, turn=turn, tell=tell, stdin=b"first\\n", queue=queue == "queue") as process:
+    async with await spawn(argv, process_options(turn, tell), stdin=b"first\\n", queue=queue == "queue") as process:
         async for line in process.lines():
             print(line, flush=True)
 
 asyncio.run(main(*sys.argv[1:]))
 """
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 
 
 async def left_behind(turn: Turn, program: str, *, until: str, queue: bool = False) -> ProcessIdentity:
@@ -62,7 +63,7 @@ async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_i
     program = f"cat; echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; exit 5"
     identity = await left_behind(turn, program, until="begun")
 
-    async with asyncio.timeout(SECONDS), await adopt(identity, turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
         assert process.is_running()
         go.touch()
         lines = [line async for line in process.lines()]
@@ -81,7 +82,7 @@ async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(tur
     go.touch()
     await gone([identity], SECONDS)
 
-    async with asyncio.timeout(SECONDS), await adopt(identity, turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
         lines = [line async for line in process.lines()]
         exit_ = await process.ended()
 
@@ -95,7 +96,7 @@ async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next
     identity = await left_behind(turn, program, until="got first", queue=True)
 
     lines = []
-    async with asyncio.timeout(SECONDS), await adopt(identity, turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
         await process.write(b"second\n")
         async for line in process.lines():
             lines.append(line)
@@ -111,7 +112,7 @@ async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next
 @proves("processes.queue")
 async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell: Recording) -> None:
     async with asyncio.timeout(SECONDS):
-        async with await spawn(["wc", "-c"], turn=turn, tell=tell, stdin=b"x" * 1_000_000, queue=True) as process:
+        async with await spawn(["wc", "-c"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True) as process:
             await process.write(b"y" * 1_000_000)
             process.close_stdin()
             lines = [line async for line in process.lines()]
@@ -121,7 +122,7 @@ async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell
 
 @proves("processes.queue")
 async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await spawn(["true"], turn=turn, tell=tell, queue=True) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["true"], process_options(turn, tell), queue=True) as process:
         assert await process.ended() == Exit(0)
         await process.write(b"x" * 1_000_000)
 
@@ -129,7 +130,10 @@ async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: Rec
 @proves("processes.queue")
 @pytest.mark.parametrize("first", [b"", b"x" * 200_000])
 async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recording, first: bytes) -> None:
-    async with asyncio.timeout(SECONDS), await spawn(["wc", "-c"], turn=turn, tell=tell, stdin=first, queue=True) as process:
+    async with (
+        asyncio.timeout(SECONDS),
+        await spawn(["wc", "-c"], process_options(turn, tell), stdin=first, queue=True) as process,
+    ):
         process.close_stdin()
         lines = [line async for line in process.lines()]
 
@@ -139,7 +143,7 @@ async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recordi
 @proves("processes.queue", "processes.stop")
 async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(turn: Turn, tell: Recording) -> None:
     async with asyncio.timeout(SECONDS):
-        process = await spawn(["true"], turn=turn, tell=tell, stdin=b"x" * 1_000_000, queue=True)
+        process = await spawn(["true"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True)
         assert await process.ended() == Exit(0)
         await gone(find_marked(turn.run))
         await process.stop()
@@ -148,7 +152,7 @@ async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(t
 @proves("processes.queue")
 async def test_what_comes_first_is_read_first(turn: Turn, tell: Recording) -> None:
     first = b"".join(b"%d\n" % number for number in range(50_000))
-    async with asyncio.timeout(SECONDS), await spawn(["cat"], turn=turn, tell=tell, stdin=first, queue=True) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["cat"], process_options(turn, tell), stdin=first, queue=True) as process:
         await process.write(b"second\n")
         process.close_stdin()
         lines = [line async for line in process.lines()]
@@ -188,7 +192,7 @@ async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_i
             printed = turn.spool / "agent.stdout"
             assert not printed.exists() or printed.read_bytes() == b"", seconds
             continue
-        async with asyncio.timeout(SECONDS), await adopt(ProcessIdentity(1, "gone"), turn=turn, tell=tell) as process:
+        async with asyncio.timeout(SECONDS), await adopt(ProcessIdentity(1, "gone"), process_options(turn, tell)) as process:
             lines = [line async for line in process.lines()]
         assert (exit_, lines) == (Exit(0), ["first", "end"]), seconds
 
@@ -199,14 +203,14 @@ async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: Recor
     assert ourselves is not None
 
     with pytest.raises(ExecutorFailure) as caught:
-        await adopt(ourselves, turn=turn, tell=tell)
+        await adopt(ourselves, process_options(turn, tell))
 
     assert caught.value.reason == "not-ours"
 
 
 @proves("processes.adopt")
 async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: Recording) -> None:
-    process = await adopt(ProcessIdentity(2**22 - 1, "long ago:1"), turn=turn, tell=tell)
+    process = await adopt(ProcessIdentity(2**22 - 1, "long ago:1"), process_options(turn, tell))
 
     with pytest.raises(ExecutorFailure) as caught:
         await anext(process.lines())
@@ -220,7 +224,9 @@ async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn
     began = asyncio.Event()
 
     async def watch() -> None:
-        async with await spawn(["sh", "-c", "echo begun; read -r x; echo $x"], turn=turn, tell=tell, queue=True) as process:
+        async with await spawn(
+            ["sh", "-c", "echo begun; read -r x; echo $x"], process_options(turn, tell), queue=True
+        ) as process:
             assert await anext(process.lines()) == "begun"
             began.set()
             await asyncio.Event().wait()
@@ -233,7 +239,7 @@ async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn
         with pytest.raises(asyncio.CancelledError):
             await watching
 
-        async with await adopt(tell.processes[0], turn=turn, tell=Recording()) as process:
+        async with await adopt(tell.processes[0], process_options(turn, Recording())) as process:
             assert process.is_running()
             await process.write(b"still here\n")
             assert [line async for line in process.lines()] == ["begun", "still here"]
@@ -249,14 +255,14 @@ async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path,
 
     tell.on_process = cancel
     with pytest.raises(asyncio.CancelledError):
-        await spawn(["cat"], turn=turn, tell=tell)
+        await spawn(["cat"], process_options(turn, tell))
 
     assert find_marked(turn.run) == []
 
 
 @proves("processes.pipes")
 async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await open_pipes(["cat"], turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await open_pipes(["cat"], process_options(turn, tell)) as process:
         process.writer.write(b"hello\n")
         await process.writer.drain()
         assert await process.reader.readline() == b"hello\n"
@@ -268,7 +274,7 @@ async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tel
 @proves("processes.pipes", "processes.stop", "processes.failure")
 async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: Recording) -> None:
     program = "trap '' TERM; setsid sleep 600 & echo sorry >&2; echo begun; while :; do sleep 600; done"
-    async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", program], turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", program], process_options(turn, tell)) as process:
         assert await process.reader.readline() == b"begun\n"
         await process.stop(grace=0.1)
         failure = process.failure(await process.ended())
@@ -279,7 +285,7 @@ async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: 
 
 @proves("processes.pipes")
 async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await open_pipes(["cat", "/dev/zero"], turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await open_pipes(["cat", "/dev/zero"], process_options(turn, tell)) as process:
         assert await process.reader.read(1) == b"\0"
 
 
@@ -287,10 +293,11 @@ async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(tur
 async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
     program = (
         "import asyncio, sys\nfrom pathlib import Path\n"
+        "from fidelio.orchestrator.executors.contract import process_options\n"
         "from fidelio.processes.piped import open_pipes\n"
         "from tests.orchestrator.executors.recording import Recording, make_turn\n"
         "async def main(directory, run):\n"
-        "    process = await open_pipes(['cat'], turn=make_turn(Path(directory), run=run), tell=Recording())\n"
+        "    process = await open_pipes(['cat'], process_options(make_turn(Path(directory), run=run), Recording()))\n"
         "    print(process.identity.pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main(*sys.argv[1:]))\n"

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
+from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes import table as processes_table
 from fidelio.processes.ending import gone
 from fidelio.processes.spooled import AgentProcess, belongs_to, find_marked, is_alive, spawn, stop_run
-from fidelio.processes.table import MARKER, identity_of, members, send
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, members, send
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -42,7 +42,7 @@ FAMILIES = {
 @asynccontextmanager
 async def family(program: str, turn: Turn, tell: Recording) -> AsyncIterator[tuple[AgentProcess, ProcessIdentity]]:
     """An agent, and the process of it that has printed its number."""
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
         child = identity_of(int(await anext(process.lines())))
         assert child is not None
         yield process, child
@@ -160,7 +160,7 @@ async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: Re
 async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, tell: Recording) -> None:
     # An agent that serves as a host starts agents of its own; those belong to their own runs.
     other = make_turn(tmp_path, run=f"{turn.run}_other")
-    program = f"{MARKER}={other.run} setsid sh -c 'echo $$; exec sleep 600' & wait"
+    program = f"{AGENT_MARKER}={other.run} setsid sh -c 'echo $$; exec sleep 600' & wait"
 
     async with family(program, turn, tell) as (process, child):
         await process.stop(grace=0.2)
@@ -188,7 +188,7 @@ async def test_whoever_stops_a_run_that_it_belongs_to_goes_last(turn: Turn) -> N
         "import asyncio, os, sys; from fidelio.processes.spooled import stop_run\n"
         f"print(asyncio.run(stop_run('{turn.run}', grace=0.1)))"
     )
-    environment = {"PATH": os.defpath, MARKER: turn.run}
+    environment = {"PATH": os.defpath, AGENT_MARKER: turn.run}
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=SECONDS
     )
@@ -246,7 +246,7 @@ async def test_where_processes_cannot_be_told_apart_none_is_started(
     processes_table.missing_support.cache_clear()
     try:
         with pytest.raises(ExecutorUnavailable, match="/proc"):
-            await spawn(["cat"], turn=turn, tell=tell)
+            await spawn(["cat"], process_options(turn, tell))
     finally:
         processes_table.missing_support.cache_clear()
         monkeypatch.undo()

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.errors import ExecutorFailure, LimitReached
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Turn
+from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes.spool import Lines, chunks
 from fidelio.processes.spooled import Exit, spawn
+from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -23,7 +24,7 @@ PRINT_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
 
 
 async def output(argv: list[str], turn: Turn, tell: Recording, stdin: bytes = b"") -> tuple[list[str], Exit]:
-    async with asyncio.timeout(SECONDS), await spawn(argv, turn=turn, tell=tell, stdin=stdin) as process:
+    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, tell), stdin=stdin) as process:
         return [line async for line in process.lines()], await process.ended()
 
 
@@ -48,7 +49,10 @@ async def test_a_last_line_without_an_end_and_bytes_that_are_no_text_are_read(tu
 
 @proves("processes.output")
 async def test_a_line_is_read_while_the_agent_still_works(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", "echo first; sleep 600"], turn=turn, tell=tell) as process:
+    async with (
+        asyncio.timeout(SECONDS),
+        await spawn(["sh", "-c", "echo first; sleep 600"], process_options(turn, tell)) as process,
+    ):
         assert await anext(process.lines()) == "first"
         assert process.is_running()
 
@@ -67,7 +71,7 @@ async def test_a_long_line_is_whole_and_the_next_is_too(turn: Turn, tell: Record
 async def test_a_hundred_megabytes_are_read_without_being_kept(turn: Turn, tell: Recording) -> None:
     program = "import sys\nfor _ in range(1000): sys.stdout.write(('y' * 999 + '\\n') * 100)"
     count = 0
-    async with asyncio.timeout(SECONDS), await spawn([sys.executable, "-c", program], turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await spawn([sys.executable, "-c", program], process_options(turn, tell)) as process:
         async for line in process.lines():
             assert len(line) == 999
             count += 1
@@ -135,7 +139,7 @@ async def test_an_agent_killed_together_with_its_shell_has_vanished(turn: Turn, 
 @proves("processes.failure")
 async def test_a_failure_carries_the_end_of_what_the_agent_complained_about(turn: Turn, tell: Recording) -> None:
     program = "i=0; while [ $i -lt 500 ]; do echo noise $i >&2; i=$((i+1)); done; echo 'no key' >&2; exit 4"
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], turn=turn, tell=tell) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
         failure = process.failure(await process.ended(), partial="half")
 
     assert failure.sentence.startswith("The agent ended with exit 4. It said: ")
@@ -186,7 +190,7 @@ async def test_an_agent_whose_identity_could_not_be_kept_never_begins(turn: Turn
 
     tell.on_process = refuse
     with pytest.raises(OSError, match="disk is full"):
-        await spawn(["touch", str(began)], turn=turn, tell=tell)
+        await spawn(["touch", str(began)], process_options(turn, tell))
 
     assert not began.exists()
 
@@ -216,7 +220,7 @@ async def test_a_program_that_cannot_be_run_is_named(
     (turn.directory / "plain").write_text("#!/bin/sh\n", "utf-8")
 
     with pytest.raises(ExecutorFailure, match=words) as caught:
-        await spawn([command], turn=turn, tell=tell)
+        await spawn([command], process_options(turn, tell))
 
     assert (caught.value.reason, tell.processes) == (reason, [])
 
@@ -237,7 +241,7 @@ async def test_a_directory_that_has_gone_is_a_failure(turn: Turn, tell: Recordin
     turn.directory.rmdir()
 
     with pytest.raises(ExecutorFailure) as caught:
-        await spawn(["cat"], turn=turn, tell=tell)
+        await spawn(["cat"], process_options(turn, tell))
 
     assert caught.value.reason == "no-directory"
 
@@ -247,7 +251,7 @@ async def test_a_spool_that_cannot_be_made_is_a_failure(turn: Turn, tell: Record
     turn.spool.parent.parent.joinpath("spool").write_text("a file is in the way", "utf-8")
 
     with pytest.raises(ExecutorFailure) as caught:
-        await spawn(["cat"], turn=turn, tell=tell)
+        await spawn(["cat"], process_options(turn, tell))
 
     assert caught.value.reason == "spawn"
 
@@ -255,7 +259,7 @@ async def test_a_spool_that_cannot_be_made_is_a_failure(turn: Turn, tell: Record
 @proves("processes.start")
 async def test_too_many_arguments_are_a_failure(turn: Turn, tell: Recording) -> None:
     with pytest.raises(ExecutorFailure, match="could not be started") as caught:
-        await spawn(["echo", "x" * 10_000_000], turn=turn, tell=tell)
+        await spawn(["echo", "x" * 10_000_000], process_options(turn, tell))
 
     assert caught.value.reason == "spawn"
 
@@ -265,7 +269,7 @@ async def test_what_was_started_once_in_a_run_is_not_started_again(turn: Turn, t
     await output(["cat"], turn, tell, b"first")
 
     with pytest.raises(ExecutorFailure) as caught:
-        await spawn(["cat"], turn=turn, tell=tell, stdin=b"second")
+        await spawn(["cat"], process_options(turn, tell), stdin=b"second")
 
     assert caught.value.reason == "already-started"
     assert (turn.spool / "agent.stdin").read_bytes() == b"first"
