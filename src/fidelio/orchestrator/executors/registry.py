@@ -97,5 +97,5 @@ def _load(name: str) -> Executor:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fidelio"):
             raise
-        return Missing(name, error.name or "", module.replace("_", "-"))
+        return Missing(name, error.name or "", module.partition(".")[0].replace("_", "-"))
     return cast("Executor", getattr(loaded, class_)(*arguments))
