@@ -114,7 +114,7 @@ class House:
         )
 
     def host(self, service: AgentService | None = None, *, grace: float = 0.5) -> Host:
-        return Host(service or self.service(), grace=grace)
+        return Host((service or self.service()).context, grace=grace)
 
 
 async def finished(service: AgentService, *names: str) -> tuple[AgentSession, ...]:
@@ -130,7 +130,7 @@ async def start(service: AgentService, name: str, prompt: str = "Sing.", **more:
 async def until(service: AgentService, name: str, wanted: Callable[[AgentSession], bool]) -> AgentSession:
     """The session as soon as it is as wanted, whoever changes it."""
     async with asyncio.timeout(PATIENCE):
-        position = await service.parts.ledger.wait(after=-1, timeout=0)
+        position = await service.context.ledger.wait(after=-1, timeout=0)
         while not wanted(found := await service.find(name)):
-            position = await service.parts.ledger.wait(after=position, timeout=PATIENCE)
+            position = await service.context.ledger.wait(after=position, timeout=PATIENCE)
     return found

@@ -93,7 +93,7 @@ async def test_a_run_that_began_before_blueprints_were_kept_is_gone_on_with_by_t
     at = await service.queries.find("aria")
     older = replace(at, record=replace(at.record, run=replace(at.record.run, blueprint_blob="")))
 
-    assert (await recall(service.parts, older)).blueprint == house.shelf.known["singer"]
+    assert (await recall(service.context, older)).blueprint == house.shelf.known["singer"]
 
 
 @proves("orchestrator.blueprint-kept", "orchestrator.delete")

@@ -146,6 +146,6 @@ async def test_an_agent_is_asked_once_whether_it_works(house: House) -> None:
     service = house.service()
 
     await start(service, "aria", blueprint="worker")
-    await service.parts.checked_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
+    await service.context.checked_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
 
     assert actor.asked == [{"KEY": "la"}, {"KEY": "la"}]

@@ -228,4 +228,4 @@ async def test_two_that_delete_the_same_sessions_do_not_mind_each_other(hosted: 
 
     assert max(one.count, other.count) == 5
     with pytest.raises(SessionNotFound):
-        await hosted.parts.desk.open((await hosted.parts.ledger.sessions(status="deleted")).items[0].id)
+        await hosted.context.desk.open((await hosted.context.ledger.sessions(status="deleted")).items[0].id)

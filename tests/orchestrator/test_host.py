@@ -14,13 +14,12 @@ from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry
 from fidelio.locks import worker_lock
 from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn
-from fidelio.orchestrator.opening import open_agents
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.record import SAID
 from fidelio.orchestrator.record.rules import RESUMES_IN_A_ROW
 from fidelio.orchestrator.runs.host import RUN
 from fidelio.orchestrator.runs.host_process import spawn_worker, work_until_idle
-from fidelio.orchestrator.service.service import AgentService
+from fidelio.orchestrator.service.service import AgentService, open_agents
 from fidelio.settings import AgentLimits, load_settings
 from tests.orchestrator.fakes import House, Stage, echo, finished, start
 from tests.support import proves
@@ -260,7 +259,7 @@ async def test_a_worker_does_what_is_there_and_ends(house: House, service: Agent
     await start(service, "aria")
 
     async with asyncio.timeout(20):
-        await work_until_idle(service, idle_seconds=0.05)
+        await work_until_idle(service.context, idle_seconds=0.05)
 
     assert (await service.find("aria")).run.state == "succeeded"
 
@@ -272,7 +271,7 @@ async def test_a_second_worker_goes_at_once(house: House, service: AgentService)
     await start(service, "aria")
 
     async with asyncio.timeout(20):
-        await work_until_idle(service, idle_seconds=60)
+        await work_until_idle(service.context, idle_seconds=60)
 
     lock.release()
     assert (await service.find("aria")).run.state == "queued"

@@ -39,11 +39,11 @@ class Loop:
 
     @property
     def project(self) -> Path:
-        return Path(self.service.parts.project)
+        return Path(self.service.context.project)
 
     async def once(self, number: int) -> None:
         """A host takes over, gets more to do, and dies at some moment, and with it perhaps some agents."""
-        host = await asyncio.to_thread(spawn_host, self.service.parts.home.path, self.project)
+        host = await asyncio.to_thread(spawn_host, self.service.context.home.path, self.project)
         for kind in self.chance.sample(KINDS, 2):
             started = await self.service.start(StartAgent(name=f"{kind}-{number}", prompt="Sing.", blueprint=kind))
             self.sessions.add(started.id)
@@ -71,7 +71,7 @@ class Loop:
     async def bring_to_an_end(self) -> None:
         """Nothing is killed any more, and every question is answered."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(work_until_idle(self.service, idle_seconds=0.5))
+            group.create_task(work_until_idle(self.service.context, idle_seconds=0.5))
             while running := [one.id for one in await self.all() if one.status == "running"]:
                 for found in await self.service.wait(running, mode="all", seconds=5.0):
                     await self.answer(found)
@@ -113,7 +113,7 @@ async def check(loop: Loop, ledger: Ledger) -> None:
         await check_record(loop, ledger, session)
     left = [entry for entry in entries() if entry.run and session_of_run(entry.run) in loop.sessions]
     assert left == []
-    complaints = (loop.service.parts.home.path / LOG).read_text("utf-8")
+    complaints = (loop.service.context.home.path / LOG).read_text("utf-8")
     assert "Traceback" not in complaints, complaints
 
 

@@ -53,7 +53,7 @@ class ServerLoop(Loop):
 
     def up(self) -> tuple[subprocess.Popen[str], str]:
         """The server, and where it offers its tools."""
-        home = self.service.parts.home.path
+        home = self.service.context.home.path
         command = [sys.executable, "-m", "fidelio", "up", "--port", "0"]
         environ = {**os.environ, "FIDELIO_HOME": str(home), "FIDELIO_AGENTS_PER_PROJECT": "300", "FIDELIO_AGENTS_TOTAL": "300"}
         with (home / LOG).open("ab") as log:

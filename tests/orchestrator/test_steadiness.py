@@ -60,7 +60,7 @@ async def test_a_host_that_fails_begins_again_and_carries_out_what_waits(
     calls: tuple[int, ...],
 ) -> None:
     failed = fails_at(house, monkeypatch, method, *calls)
-    async with asyncio.timeout(SECONDS), Host(service):
+    async with asyncio.timeout(SECONDS), Host(service.context):
         await start(service, "aria")
         await failed.wait()
         await start(service, "bass")
@@ -98,7 +98,7 @@ async def test_while_it_pauses_another_process_may_be_the_host(
     monkeypatch.setattr(steadiness, "_RESTART_PAUSES", (600.0,))
     monkeypatch.setattr(steadiness, "_report", lambda *_: paused.set())
     fails_at(house, monkeypatch, "jobs", 1)
-    async with asyncio.timeout(SECONDS), Host(service):
+    async with asyncio.timeout(SECONDS), Host(service.context):
         await paused.wait()
         assert not is_hosted(house.home)
         async with house.host(house.service()):

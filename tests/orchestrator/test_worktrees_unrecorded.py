@@ -104,7 +104,7 @@ async def test_what_a_killed_host_has_not_recorded_is_swept_by_the_next(
     await killed_in_between(house, service)
     await decide(service)
 
-    await sweep_worktrees(service.parts)
+    await sweep_worktrees(service.context)
 
     assert left(house) == ([], "")
 
@@ -136,7 +136,7 @@ async def test_nothing_with_a_change_in_it_is_swept(house: House, service: Agent
         git(place, "commit", "--quiet", "--allow-empty", "-m", "More")
     await delete(service)
 
-    await sweep_worktrees(service.parts)
+    await sweep_worktrees(service.context)
 
     assert place in left(house)[0]
 
@@ -150,7 +150,7 @@ async def test_a_worktree_that_a_session_refers_to_is_not_swept(house: House, ho
     # As if the host had been killed after it recorded the worktree and before it took its note away.
     worktrees.write_note(worktrees.Note(at.id, at.record.project, worktrees.recorded(at.record)))
 
-    await sweep_worktrees(hosted.parts)
+    await sweep_worktrees(hosted.context)
 
     assert left(house) == ([Path(session.worktree or "")], "+ fidelio/aria")
 
@@ -160,7 +160,7 @@ async def test_a_worktree_of_a_session_that_this_record_does_not_know_is_not_swe
     repository(house.project)
     made = await worktrees.create(str(house.project), house.home.worktrees, "aria", "s_of_another_record")
 
-    await sweep_worktrees(service.parts)
+    await sweep_worktrees(service.context)
 
     assert Path(made.path) in left(house)[0]
 
@@ -175,7 +175,7 @@ async def test_a_note_that_cannot_be_read_hides_no_other(house: House, service: 
     odd[0].write_text('{"session"', "utf-8")
     odd[1].mkdir()
 
-    await sweep_worktrees(service.parts)
+    await sweep_worktrees(service.context)
 
     assert left(house) == (odd, "")
 

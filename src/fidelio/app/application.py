@@ -167,11 +167,11 @@ class House:
         return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), rules=rules)
 
     async def _open_agents(self) -> AgentService:
-        from fidelio.orchestrator.opening import open_agents  # noqa: PLC0415  # waits for the first call
         from fidelio.orchestrator.runs.host_process import hosting  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.service.service import open_agents  # noqa: PLC0415  # waits for the first call
 
         service = open_agents(self.settings, await self._open_ledger())
-        await self._opened.enter_async_context(hosting(service, self.settings))
+        await self._opened.enter_async_context(hosting(service.context, self.settings))
         return service
 
     def _workflow_server(self) -> McpServer:

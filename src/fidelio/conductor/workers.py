@@ -42,15 +42,15 @@ class Workers:
 
     async def check(self, blueprint: str, project: str) -> None:
         """Raises where such a worker could not be started there."""
-        parts = self._agents.parts
+        context = self._agents.context
         require_directory(project)
-        found = await parts.blueprint(blueprint, project)
-        await parts.checked_executor(with_wishes(found, None, {SERVER: self._server}))
+        found = await context.blueprint(blueprint, project)
+        await context.checked_executor(with_wishes(found, None, {SERVER: self._server}))
 
     async def check_caller(self, caller: str | None) -> None:
         """Raises where the agent that asks may not start workers below itself."""
         if caller is not None:
-            require_may_start(await self._agents.queries.find(caller), most=self._agents.parts.limits.depth)
+            require_may_start(await self._agents.queries.find(caller), most=self._agents.context.limits.depth)
 
     async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:
         try:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fidelio.ledger import open_ledger
 from fidelio.locks import host_lock
-from fidelio.orchestrator.opening import open_agents
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.service.service import open_agents
 from fidelio.settings import Settings
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
@@ -35,7 +35,7 @@ async def test_agents_that_wait_for_nobody_are_noticed(fidelio: Fidelio, setting
         assert lock.acquire()
         hosted = agents_check(fidelio)
         lock.release()
-        async with Host(service):
+        async with Host(service.context):
             await service.wait(["task"], str(project), mode="all", seconds=20)
 
     assert (waits["state"], "fidelio work" in waits["remedy"]) == ("warning", True)

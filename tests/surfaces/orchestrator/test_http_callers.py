@@ -96,7 +96,7 @@ async def test_an_agent_over_http_has_children_that_call_it_back(settings: Setti
         parent = (await desk.start("parent", "parent", **{"async": True})).body["session_id"]
 
         service = await server.house.agents()
-        async for event in service.parts.ledger.follow(parent, types=("run.succeeded",)):
+        async for event in service.context.ledger.follow(parent, types=("run.succeeded",)):
             if "Found it." in str(event.body["result"]):
                 break
         (child,) = (await service.list(parent=parent)).items

@@ -20,12 +20,11 @@ from fidelio.orchestrator.record.model import Run
 from fidelio.orchestrator.record.record import CALLED_BACK
 from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import Decision, Opened
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.lineage import calling_session
-from fidelio.orchestrator.runs.queueing import next_run
+from fidelio.orchestrator.runs.queries import Queries
+from fidelio.orchestrator.runs.queueing import next_run, queue_message
 from fidelio.orchestrator.runs.results import CALLBACK
-from fidelio.orchestrator.service.queries import Queries
-from fidelio.orchestrator.service.start import message
 
 _BLOCK = "agent-session-ended"
 _RESULT_LENGTH = 8_000
@@ -34,7 +33,7 @@ _RESULT_LENGTH = 8_000
 class Callbacks(msgspec.Struct, frozen=True):
     """The handler of callback jobs, and the last word on children that are deleted."""
 
-    parts: Parts
+    context: OrchestratorContext
     queries: Queries
 
     async def deliver(self, work: Assignment) -> None:
@@ -44,8 +43,8 @@ class Callbacks(msgspec.Struct, frozen=True):
 
     async def _deliver(self, work: Assignment) -> None:
         run = str(work.lease.payload["run"])
-        child = await self.parts.desk.open(work.lease.session)
-        parent = await self.parts.desk.open(child.record.parent)
+        child = await self.context.desk.open(work.lease.session)
+        parent = await self.context.desk.open(child.record.parent)
         text = keep(await self._words(child, run))
         event = NewEvent(type=CALLED_BACK, body={"run": run, "parent": parent.id}, actor="host")
         told = Change(session=child.id, events=(event,), lease=work.lease, settle=Done())
@@ -54,7 +53,7 @@ class Callbacks(msgspec.Struct, frozen=True):
             decision = _received(now, text, {"from": child.id, "run": run})
             return msgspec.structs.replace(decision, beside=(told,))
 
-        await self.parts.desk.write(parent, decide, actor="host")
+        await self.context.desk.write(parent, decide, actor="host")
         work.settled = True
 
     async def before_deletion(self, children: Sequence[Opened], *, going: Collection[str], by: str) -> None:
@@ -70,13 +69,13 @@ class Callbacks(msgspec.Struct, frozen=True):
                     await self._tell_of_deletion(child, by)
 
     async def _is_owed(self, child: Opened) -> bool:
-        return any(job.kind == CALLBACK for job in await self.parts.ledger.jobs(session=child.id))
+        return any(job.kind == CALLBACK for job in await self.context.ledger.jobs(session=child.id))
 
     async def _tell_of_deletion(self, child: Opened, by: str) -> None:
         run = child.record.run
         text = keep(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
         origin = {"from": child.id, "run": run.id}
-        await self.parts.desk.write(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
+        await self.context.desk.write(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
 
     async def _words(self, child: Opened, wanted: str) -> str:
         run = await self.queries.run(child, wanted)
@@ -104,7 +103,7 @@ def _received(parent: Opened, text: Kept, origin: dict[str, str]) -> Decision:
     """A parent at rest goes on with it; one at work, or one that somebody has stopped, has it in its next turn."""
     state = parent.record.run.state
     if is_active(state) or state == "stopped":
-        return message(parent, text, origin)
+        return queue_message(parent, text, origin)
     return Decision(drafts=next_run(parent, prompt=text), blobs=text.blobs)
 
 

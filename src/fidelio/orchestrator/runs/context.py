@@ -16,6 +16,7 @@ from fidelio.home import Home
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
 from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.catalogue import read_in_thread
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
 from fidelio.orchestrator.blueprints.servers import with_secrets
 from fidelio.orchestrator.executors.contract import Executor
@@ -25,7 +26,6 @@ from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.unit_of_work import Desk
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import AgentLimits
-from fidelio.validation.pool import getting_aside
 
 
 class Catalogue(Protocol):
@@ -34,7 +34,7 @@ class Catalogue(Protocol):
     def get(self, name: str, project: Path) -> Blueprint: ...
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
     """`project` is the directory that is meant where none is named, `executor` the kind of agent where none is named."""
 
     ledger: Ledger
@@ -49,7 +49,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
 
     async def blueprint(self, name: str | None, project: str) -> Blueprint:
-        return await getting_aside(self.blueprints.get, name, Path(project)) if name else GENERIC
+        return await read_in_thread(self.blueprints.get, name, Path(project)) if name else GENERIC
 
     async def blueprint_of(self, record: Record) -> Blueprint:
         """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
@@ -95,7 +95,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         if name is None:
             return await first_working(blueprint)
         executor = await self._working_executor(name, blueprint)
-        await getting_aside(_require_sound, executor, blueprint)
+        await read_in_thread(_require_sound, executor, blueprint)
         return executor
 
     async def checked_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:

@@ -26,10 +26,11 @@ from fidelio.orchestrator.record.unit_of_work import Opened, opened
 from fidelio.orchestrator.runs.admission import Admission, Candidate
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import end_processes_of_deleted, sweep
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.preparation import sweep_worktrees
+from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.runs.results import CALLBACK
 from fidelio.orchestrator.runs.run import Hand
-from fidelio.orchestrator.service.service import AgentService
 from fidelio.retry import TRANSIENT, restart_on_failure, retry_transient, sleep_until
 
 RUN = "agent.run"
@@ -50,15 +51,15 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """`async with Host(service):` carries out agents in the background for as long as the block lasts.
+    """`async with Host(context):` carries out agents in the background for as long as the block lasts.
 
     Where another process is the host already, it waits in the background until that one is gone. `grace` is how many seconds
     agents that live in this process get when the block ends; agents with a process of their own go on without a host.
     """
 
-    def __init__(self, service: AgentService, *, grace: float = 5.0) -> None:
-        self._service, self._grace = service, grace
-        self._lock = host_lock(service.parts.home)
+    def __init__(self, context: OrchestratorContext, *, grace: float = 5.0) -> None:
+        self._context, self._grace = context, grace
+        self._lock = host_lock(context.home)
         self._duty: Duty | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
@@ -89,14 +90,14 @@ class Host:
         await self._task
 
     async def _live(self) -> None:
-        name = f"The host of the agents in {self._service.parts.home.path}"
+        name = f"The host of the agents in {self._context.home.path}"
         await restart_on_failure(self._serve_or_wait, name=name, until=self._ending)
 
     async def _serve_or_wait(self) -> None:
         await (self._serve() if self._lock.acquire() else sleep_until(_TAKE_SECONDS, until=self._ending))
 
     async def _serve(self) -> None:
-        self._duty = Duty(self._service, grace=self._grace)
+        self._duty = Duty(self._context, grace=self._grace)
         try:
             await self._duty.serve(self._ending)
         finally:
@@ -107,21 +108,21 @@ class Host:
 class Duty:
     """One time of being the host, from taking the lock to the end or to a failure. Nothing of it is used again."""
 
-    def __init__(self, service: AgentService, *, grace: float) -> None:
-        self._parts, self._queries = service.parts, service.queries
-        self._name = host_name(self._parts.home)
+    def __init__(self, context: OrchestratorContext, *, grace: float) -> None:
+        self._context, self._queries = context, Queries(context)
+        self._name = host_name(self._context.home)
         owner = f"{self._name}/{os.getpid()}/{new_id('w_')}"
-        limits = self._parts.limits
+        limits = self._context.limits
         self._admission = Admission(per_project=limits.per_project, total=limits.total)
         self._admitted = 0
         self._hands: dict[str, Hand] = {}
         self._look = asyncio.Event()
-        jobs = partial(Jobs, self._parts.ledger, clock=self._parts.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
+        jobs = partial(Jobs, self._context.ledger, clock=self._context.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
         self._runs = tuple(jobs(concurrency=_HANDS) for _ in range(_CLAIMERS))
         self._callbacks = jobs()
         for runs in self._runs:
             runs.register(RUN, self._carry_out)
-        self._callbacks.register(CALLBACK, Callbacks(self._parts, self._queries).deliver)
+        self._callbacks.register(CALLBACK, Callbacks(self._context, self._queries).deliver)
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -132,7 +133,7 @@ class Duty:
         return bool(self._hands) or self._admission.waiting > 0
 
     async def serve(self, until: asyncio.Event) -> None:
-        position = await self._parts.ledger.wait(after=-1, timeout=0)
+        position = await self._context.ledger.wait(after=-1, timeout=0)
         await retry_transient(self._reconcile)
         jobs = [asyncio.create_task(loop.run()) for loop in (*self._runs, self._callbacks)]
         others = [asyncio.create_task(self._follow(position)), asyncio.create_task(self._admit())]
@@ -166,13 +167,13 @@ class Duty:
         queued = [opened(session) async for session in self._queries.every(status="queued")]
         for at in sorted(queued, key=lambda at: at.record.run.queued_at):
             self._join(at)
-        await sweep(self._parts.home, self._parts.ledger, begun)
-        await sweep_worktrees(self._parts)
-        await end_processes_of_deleted(self._parts.ledger)
+        await sweep(self._context.home, self._context.ledger, begun)
+        await sweep_worktrees(self._context)
+        await end_processes_of_deleted(self._context.ledger)
 
     async def _free_leases(self) -> None:
         """We hold the lock, so whoever had these leases under it is dead: nobody need wait for them to run out."""
-        for job in await self._parts.ledger.jobs(limit=_MOST_JOBS):
+        for job in await self._context.ledger.jobs(limit=_MOST_JOBS):
             if job.kind in (RUN, CALLBACK) and job.lease_owner.startswith(f"{self._name}/"):
                 lease = Lease(
                     job=job.id,
@@ -185,7 +186,7 @@ class Duty:
                     expires=job.lease_expires,
                 )
                 with suppress(StaleLease):
-                    await self._parts.ledger.settle(lease, Retry(due=self._parts.clock(), error="Its host has died."))
+                    await self._context.ledger.settle(lease, Retry(due=self._context.clock(), error="Its host has died."))
 
     async def _take_over(self, at: Opened) -> None:
         """A run that was begun here has a job; should that be lost, it gets another. Runs of other machines stay theirs."""
@@ -202,10 +203,10 @@ class Duty:
                 await asyncio.sleep(_TAKE_SECONDS)
 
     async def _read_on(self, position: int) -> int:
-        newest = await self._parts.ledger.wait(after=position, timeout=_GLANCE_SECONDS)
+        newest = await self._context.ledger.wait(after=position, timeout=_GLANCE_SECONDS)
         if newest <= position:
             return position
-        found = await self._parts.ledger.events(after=position, types=_FOLLOWED, limit=_PAGE)
+        found = await self._context.ledger.events(after=position, types=_FOLLOWED, limit=_PAGE)
         for event in found:
             await self._notice(event)
         last = found[-1].position if found else 0
@@ -220,7 +221,7 @@ class Duty:
             self._let_go(event.session)
         elif event.type in (QUEUED, WAITING, GOING_ON):
             with suppress(SessionNotFound):
-                at = await self._parts.desk.open(event.session)
+                at = await self._context.desk.open(event.session)
                 (self._join if event.type == QUEUED else self._give_place)(at)
         else:
             self._admission.leave(run)
@@ -270,11 +271,11 @@ class Duty:
             asyncio.get_running_loop().call_later(_TAKE_SECONDS, self._look.set)
 
     async def _carry_out(self, work: Assignment) -> None:
-        hand = Hand(self._parts, self._name, work)
+        hand = Hand(self._context, self._name, work)
         self._hands[hand.run] = hand
         try:
             with suppress(SessionNotFound):
-                self._give_place(await self._parts.desk.open(work.lease.session))
+                self._give_place(await self._context.desk.open(work.lease.session))
             await hand.carry_out()
         finally:
             # A second job of the same run, left over from a host that died, may have come while we tidied up.

@@ -13,8 +13,10 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.long_text import Kept, whole
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.record.record import DELIVERED, QUEUED, RunRecord
-from fidelio.orchestrator.record.unit_of_work import Draft, Opened
+from fidelio.orchestrator.record import phrases
+from fidelio.orchestrator.record.record import DELIVERED, MESSAGE, QUEUED, RunRecord
+from fidelio.orchestrator.record.rules import MOST_MESSAGES
+from fidelio.orchestrator.record.unit_of_work import Decision, Draft, Opened, view
 
 GO_ON = (
     "Your last turn was cut off: the process that ran you ended before you had finished. Look at what is done already, do not "
@@ -40,6 +42,13 @@ def next_run(
     body["messages"] = list(messages)
     delivered = Draft(DELIVERED, {"run": run, "messages": list(messages)})
     return Draft(QUEUED, body, prompt.digests if prompt else ()), delivered
+
+
+def queue_message(now: Opened, kept: Kept, origin: dict[str, str]) -> Decision:
+    """The decision to keep a message for the next turn."""
+    if len(now.record.messages) >= MOST_MESSAGES:
+        raise phrases.too_many_messages(view(now))
+    return Decision(drafts=(Draft(MESSAGE, {**origin, "message": kept.body}, kept.digests),), blobs=kept.blobs)
 
 
 def _standing(now: Opened) -> tuple[str, int, tuple[int, ...]]:

@@ -35,7 +35,7 @@ from fidelio.orchestrator.record.record import (
     state_after,
 )
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.processes.table import ProcessIdentity
 from fidelio.retry import retry_transient
 
@@ -49,13 +49,15 @@ _DETAIL_LENGTH = 100_000
 class RunTeller:
     """The teller of one run. `at` is the session as this run has left it last; `changed` is called when it waits or goes on."""
 
-    def __init__(self, parts: Parts, at: Opened, work: Assignment, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, context: OrchestratorContext, at: Opened, work: Assignment, limits: Limits, changed: Callable[[], None]
+    ) -> None:
         self.at = at
         self.usage = at.record.run.usage
         self.leaving = False
         self.interrupted = False
         self.over: LimitReached | None = None
-        self._parts, self._work, self._limits, self._changed = parts, work, limits, changed
+        self._context, self._work, self._limits, self._changed = context, work, limits, changed
         self._run = at.record.run.id
         self._known = 0
         self._bytes = 0
@@ -110,12 +112,12 @@ class RunTeller:
     @property
     def seconds_to_usage(self) -> float | None:
         """How long until the newest usage is to be written; None where it has been."""
-        left = self._used_at + _USAGE_EVERY_MS - self._parts.clock()
+        left = self._used_at + _USAGE_EVERY_MS - self._context.clock()
         # Bounded on both sides: somebody may set the clock back.
         return min(max(0, left), _USAGE_EVERY_MS) / 1000 if self._usage_waits else None
 
     async def write_usage(self) -> None:
-        self._used_at, self._usage_waits = self._parts.clock(), False
+        self._used_at, self._usage_waits = self._context.clock(), False
         await self._tell(Draft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
 
     async def output(self, size: int) -> None:
@@ -144,7 +146,7 @@ class RunTeller:
 
     async def _closed(self, request: str) -> Request:
         self._changed()
-        closed = await self._parts.inbox.closed(request)
+        closed = await self._context.inbox.closed(request)
         if (closed.state, closed.answered_by) == ("dismissed", _AGENT):
             # Withdrawn before we lost sight of the agent. What it says again ends with the same withdrawal.
             await asyncio.Event().wait()
@@ -231,7 +233,7 @@ class RunTeller:
         self._broken = False
 
     async def _write(self, decide: Decide) -> Opened:
-        return await retry_transient(lambda: self._parts.desk.write(self.at, decide, actor=_AGENT, work=self._work))
+        return await retry_transient(lambda: self._context.desk.write(self.at, decide, actor=_AGENT, work=self._work))
 
     def _require_alive(self, now: Opened, type_: str) -> None:
         if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:

@@ -31,7 +31,7 @@ from fidelio.orchestrator.record.rules import (
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import remove_run
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.queueing import next_run
 from fidelio.retry import retry_transient
 
@@ -69,7 +69,13 @@ def of_stop(run: RunRecord) -> Ending:
 
 
 async def bring_to_end(
-    parts: Parts, at: Opened, ending: Ending, *, actor: str, work: Assignment | None = None, resume_lost: bool = False
+    context: OrchestratorContext,
+    at: Opened,
+    ending: Ending,
+    *,
+    actor: str,
+    work: Assignment | None = None,
+    resume_lost: bool = False,
 ) -> None:
     """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
 
@@ -80,14 +86,14 @@ async def bring_to_end(
         ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
     answered: frozenset[str] = frozenset()
     while True:
-        decide = end(run.id, ending, now_ms=parts.clock(), resume_lost=resume_lost, answered=answered)
+        decide = end(run.id, ending, now_ms=context.clock(), resume_lost=resume_lost, answered=answered)
         try:
-            await retry_transient(partial(parts.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
+            await retry_transient(partial(context.desk.write, at, settled(decide) if work else decide, actor=actor, work=work))
         except RequestClosed as closed:
             # Somebody has answered while the run ended: one question less to dismiss.
             answered |= {closed.request}
             continue
-        await remove_run(parts.home, at.id, run.number)
+        await remove_run(context.home, at.id, run.number)
         return
 
 

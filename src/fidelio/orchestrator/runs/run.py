@@ -34,7 +34,7 @@ from fidelio.orchestrator.record.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import spool_of, was_deleted
-from fidelio.orchestrator.runs.context import Parts, as_kept
+from fidelio.orchestrator.runs.context import OrchestratorContext, as_kept
 from fidelio.orchestrator.runs.lineage import is_left_over
 from fidelio.orchestrator.runs.preparation import Prepared, prepare, ready, recall
 from fidelio.orchestrator.runs.queueing import original_prompt
@@ -58,10 +58,10 @@ _log = logging.getLogger(__name__)
 class Hand:
     """One run, from the moment a host has it in hand until it has ended or is left to the next host."""
 
-    def __init__(self, parts: Parts, host: str, work: Assignment) -> None:
+    def __init__(self, context: OrchestratorContext, host: str, work: Assignment) -> None:
         self.run = str(work.lease.payload["run"])
-        self._parts, self._host, self._work = parts, host, work
-        self._watch = Watch(parts.clock)
+        self._context, self._host, self._work = context, host, work
+        self._watch = Watch(context.clock)
         self._tell: RunTeller | None = None
         self._resume_lost = False
 
@@ -86,7 +86,7 @@ class Hand:
             raise
 
     async def _carry_out(self) -> None:
-        at = await self._parts.desk.open(self._work.lease.session)
+        at = await self._context.desk.open(self._work.lease.session)
         if at.record.run.id != self.run or not is_active(at.record.run.state):
             return
         try:
@@ -98,11 +98,11 @@ class Hand:
         if self._work.lease.attempt > _BEGINNINGS:
             await self._end(at, Ending(state="failed", reason=CANNOT_BEGIN, detail=f"It could not begin.{await self._words()}"))
             return
-        if await is_left_over(self._parts, at):
+        if await is_left_over(self._context, at):
             await self._end(at, Ending(state="stopped", reason=STOPPED_WITH_PARENT, detail="Who started it was stopped."))
             return
         try:
-            prepared = await prepare(self._parts, at)
+            prepared = await prepare(self._context, at)
         except (AgentError, UsageProblem) as error:
             await self._end(at, of_failure(error))
             return
@@ -118,7 +118,7 @@ class Hand:
     async def _record_beginning(self, at: Opened, prepared: Prepared) -> Opened:
         """Records that the run begins, or finds that it must not: then a worktree that was made for it goes again."""
         try:
-            now = await self._parts.desk.write(at, self._starting(prepared), actor="host", work=self._work)
+            now = await self._context.desk.write(at, self._starting(prepared), actor="host", work=self._work)
         except FidelioError:
             await worktrees.settle(at.record, prepared.made)
             raise
@@ -152,7 +152,7 @@ class Hand:
             await self._abandon(at, f"It was taken up {_ADOPTIONS} times.{await self._words()}")
             return
         try:
-            prepared = await recall(self._parts, at)
+            prepared = await recall(self._context, at)
         except (AgentError, UsageProblem) as error:
             await self._abandon(at, str(error))
             return
@@ -176,13 +176,13 @@ class Hand:
     async def _without_answered(self, at: Opened) -> Opened:
         """Questions that were answered while nobody watched no longer keep the run waiting."""
         for request in at.record.run.questions:
-            if (await self._parts.ledger.request(request)).state != "open":
+            if (await self._context.ledger.request(request)).state != "open":
                 at = await self._write(at, Draft(GOING_ON, {"run": self.run, "request": request}))
         return at
 
     def _teller(self, at: Opened, prepared: Prepared) -> RunTeller:
         self._resume_lost = prepared.blueprint.resume_lost
-        self._tell = RunTeller(self._parts, at, self._work, prepared.blueprint.limits, self._watch.look)
+        self._tell = RunTeller(self._context, at, self._work, prepared.blueprint.limits, self._watch.look)
         return self._tell
 
     async def _conclude(self, prepared: Prepared, working: Working, limits: Limits) -> None:
@@ -191,7 +191,7 @@ class Hand:
         try:
             ending = await self._outcome(prepared, working, limits, tell)
         except Stopped:
-            ending = of_stop((await self._parts.desk.open(tell.at.id)).record.run)
+            ending = of_stop((await self._context.desk.open(tell.at.id)).record.run)
         except AgentError as error:
             ending = of_failure(error)
         if ending.state != "succeeded" and self.has_process:
@@ -207,7 +207,7 @@ class Hand:
                 raise
             # No turn has ever ended in this conversation, and the agent does not know it: the lost one never began. So it is
             # begun now, as it was asked for.
-            prompt = await original_prompt(self._parts.ledger, tell.at.id, tell.at.record.run)
+            prompt = await original_prompt(self._context.ledger, tell.at.id, tell.at.record.run)
             finished = await self._again(prepared, tell, prompt=prompt, fresh=str(uuid.uuid4()))
         if finished is None:
             return await self._lost(LOST_WITH_PROCESS)
@@ -227,16 +227,16 @@ class Hand:
             prepared.turn,
             prompt=prompt,
             # An adopted turn has never had the values that its servers need, and this one is begun.
-            blueprint=ready(self._parts, prepared.blueprint, self.run),
+            blueprint=ready(self._context, prepared.blueprint, self.run),
             conversation=tell.at.record.conversation or None,
             fresh=run.fresh,
-            spool=spool_of(self._parts.home, tell.at.id, run.number, run.part),
+            spool=spool_of(self._context.home, tell.at.id, run.number, run.part),
         )
         return await self._watch.over(prepared.executor.carry_out(turn, tell), tell, prepared.blueprint.limits)
 
     async def _write(self, at: Opened, draft: Draft) -> Opened:
         decision = Decision(drafts=(draft,))
-        return await retry_transient(lambda: self._parts.desk.write(at, lambda _: decision, actor="host", work=self._work))
+        return await retry_transient(lambda: self._context.desk.write(at, lambda _: decision, actor="host", work=self._work))
 
     async def _lost(self, reason: str) -> Ending:
         why = f"The process that carried it out ended before it had finished.{await self._words()}"
@@ -244,17 +244,17 @@ class Hand:
 
     async def _words(self) -> str:
         """The last words of whoever had the run in hand before."""
-        jobs = await self._parts.ledger.jobs(session=self._work.lease.session)
+        jobs = await self._context.ledger.jobs(session=self._work.lease.session)
         error = next((job.error for job in jobs if job.id == self._work.lease.job), "")
         return f" The last that was heard: {error}" if error else ""
 
     async def _end(self, at: Opened, ending: Ending) -> None:
-        await bring_to_end(self._parts, at, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
+        await bring_to_end(self._context, at, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
 
     async def _hand_over(self) -> None:
         """The next host claims the run at once and adopts its process."""
-        now = self._parts.clock()
-        await self._parts.ledger.settle(self._work.lease, Retry(due=now, error="The host of this run has ended."))
+        now = self._context.clock()
+        await self._context.ledger.settle(self._work.lease, Retry(due=now, error="The host of this run has ended."))
         self._work.settled = True
 
     async def _give_up(self) -> None:
@@ -262,7 +262,7 @@ class Hand:
 
         Unless its session was deleted: then nobody takes the run up after us, and nobody could stop it any more.
         """
-        if await was_deleted(self._parts.ledger, self._work.lease.session):
+        if await was_deleted(self._context.ledger, self._work.lease.session):
             await end_processes(self.run)
             return
         if self._tell is None or self.has_process:

@@ -67,20 +67,20 @@ class App:
 
         What is at work when it ends goes on in a process of its own.
         """
-        from fidelio.orchestrator.opening import open_agents
         from fidelio.orchestrator.runs.host_process import hosting, see_to_the_rest
+        from fidelio.orchestrator.service.service import open_agents
 
         self.settings.home.ensure()
         async with self.ledger() as ledger:
             service = open_agents(self.settings, ledger)
             if carry_out:
-                async with hosting(service, self.settings):
+                async with hosting(service.context, self.settings):
                     yield service
             else:
                 try:
                     yield service
                 finally:
-                    await see_to_the_rest(service, self.settings)
+                    await see_to_the_rest(service.context, self.settings)
 
     def library(self, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
         from fidelio.definitions.library.search_path import open_library

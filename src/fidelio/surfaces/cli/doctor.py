@@ -161,13 +161,13 @@ async def _ledger(app: App) -> Check:
 async def _agents(app: App) -> Check:
     """Whether what was started is also carried out: by a server, or by a worker in the background."""
     from fidelio.locks import is_hosted
-    from fidelio.orchestrator.opening import open_agents
     from fidelio.orchestrator.runs.host_process import is_anything_active
+    from fidelio.orchestrator.service.service import open_agents
 
     if is_hosted(app.settings.home):
         return Check("agents", "ok", "A process of this home carries out agents.")
     async with app.ledger() as ledger:
-        waits = await is_anything_active(open_agents(app.settings, ledger))
+        waits = await is_anything_active(open_agents(app.settings, ledger).context)
     if not waits:
         return Check("agents", "ok", "No agent is at work, and none waits.")
     log = app.settings.home.worker_log

@@ -14,11 +14,11 @@ from fidelio.surfaces.cli.context import App, pass_app, run_async
 @pass_app
 def work_command(app: App, idle_seconds: float) -> None:
     """Carry out agents for as long as there is something to carry out."""
-    from fidelio.orchestrator.opening import open_agents
     from fidelio.orchestrator.runs.host_process import work_until_idle
+    from fidelio.orchestrator.service.service import open_agents
 
     async def work() -> None:
         async with app.ledger() as ledger:
-            await work_until_idle(open_agents(app.settings, ledger), idle_seconds)
+            await work_until_idle(open_agents(app.settings, ledger).context, idle_seconds)
 
     run_async(work())

@@ -19,7 +19,7 @@ from fidelio.orchestrator.executors.contract import Finished, Question, Reply, T
 from fidelio.orchestrator.executors.scripted import script
 from fidelio.orchestrator.executors.scripted.worker import work_activity
 from fidelio.orchestrator.record.model import Usage
-from fidelio.validation.pool import Unjudged, first_match
+from fidelio.validation import Undecided, first_match
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+(?:\.[\w-]+)?)\}")
 _NAMES = ("prompt", "turn", "run", "session", "directory", "answer", "returned", "saved")
@@ -160,7 +160,7 @@ async def _find(stage: Stage, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
         try:
             found = await first_match(pattern, stage.scene.prompt)
-        except Unjudged as problem:
+        except Undecided as problem:
             raise broken(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
         if not found:
             raise broken(f"the prompt has nothing that matches {pattern}")

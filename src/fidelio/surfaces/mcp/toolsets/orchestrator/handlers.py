@@ -78,9 +78,9 @@ class AgentToolset:
         return ToolTable(rows(self), instructions=INSTRUCTIONS, program=self._house.program)
 
     async def list_agent_blueprints(self, asked: ListBlueprints) -> Done:
-        from fidelio.validation.pool import listing_aside  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # waits for the first call
 
-        listing = await listing_aside(self._house.blueprints().list, _checked_project(asked))
+        listing = await list_in_thread(self._house.blueprints().list, _checked_project(asked))
         body = blueprints_json(listing, asked.cursor, asked.limit)
         return as_json(body) if asked.response_format == "json" else Done(blueprints_markdown(body), structured=body)
 
@@ -204,10 +204,10 @@ class AgentToolset:
 
     async def _gone_on(self, service: AgentService, session: AgentSession) -> AgentSession:
         """The session once whoever carries it out has taken note of the answer, which may be another process."""
-        position = await service.parts.ledger.wait(after=-1, timeout=0)
+        position = await service.context.ledger.wait(after=-1, timeout=0)
         deadline = now_ms() + NOTED_MS
         while (now := await service.find(session.id)).question == session.question and now_ms() < deadline:
-            position = await service.parts.ledger.wait(after=position, timeout=(deadline - now_ms()) / 1000)
+            position = await service.context.ledger.wait(after=position, timeout=(deadline - now_ms()) / 1000)
         return now
 
     async def run_workflow(self, asked: RunWorkflow) -> Done:
@@ -216,7 +216,7 @@ class AgentToolset:
         service = await self._house.agents()
         plan = Plan(
             workflow=asked.workflow_id,
-            project=_checked_project(asked) or service.parts.project,
+            project=_checked_project(asked) or service.context.project,
             agent=asked.agent_blueprint_name or WORKER,
             activity_agents=asked.activity_agents,
             inputs=asked.inputs,

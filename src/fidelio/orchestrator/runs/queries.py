@@ -15,7 +15,7 @@ from fidelio.orchestrator.record.model import AgentSession, Result, Run
 from fidelio.orchestrator.record.record import ABOUT_RUNS, CREATED, END_OF, SAID, Record, fold
 from fidelio.orchestrator.record.rules import is_active, is_state, is_status, matches, namespace_of
 from fidelio.orchestrator.record.unit_of_work import Opened, opened, view, view_run
-from fidelio.orchestrator.runs.context import Parts, project_path
+from fidelio.orchestrator.runs.context import OrchestratorContext, project_path
 
 # How often one call looks for more when a filter leaves most of them out; the cursor says where to go on.
 _MOST_LOOKS = 100
@@ -26,13 +26,13 @@ _ENDS = frozenset(END_OF.values())
 class Queries(msgspec.Struct, frozen=True):
     """Finds sessions, runs and results."""
 
-    parts: Parts
+    context: OrchestratorContext
 
     async def find(self, name: str, project: str | None = None) -> Opened:
         """By name or id: in the project, or without one in the default project and then wherever it is the only one."""
         if project is not None:
             return await self._in_project(name, project_path(project))
-        found = await self._named(name, self.parts.project) or await self._with_id(name) or await self._anywhere(name)
+        found = await self._named(name, self.context.project) or await self._with_id(name) or await self._anywhere(name)
         return opened(found)
 
     async def page(
@@ -52,7 +52,7 @@ class Queries(msgspec.Struct, frozen=True):
         filters = {"namespace": namespace, "parent": parent, "status": status if is_state(status) else None}
         found: list[AgentSession] = []
         for _ in range(_MOST_LOOKS):
-            page = await self.parts.ledger.sessions(kind="agent", **filters, cursor=cursor, limit=limit - len(found))
+            page = await self.context.ledger.sessions(kind="agent", **filters, cursor=cursor, limit=limit - len(found))
             views = (view(opened(session)) for session in page.items if session.has_record)
             found += [one for one in views if matches(one.run.state, status) and blueprint in (None, one.blueprint)]
             cursor = page.next
@@ -65,7 +65,7 @@ class Queries(msgspec.Struct, frozen=True):
         namespace = None if project is None else namespace_of(project_path(project))
         cursor: str | None = None
         while True:
-            page = await self.parts.ledger.sessions(
+            page = await self.context.ledger.sessions(
                 kind="agent", status=status, namespace=namespace, cursor=cursor, limit=_PAGE
             )
             for session in page.items:
@@ -77,7 +77,7 @@ class Queries(msgspec.Struct, frozen=True):
         """Every turn of the session, the oldest first."""
         found: dict[str, Run] = {}
         record = Record()
-        for event in await all_events(self.parts.ledger, at.id, types=(CREATED, *ABOUT_RUNS)):
+        for event in await all_events(self.context.ledger, at.id, types=(CREATED, *ABOUT_RUNS)):
             record = fold(record, (event,))
             if record.run.id:
                 found[record.run.id] = view_run(record)
@@ -100,20 +100,20 @@ class Queries(msgspec.Struct, frozen=True):
         if is_active(wanted.state):
             raise phrases.still_running(session)
         end = await self._end(at, wanted)
-        text = await whole(self.parts.ledger, end.body.get("result")) if end else ""
+        text = await whole(self.context.ledger, end.body.get("result")) if end else ""
         if wanted.state != "succeeded":
             raise phrases.unsuccessful(session, wanted, text or await self._said(at, wanted.id))
-        data = await whole(self.parts.ledger, end.body.get("data")) if end else ""
+        data = await whole(self.context.ledger, end.body.get("data")) if end else ""
         return Result(session=session, run=wanted, text=text, data=msgspec.json.decode(data) if data else None)
 
     async def events(self, at: Opened, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
-        return await self.parts.ledger.events(at.id, after=after, limit=limit)
+        return await self.context.ledger.events(at.id, after=after, limit=limit)
 
     async def children(self, session: str) -> list[Opened]:
         found: list[Opened] = []
         cursor: str | None = None
         while True:
-            page = await self.parts.ledger.sessions(kind="agent", parent=session, cursor=cursor, limit=_PAGE)
+            page = await self.context.ledger.sessions(kind="agent", parent=session, cursor=cursor, limit=_PAGE)
             found += [opened(one) for one in page.items if one.has_record]
             if (cursor := page.next) is None:
                 return found
@@ -126,20 +126,20 @@ class Queries(msgspec.Struct, frozen=True):
 
     async def _named(self, name: str, project: str) -> Session | None:
         try:
-            found = await self.parts.ledger.named(name, namespace=namespace_of(project))
+            found = await self.context.ledger.named(name, namespace=namespace_of(project))
         except SessionNotFound:
             return None
         return found if _is_ours(found) else None
 
     async def _with_id(self, name: str) -> Session | None:
         try:
-            found = await self.parts.ledger.session(name)
+            found = await self.context.ledger.session(name)
         except SessionNotFound:
             return None
         return found if _is_ours(found) else None
 
     async def _anywhere(self, name: str) -> Session:
-        page = await self.parts.ledger.sessions(name=name, limit=_PAGE)
+        page = await self.context.ledger.sessions(name=name, limit=_PAGE)
         found = [session for session in page.items if _is_ours(session)]
         if not found:
             raise phrases.missing(name, None)
@@ -149,17 +149,17 @@ class Queries(msgspec.Struct, frozen=True):
 
     async def _end(self, at: Opened, run: Run) -> Event | None:
         if run.id == at.record.run.id:
-            found = await self.parts.ledger.events(at.id, after=at.record.run.ended - 1, limit=1)
+            found = await self.context.ledger.events(at.id, after=at.record.run.ended - 1, limit=1)
             return found[0] if found else None
-        for event in await all_events(self.parts.ledger, at.id, types=tuple(_ENDS)):
+        for event in await all_events(self.context.ledger, at.id, types=tuple(_ENDS)):
             if event.body.get("run") == run.id:
                 return event
         return None
 
     async def _said(self, at: Opened, run: str) -> str:
         """What the agent had said before its run ended without a result."""
-        bodies = [event.body for event in await all_events(self.parts.ledger, at.id, types=(SAID,))]
-        return "\n\n".join([await whole(self.parts.ledger, body["said"]) for body in bodies if body.get("run") == run])
+        bodies = [event.body for event in await all_events(self.context.ledger, at.id, types=(SAID,))]
+        return "\n\n".join([await whole(self.context.ledger, body["said"]) for body in bodies if body.get("run") == run])
 
 
 def _is_ours(session: Session) -> bool:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from fidelio.errors import BadAgentInput, UncheckedAgentInput
-from fidelio.orchestrator.blueprints import check_input, check_output
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.schemas import LONGEST_SCHEMA
-from fidelio.validation import pool as judging
+from fidelio.orchestrator.blueprints.schemas import LONGEST_SCHEMA, check_input, check_output
+from fidelio.validation import checks, pool
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
 
@@ -85,7 +84,8 @@ async def test_a_process_of_its_own_says_the_same(schema: Any, fits: Any, words:
 
 @proves("blueprints.bounded-schemas")
 async def test_without_a_heavy_keyword_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_PROGRAM", ("/nowhere",))
+    monkeypatch.setattr(pool, "_PROGRAM", ("/nowhere",))
+    monkeypatch.setattr(checks, "_POOL", pool.ChildPool(1))
 
     await check_output(asking({"properties": {"a": {"type": "integer"}}}), {"a": 1})
     with pytest.raises(UncheckedAgentInput, match="It could not be checked"):
