@@ -12,7 +12,7 @@ from fidelio.errors import BlueprintNotFound
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.service.service import AgentService
@@ -20,11 +20,11 @@ from fidelio.processes.table import ProcessIdentity
 from fidelio.settings import AgentLimits
 
 PATIENCE = 20.0
-Part = Callable[[Turn, Teller], Awaitable[Finished]]
+Part = Callable[[Turn, Reporter], Awaitable[Finished]]
 MANY = AgentLimits(per_project=300, total=300, depth=3)
 
 
-async def echo(turn: Turn, tell: Teller) -> Finished:
+async def echo(turn: Turn, tell: Reporter) -> Finished:
     await tell.conversation(turn.conversation or turn.fresh)
     await tell.said(turn.prompt)
     return Finished(text=turn.prompt)
@@ -46,11 +46,11 @@ class Actor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it complains of all alike
         return self.complaints
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, tell: Reporter) -> Finished:
         self.turns.append(turn)
         return await self.part(turn, tell)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:  # noqa: ARG002  # it has no process
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> Finished | None:  # noqa: ARG002  # it has no process
         return None
 
 
@@ -62,7 +62,7 @@ class Stage:
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     left: list[str] = field(default_factory=list)
 
-    async def part(self, turn: Turn, tell: Teller) -> Finished:
+    async def part(self, turn: Turn, tell: Reporter) -> Finished:
         try:
             await tell.conversation(turn.conversation or turn.fresh)
             self.entered.set()

@@ -16,7 +16,7 @@ from fidelio.errors import HomeProblem
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.runs.host_process import presence, work_until_idle
+from fidelio.orchestrator.runs.host_process import watch_home, work_until_idle
 from fidelio.orchestrator.service.service import open_agents
 from fidelio.processes.spooled import is_alive
 from fidelio.settings import load_settings
@@ -107,7 +107,7 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
 @proves("gone.home")
 def test_a_home_is_there_until_it_is_another(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").ensure()
-    with presence(home) as is_there:
+    with watch_home(home) as is_there:
         (home.path / "file").touch()
         seen = [is_there()]
         moved(home.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Part, finished, start
@@ -16,7 +16,7 @@ SCHEMA = {"type": "object", "properties": {"tempo": {"type": "integer"}}, "requi
 def answers(*texts: str, data: Any = None, conversation: bool = True) -> Part:
     given = iter(texts)
 
-    async def part(turn: Turn, tell: Teller) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> Finished:
         if conversation:
             await tell.conversation(turn.conversation or turn.fresh)
         await tell.used(Usage(turns=1, input_tokens=10))

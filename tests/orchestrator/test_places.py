@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fidelio.orchestrator.executors.contract import Finished, Question, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Question, Reporter, Turn
 from fidelio.settings import AgentLimits
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import House, Stage, finished, start, until
@@ -14,12 +14,12 @@ ONE = AgentLimits(per_project=1, total=1)
 HOW = Question(key="how", kind="question", text="How loud?")
 
 
-async def asking(turn: Turn, tell: Teller) -> Finished:
+async def asking(turn: Turn, tell: Reporter) -> Finished:
     await tell.process(NOBODY)
     return Finished(text=(await tell.ask(HOW)).text)
 
 
-async def singing(turn: Turn, tell: Teller) -> Finished:
+async def singing(turn: Turn, tell: Reporter) -> Finished:
     return await asking(turn, tell) if turn.prompt == "Ask." else Finished(text="la")
 
 
@@ -45,7 +45,7 @@ async def test_a_session_that_goes_on_has_a_place_again(house: House) -> None:
     service = house.service()
     stage = Stage()
 
-    async def part(turn: Turn, tell: Teller) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> Finished:
         if turn.prompt == "Ask.":
             await tell.ask(HOW)
             return await stage.part(turn, tell)
@@ -71,7 +71,7 @@ async def test_an_adopted_session_that_waits_for_a_person_takes_no_place(house: 
     house.limits = ONE
     adopted = asyncio.Event()
 
-    async def again(turn: Turn, tell: Teller) -> Finished:
+    async def again(turn: Turn, tell: Reporter) -> Finished:
         adopted.set()
         return await asking(turn, tell)
 

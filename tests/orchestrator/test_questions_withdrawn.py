@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, Committed, OpenRequest, Request
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Reporter, Turn
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import PATIENCE, House, Part, finished, start, until
@@ -33,7 +33,7 @@ class Fickle:
         self._others = others
         self.withdraw, self.withdrawn, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def part(self, _: Turn, tell: Teller) -> Finished:
+    async def part(self, _: Turn, tell: Reporter) -> Finished:
         asking = asyncio.create_task(tell.ask(MAY_I))
         others = [asyncio.create_task(tell.ask(other)) for other in self._others]
         await self.withdraw.wait()
@@ -111,7 +111,7 @@ async def test_a_question_that_is_withdrawn_while_it_is_being_asked_waits_for_no
     slow = Slow(house.ledger)
     house.ledger = slow  # type: ignore[assignment]  # it stands for the ledger
 
-    async def part(_: Turn, tell: Teller) -> Finished:
+    async def part(_: Turn, tell: Reporter) -> Finished:
         asking = asyncio.create_task(tell.ask(MAY_I))
         await slow.recorded.wait()
         asking.cancel()
@@ -154,7 +154,7 @@ async def test_an_answer_that_came_first_does_not_keep_the_run_waiting(
 
 
 def with_process(part: Part) -> Part:
-    async def having(turn: Turn, tell: Teller) -> Finished:
+    async def having(turn: Turn, tell: Reporter) -> Finished:
         await tell.process(NOBODY)
         return await part(turn, tell)
 
@@ -170,7 +170,7 @@ async def through_two_hosts(house: House, first: Part, second: Part, until_left:
     return service
 
 
-async def asking(turn: Turn, tell: Teller) -> Finished:
+async def asking(turn: Turn, tell: Reporter) -> Finished:
     return Finished(text=(await tell.ask(MAY_I)).option)
 
 
@@ -197,7 +197,7 @@ async def test_a_withdrawn_question_that_is_told_again_is_withdrawn_again(house:
         async with asyncio.timeout(PATIENCE):
             await before.withdrawn.wait()
 
-    async def telling_again(_: Turn, tell: Teller) -> Finished:
+    async def telling_again(_: Turn, tell: Reporter) -> Finished:
         asking = asyncio.create_task(tell.ask(MAY_I))
         done, _still = await asyncio.wait({asking}, timeout=0.2)  # the point is that nothing happens meanwhile
         await gone(asking)

@@ -11,9 +11,9 @@ import pytest
 from fidelio.errors import AgentError, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.command import CommandExecutor
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import Usage
-from fidelio.orchestrator.runs.reporter import RunTeller
+from fidelio.orchestrator.runs.reporter import RunReporter
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.orchestrator.test_questions_withdrawn import MAY_I
@@ -26,7 +26,7 @@ async def test_a_usage_that_comes_too_soon_is_seen_after_a_pause_although_nothin
 ) -> None:
     stage = Stage()
 
-    async def part(turn: Turn, tell: Teller) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> Finished:
         for tokens in (5, 50, 500):
             await tell.used(Usage(input_tokens=tokens))
         return await stage.part(turn, tell)
@@ -50,7 +50,7 @@ class Unrecorded:
     fail: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: bool = False
 
-    async def part(self, _: Turn, tell: Teller) -> Finished:
+    async def part(self, _: Turn, tell: Reporter) -> Finished:
         task = asyncio.create_task(tell.ask(MAY_I))
         await self.asking.wait()
         task.cancel()
@@ -71,7 +71,7 @@ async def test_a_question_that_cannot_be_recorded_does_not_take_the_place_of_a_c
     house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Unrecorded()
-    monkeypatch.setattr(RunTeller, "_open", agent.open)
+    monkeypatch.setattr(RunReporter, "_open", agent.open)
     house.actor.part = agent.part
     await start(hosted, "aria")
     (session,) = await finished(hosted, "aria")

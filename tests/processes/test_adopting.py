@@ -16,7 +16,7 @@ import pytest
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.contract import Turn, process_options
-from fidelio.processes.ending import gone
+from fidelio.processes.ending import wait_until_ended
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import Exit, adopt, find_marked, recorded_exit, spawn
 from fidelio.processes.table import ProcessIdentity, identity_of
@@ -80,7 +80,7 @@ async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(tur
     identity = await left_behind(turn, program, until="begun")
     assert recorded_exit(turn.spool) is None
     go.touch()
-    await gone([identity], SECONDS)
+    await wait_until_ended([identity], SECONDS)
 
     async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
         lines = [line async for line in process.lines()]
@@ -145,7 +145,7 @@ async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(t
     async with asyncio.timeout(SECONDS):
         process = await spawn(["true"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True)
         assert await process.ended() == Exit(0)
-        await gone(find_marked(turn.run))
+        await wait_until_ended(find_marked(turn.run))
         await process.stop()
 
 
@@ -175,7 +175,7 @@ async def killed_after(seconds: float, turn: Turn, queue: str) -> float:
         watcher.kill()
     await watcher.wait()
     async with asyncio.timeout(SECONDS):
-        await gone(find_marked(turn.run))
+        await wait_until_ended(find_marked(turn.run))
     return time.monotonic() - began
 
 
@@ -311,6 +311,6 @@ async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
         assert agent is not None
         watcher.kill()
         await watcher.wait()
-        await gone([agent])
+        await wait_until_ended([agent])
 
     assert recorded_exit(turn.spool) == Exit(0)

@@ -16,7 +16,7 @@ import pytest
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes import table as processes_table
-from fidelio.processes.ending import gone
+from fidelio.processes.ending import wait_until_ended
 from fidelio.processes.spooled import AgentProcess, belongs_to, find_marked, is_alive, spawn, stop_run
 from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, members, send
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
@@ -121,7 +121,7 @@ async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: Re
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await process.stop(grace=SECONDS)
-        await gone([process.identity, child], SECONDS)
+        await wait_until_ended([process.identity, child], SECONDS)
 
         assert not is_alive(child)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fidelio.processes.ending import gone
+from fidelio.processes.ending import wait_until_ended
 from fidelio.processes.table import AGENT_MARKER, entries, identity_of, is_alive
 from fidelio.validation import child
 from fidelio.validation.pool import ChildPool, LimitExceeded
@@ -113,7 +113,7 @@ async def test_no_process_is_left_when_the_parent_ends(how: str) -> None:
             parent.send_signal(signal.SIGKILL)
         await parent.communicate()
         if identity is not None:
-            await gone([identity], SECONDS)
+            await wait_until_ended([identity], SECONDS)
             assert not is_alive(identity)
 
 

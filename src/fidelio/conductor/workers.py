@@ -10,7 +10,7 @@ from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.rules import NAME_LENGTH
-from fidelio.orchestrator.runs.context import require_directory, with_wishes
+from fidelio.orchestrator.runs.context import require_directory, with_overrides
 from fidelio.orchestrator.runs.lineage import require_may_start
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Workers:
         context = self._agents.context
         require_directory(project)
         found = await context.blueprint(blueprint, project)
-        await context.checked_executor(with_wishes(found, None, {SERVER: self._server}))
+        await context.checked_executor(with_overrides(found, None, {SERVER: self._server}))
 
     async def check_caller(self, caller: str | None) -> None:
         """Raises where the agent that asks may not start workers below itself."""

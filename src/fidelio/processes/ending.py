@@ -48,7 +48,7 @@ async def _ask(run: str, leader: ProcessIdentity | None, grace: float) -> bool:
         left = deadline - _now()
         if left <= 0:
             return False
-        await gone(remaining, min(left, _LOOK_AGAIN_SECONDS))
+        await wait_until_ended(remaining, min(left, _LOOK_AGAIN_SECONDS))
     return not asked
 
 
@@ -59,7 +59,7 @@ async def _kill(run: str, leader: ProcessIdentity | None) -> bool:
         left = deadline - _now()
         if left <= 0 or not killed:
             return not any(is_alive(one) for one in remaining)
-        await gone(killed, left)
+        await wait_until_ended(killed, left)
     return True
 
 
@@ -75,7 +75,7 @@ async def _scan(run: str, leader: ProcessIdentity | None) -> list[ProcessIdentit
     return await asyncio.to_thread(members, run, leader)
 
 
-async def gone(processes: Iterable[ProcessIdentity], seconds: float = math.inf) -> None:
+async def wait_until_ended(processes: Iterable[ProcessIdentity], seconds: float = math.inf) -> None:
     """Returns when all of them are gone, at the latest after `seconds`."""
     deadline, pause = _now() + seconds, _SHORTEST
     remaining = list(processes)

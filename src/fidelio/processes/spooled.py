@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.processes.ending import GRACE_SECONDS, gone, stop_run
+from fidelio.processes.ending import GRACE_SECONDS, stop_run, wait_until_ended
 from fidelio.processes.spool import FROM_FILE, FROM_QUEUE, GO, Exit, Lines, Spool, chunks, failure
 from fidelio.processes.table import (
     AGENT_MARKER,
@@ -153,7 +153,7 @@ class AgentProcess:
         os.write(self._input, b"\n")
 
     async def ended(self) -> Exit:
-        await gone([self.identity])
+        await wait_until_ended([self.identity])
         self._collect()
         return self._spool.exit()
 

@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 
 class Recording:
-    """A teller that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
+    """A reporter that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
 
     def __init__(self, *replies: Reply, most_bytes: int | None = None) -> None:
         self.replies = list(replies)

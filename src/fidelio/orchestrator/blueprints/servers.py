@@ -68,7 +68,7 @@ def with_secrets(blueprint: Blueprint, environ: Mapping[str, str]) -> Blueprint:
     )
 
 
-def introduced(blueprint: Blueprint, run: str) -> Blueprint:
+def with_agent_header(blueprint: Blueprint, run: str) -> Blueprint:
     """The blueprint for one run, whose agent says which run it is wherever it could start other agents."""
     return msgspec.structs.replace(
         blueprint, mcp_servers={name: _introduced(server, run) for name, server in blueprint.mcp_servers.items()}

@@ -12,7 +12,7 @@ from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
 from fidelio.processes.table import ProcessIdentity
 
 _PACKAGE = "fidelio.orchestrator.executors"
@@ -59,10 +59,10 @@ class Missing:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it is not there, whatever the blueprint says
         return (self._why,)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:  # noqa: ARG002  # it is not there for any turn
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:  # noqa: ARG002  # it is not there for any turn
         raise ExecutorUnavailable(self._why)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:  # noqa: ARG002  # as above
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:  # noqa: ARG002  # as above
         return None
 
 

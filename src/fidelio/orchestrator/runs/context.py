@@ -1,4 +1,4 @@
-"""What every part of the orchestrator works with, and the few questions that all of them ask it."""
+"""The context that all parts of the orchestrator share: ledger, inbox, blueprints, executors, limits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return with_wishes(await self.blueprint(record.blueprint, record.project), record.model, own)
+        return with_overrides(await self.blueprint(record.blueprint, record.project), record.model, own)
 
     async def blueprint_begun_with(self, record: Record) -> Blueprint:
         """The blueprint that the newest run has begun with, whatever has become of its files since.
@@ -107,13 +107,13 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         return executor
 
 
-def with_wishes(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
+def with_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
     """A blueprint with the model and the servers that one session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
 
 
-def as_kept(blueprint: Blueprint) -> bytes:
+def encode_blueprint(blueprint: Blueprint) -> bytes:
     """A blueprint as it is kept with a run: the same bytes for the same blueprint, whoever runs it."""
     # Not by the faster encoder: it has no word for a limit that is infinite, and none for half a surrogate pair.
     return json.dumps(msgspec.to_builtins(blueprint, str_keys=True), sort_keys=True).encode()

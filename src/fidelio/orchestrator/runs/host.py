@@ -30,7 +30,7 @@ from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.preparation import sweep_worktrees
 from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.runs.results import CALLBACK
-from fidelio.orchestrator.runs.run import Hand
+from fidelio.orchestrator.runs.run import RunController
 from fidelio.retry import TRANSIENT, restart_on_failure, retry_transient, sleep_until
 
 RUN = "agent.run"
@@ -40,8 +40,8 @@ _TAKE_SECONDS = 1.0
 _GLANCE_SECONDS = 5.0
 _PAGE = 1_000
 _MOST_JOBS = 10_000
-# Admission decides how many run at once; the hands only have to be enough for it, and for everything that is adopted.
-_HANDS = 10_000
+# Admission decides how many run at once; the job loops only have to be enough for it, and for everything that is adopted.
+_MAX_RUNS = 10_000
 # A claim waits for the disk; several at once share one wait.
 _CLAIMERS = 4
 # A job of a run is claimed again each time a host adopts it, which may be often in a long life; a callback must arrive.
@@ -60,7 +60,7 @@ class Host:
     def __init__(self, context: OrchestratorContext, *, grace: float = 5.0) -> None:
         self._context, self._grace = context, grace
         self._lock = host_lock(context.home)
-        self._duty: Duty | None = None
+        self._loop: HostLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
 
@@ -71,12 +71,12 @@ class Host:
 
     @property
     def busy(self) -> bool:
-        return self._duty is not None and self._duty.busy
+        return self._loop is not None and self._loop.busy
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """What this process has in hand."""
-        return self._duty.runs if self._duty is not None else ()
+        """The runs that this process carries out."""
+        return self._loop.runs if self._loop is not None else ()
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._live())
@@ -97,15 +97,15 @@ class Host:
         await (self._serve() if self._lock.acquire() else sleep_until(_TAKE_SECONDS, until=self._ending))
 
     async def _serve(self) -> None:
-        self._duty = Duty(self._context, grace=self._grace)
+        self._loop = HostLoop(self._context, grace=self._grace)
         try:
-            await self._duty.serve(self._ending)
+            await self._loop.serve(self._ending)
         finally:
-            self._duty = None
+            self._loop = None
             self._lock.release()
 
 
-class Duty:
+class HostLoop:
     """One time of being the host, from taking the lock to the end or to a failure. Nothing of it is used again."""
 
     def __init__(self, context: OrchestratorContext, *, grace: float) -> None:
@@ -115,10 +115,10 @@ class Duty:
         limits = self._context.limits
         self._admission = Admission(per_project=limits.per_project, total=limits.total)
         self._admitted = 0
-        self._hands: dict[str, Hand] = {}
+        self._controllers: dict[str, RunController] = {}
         self._look = asyncio.Event()
         jobs = partial(Jobs, self._context.ledger, clock=self._context.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
-        self._runs = tuple(jobs(concurrency=_HANDS) for _ in range(_CLAIMERS))
+        self._runs = tuple(jobs(concurrency=_MAX_RUNS) for _ in range(_CLAIMERS))
         self._callbacks = jobs()
         for runs in self._runs:
             runs.register(RUN, self._carry_out)
@@ -126,11 +126,11 @@ class Duty:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        return tuple(self._hands)
+        return tuple(self._controllers)
 
     @property
     def busy(self) -> bool:
-        return bool(self._hands) or self._admission.waiting > 0
+        return bool(self._controllers) or self._admission.waiting > 0
 
     async def serve(self, until: asyncio.Event) -> None:
         position = await self._context.ledger.wait(after=-1, timeout=0)
@@ -151,13 +151,13 @@ class Duty:
     async def _wind_down(self, jobs: list[asyncio.Task[None]]) -> None:
         for loop in (*self._runs, self._callbacks):
             loop.stop()
-        for hand in self._hands.values():
-            if hand.has_process:
-                hand.leave()
+        for controller in self._controllers.values():
+            if controller.has_process:
+                controller.leave()
         await asyncio.wait(jobs)
 
     async def _reconcile(self) -> None:
-        """Takes over from the host before: what it had in hand, and what was still queued."""
+        """Takes over from the host before: what it carried out, and what was still queued."""
         await self._free_leases()
         begun: set[str] = set()
         for state in _BEGUN:
@@ -215,8 +215,8 @@ class Duty:
     async def _notice(self, event: Event) -> None:
         run = str(event.body.get("run", ""))
         if event.type == STOP_REQUESTED:
-            if hand := self._hands.get(run):
-                hand.stop()
+            if controller := self._controllers.get(run):
+                controller.stop()
         elif event.type == DELETED:
             self._let_go(event.session)
         elif event.type in (QUEUED, WAITING, GOING_ON):
@@ -228,9 +228,9 @@ class Duty:
 
     def _let_go(self, session: str) -> None:
         """Nobody could stop what works for a deleted session later: there is no record of it to ask for that."""
-        for run, hand in self._hands.items():
+        for run, controller in self._controllers.items():
             if session_of_run(run) == session:
-                hand.stop()
+                controller.stop()
 
     def _join(self, at: Opened) -> None:
         if at.record.run.state == "queued":
@@ -238,9 +238,9 @@ class Duty:
             self._look.set()
 
     def _give_place(self, at: Opened) -> None:
-        """A run in our hands has a place while it works. While people think about its question, others have it."""
+        """A run that we carry out has a place while it works. While people think about its question, others have it."""
         run = at.record.run
-        if run.id not in self._hands:
+        if run.id not in self._controllers:
             return
         if run.state == "waiting":
             self._admission.free(run.id)
@@ -271,17 +271,17 @@ class Duty:
             asyncio.get_running_loop().call_later(_TAKE_SECONDS, self._look.set)
 
     async def _carry_out(self, work: Assignment) -> None:
-        hand = Hand(self._context, self._name, work)
-        self._hands[hand.run] = hand
+        controller = RunController(self._context, self._name, work)
+        self._controllers[controller.run] = controller
         try:
             with suppress(SessionNotFound):
                 self._give_place(await self._context.desk.open(work.lease.session))
-            await hand.carry_out()
+            await controller.carry_out()
         finally:
             # A second job of the same run, left over from a host that died, may have come while we tidied up.
-            if self._hands.get(hand.run) is hand:
-                del self._hands[hand.run]
-            self._admission.free(hand.run)
+            if self._controllers.get(controller.run) is controller:
+                del self._controllers[controller.run]
+            self._admission.free(controller.run)
             self._look.set()
 
 

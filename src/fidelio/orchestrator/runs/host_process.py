@@ -1,7 +1,7 @@
-"""Whether a home is still there.
+"""The life of the process that is the agent host: hosting until idle, starting a worker, ending with its home.
 
-What a process has opened in it goes on working when the directory is deleted, so nobody would notice: a worker would carry out
-agents for a record that no other process can find.
+What a process has opened in a home goes on working when the directory is deleted, so nobody would notice: a worker would carry
+out agents for a ledger that no other process can find.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fidelio.settings import Settings
 
 
 @contextmanager
-def presence(home: Home) -> Iterator[Callable[[], bool]]:
+def watch_home(home: Home) -> Iterator[Callable[[], bool]]:
     """Gives a look at whether the directory of the home is still the one that it was at the beginning of the block."""
     # Held open, so that one which takes its place cannot look like it.
     handle = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -75,7 +75,7 @@ async def work_until_idle(context: OrchestratorContext, idle_seconds: float = ID
 
 async def _host_until_idle(context: OrchestratorContext, idle_seconds: float) -> None:
     home, left = context.home, tuple[str, ...]()
-    with presence(home) as is_there:
+    with watch_home(home) as is_there:
         async with Host(context) as host:
             async for _ in _looks(context, host, idle_seconds):
                 if not is_there():
@@ -148,7 +148,7 @@ async def hosting(context: OrchestratorContext, settings: Settings) -> AsyncIter
         async with _below_an_agent(context, settings) if os.environ.get(AGENT_MARKER) else Host(context):
             yield
     finally:
-        await see_to_the_rest(context, settings)
+        await spawn_worker_if_needed(context, settings)
 
 
 @asynccontextmanager
@@ -174,10 +174,10 @@ async def _give_away(context: OrchestratorContext, settings: Settings) -> None:
 
 async def _see_to_what_nobody_does(context: OrchestratorContext, settings: Settings) -> None:
     if not is_hosted(settings.home):
-        await see_to_the_rest(context, settings)
+        await spawn_worker_if_needed(context, settings)
 
 
-async def see_to_the_rest(context: OrchestratorContext, settings: Settings) -> None:
+async def spawn_worker_if_needed(context: OrchestratorContext, settings: Settings) -> None:
     """Starts a worker where something is queued or at work. Where there is one already, the new one ends at once."""
     if await is_anything_active(context):
         own = settings.ledger == str(settings.home.ledger)

@@ -11,14 +11,14 @@ import msgspec
 from fidelio.errors import SessionNotFound
 from fidelio.ids import run_id
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.servers import introduced, with_secrets
+from fidelio.orchestrator.blueprints.servers import with_agent_header, with_secrets
 from fidelio.orchestrator.executors.contract import Executor, Turn
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.unit_of_work import Opened
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import spool_of
 from fidelio.orchestrator.runs.context import OrchestratorContext, require_directory
-from fidelio.orchestrator.runs.environment import environment_for, house, housed
+from fidelio.orchestrator.runs.environment import environment_for, fidelio_environment, with_fidelio_environment
 from fidelio.orchestrator.runs.queueing import prompt_of
 from fidelio.orchestrator.runs.worktrees import Worktree
 
@@ -50,7 +50,9 @@ async def prepare(context: OrchestratorContext, at: Opened) -> Prepared:
 
 def ready(context: OrchestratorContext, blueprint: Blueprint, run: str) -> Blueprint:
     """The blueprint as an executor needs it to begin something: not to be kept or shown."""
-    return housed(introduced(with_secrets(blueprint, os.environ), run), house(os.environ, context.home))
+    return with_fidelio_environment(
+        with_agent_header(with_secrets(blueprint, os.environ), run), fidelio_environment(os.environ, context.home)
+    )
 
 
 async def recall(context: OrchestratorContext, at: Opened) -> Prepared:

@@ -46,8 +46,8 @@ _QUESTION_LENGTH = 20_000
 _DETAIL_LENGTH = 100_000
 
 
-class RunTeller:
-    """The teller of one run. `at` is the session as this run has left it last; `changed` is called when it waits or goes on."""
+class RunReporter:
+    """The reporter of one run. `at` is the session as this run last left it; `changed` is called when it waits or goes on."""
 
     def __init__(
         self, context: OrchestratorContext, at: Opened, work: Assignment, limits: Limits, changed: Callable[[], None]

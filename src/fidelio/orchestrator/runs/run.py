@@ -1,4 +1,4 @@
-"""One run in the hands of the host: begun once, watched to its end, and ended once.
+"""One run, carried out by the agent host: begun once, watched to its end, and ended once.
 
 The order is what makes it safe. That a run begins is durable before its executor is called; whoever finds it later in any state
 but `queued` does not begin it again, but goes on with its process where there is one, and else says that it was lost.
@@ -34,13 +34,13 @@ from fidelio.orchestrator.record.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST
 from fidelio.orchestrator.record.unit_of_work import Decide, Decision, Draft, Opened
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import spool_of, was_deleted
-from fidelio.orchestrator.runs.context import OrchestratorContext, as_kept
+from fidelio.orchestrator.runs.context import OrchestratorContext, encode_blueprint
 from fidelio.orchestrator.runs.lineage import is_left_over
 from fidelio.orchestrator.runs.preparation import Prepared, prepare, ready, recall
 from fidelio.orchestrator.runs.queueing import original_prompt
-from fidelio.orchestrator.runs.reporter import RunTeller
+from fidelio.orchestrator.runs.reporter import RunReporter
 from fidelio.orchestrator.runs.results import Ending, bring_to_end, fitting, of_failure, of_stop, reminder
-from fidelio.orchestrator.runs.supervisor import Left, Stopped, Watch
+from fidelio.orchestrator.runs.supervisor import Left, Stopped, Supervisor
 from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import is_alive
 from fidelio.retry import retry_transient
@@ -55,19 +55,19 @@ Working = Coroutine[Any, Any, Finished | None]
 _log = logging.getLogger(__name__)
 
 
-class Hand:
+class RunController:
     """One run, from the moment a host has it in hand until it has ended or is left to the next host."""
 
     def __init__(self, context: OrchestratorContext, host: str, work: Assignment) -> None:
         self.run = str(work.lease.payload["run"])
         self._context, self._host, self._work = context, host, work
-        self._watch = Watch(context.clock)
-        self._tell: RunTeller | None = None
+        self._watch = Supervisor(context.clock)
+        self._reporter: RunReporter | None = None
         self._resume_lost = False
 
     @property
     def has_process(self) -> bool:
-        return self._tell is not None and self._tell.at.record.run.process is not None
+        return self._reporter is not None and self._reporter.at.record.run.process is not None
 
     def stop(self) -> None:
         self._watch.stop()
@@ -109,8 +109,8 @@ class Hand:
         at = await self._record_beginning(at, prepared)
         run = at.record.run
         if run.state == "starting" and run.fence == self._work.lease.fence:
-            tell = self._teller(at, prepared)
-            working = prepared.executor.carry_out(prepared.turn, tell)
+            reporter = self._new_reporter(at, prepared)
+            working = prepared.executor.carry_out(prepared.turn, reporter)
             await self._conclude(prepared, working, prepared.blueprint.limits)
         elif run.stop_by:
             await self._end(at, of_stop(run))
@@ -126,7 +126,7 @@ class Hand:
         return now
 
     def _starting(self, prepared: Prepared) -> Decide:
-        kept = as_kept(prepared.blueprint)
+        kept = encode_blueprint(prepared.blueprint)
         body = {
             "run": self.run,
             "fresh": prepared.turn.fresh,
@@ -156,18 +156,18 @@ class Hand:
         except (AgentError, UsageProblem) as error:
             await self._abandon(at, str(error))
             return
-        tell = self._teller(await self._without_answered(at), prepared)
+        reporter = self._new_reporter(await self._without_answered(at), prepared)
         process = at.record.run.process
         if at.record.run.stop_by or process is None:
             await end_processes(self.run)
-            await self._end(tell.at, of_stop(at.record.run) if at.record.run.stop_by else await self._lost(LOST_WITH_HOST))
+            await self._end(reporter.at, of_stop(at.record.run) if at.record.run.stop_by else await self._lost(LOST_WITH_HOST))
             return
-        tell.replay()
+        reporter.replay()
         limits = prepared.blueprint.limits
         if not is_alive(process):
             # It has ended, perhaps long ago. What it left is read, however late that is.
             limits = msgspec.structs.replace(limits, wall_seconds=math.inf)
-        await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, tell), limits)
+        await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, reporter), limits)
 
     async def _abandon(self, at: Opened, why: str) -> None:
         await end_processes(self.run)
@@ -180,59 +180,59 @@ class Hand:
                 at = await self._write(at, Draft(GOING_ON, {"run": self.run, "request": request}))
         return at
 
-    def _teller(self, at: Opened, prepared: Prepared) -> RunTeller:
+    def _new_reporter(self, at: Opened, prepared: Prepared) -> RunReporter:
         self._resume_lost = prepared.blueprint.resume_lost
-        self._tell = RunTeller(self._context, at, self._work, prepared.blueprint.limits, self._watch.look)
-        return self._tell
+        self._reporter = RunReporter(self._context, at, self._work, prepared.blueprint.limits, self._watch.look)
+        return self._reporter
 
     async def _conclude(self, prepared: Prepared, working: Working, limits: Limits) -> None:
-        tell = self._tell
-        assert tell is not None
+        reporter = self._reporter
+        assert reporter is not None
         try:
-            ending = await self._outcome(prepared, working, limits, tell)
+            ending = await self._outcome(prepared, working, limits, reporter)
         except Stopped:
-            ending = of_stop((await self._context.desk.open(tell.at.id)).record.run)
+            ending = of_stop((await self._context.desk.open(reporter.at.id)).record.run)
         except AgentError as error:
             ending = of_failure(error)
         if ending.state != "succeeded" and self.has_process:
             await end_processes(self.run)
-        await self._end(tell.at, msgspec.structs.replace(ending, usage=tell.usage))
+        await self._end(reporter.at, msgspec.structs.replace(ending, usage=reporter.usage))
 
-    async def _outcome(self, prepared: Prepared, working: Working, limits: Limits, tell: RunTeller) -> Ending:
+    async def _outcome(self, prepared: Prepared, working: Working, limits: Limits, reporter: RunReporter) -> Ending:
         try:
-            finished = await self._watch.over(working, tell, limits)
+            finished = await self._watch.over(working, reporter, limits)
         except ConversationLost:
-            record = tell.at.record
+            record = reporter.at.record
             if not record.run.resumes or record.run.part > 1 or record.proven:
                 raise
             # No turn has ever ended in this conversation, and the agent does not know it: the lost one never began. So it is
             # begun now, as it was asked for.
-            prompt = await original_prompt(self._context.ledger, tell.at.id, tell.at.record.run)
-            finished = await self._again(prepared, tell, prompt=prompt, fresh=str(uuid.uuid4()))
+            prompt = await original_prompt(self._context.ledger, reporter.at.id, reporter.at.record.run)
+            finished = await self._again(prepared, reporter, prompt=prompt, fresh=str(uuid.uuid4()))
         if finished is None:
             return await self._lost(LOST_WITH_PROCESS)
         checked = await fitting(prepared.blueprint, finished)
-        if checked.problem and tell.at.record.conversation and tell.at.record.run.part == 1:
-            finished = await self._again(prepared, tell, prompt=reminder(prepared.blueprint, checked.problem))
+        if checked.problem and reporter.at.record.conversation and reporter.at.record.run.part == 1:
+            finished = await self._again(prepared, reporter, prompt=reminder(prepared.blueprint, checked.problem))
             checked = await fitting(prepared.blueprint, finished or checked.finished)
         return checked.ending()
 
-    async def _again(self, prepared: Prepared, tell: RunTeller, *, prompt: str, fresh: str = "") -> Finished | None:
+    async def _again(self, prepared: Prepared, reporter: RunReporter, *, prompt: str, fresh: str = "") -> Finished | None:
         """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
-        body = {"run": self.run, **tell.spent, **({"fresh": fresh} if fresh else {})}
-        tell.at = await self._write(tell.at, Draft(AGAIN, body))
-        tell.begin_part()
-        run = tell.at.record.run
+        body = {"run": self.run, **reporter.spent, **({"fresh": fresh} if fresh else {})}
+        reporter.at = await self._write(reporter.at, Draft(AGAIN, body))
+        reporter.begin_part()
+        run = reporter.at.record.run
         turn = msgspec.structs.replace(
             prepared.turn,
             prompt=prompt,
             # An adopted turn has never had the values that its servers need, and this one is begun.
             blueprint=ready(self._context, prepared.blueprint, self.run),
-            conversation=tell.at.record.conversation or None,
+            conversation=reporter.at.record.conversation or None,
             fresh=run.fresh,
-            spool=spool_of(self._context.home, tell.at.id, run.number, run.part),
+            spool=spool_of(self._context.home, reporter.at.id, run.number, run.part),
         )
-        return await self._watch.over(prepared.executor.carry_out(turn, tell), tell, prepared.blueprint.limits)
+        return await self._watch.over(prepared.executor.carry_out(turn, reporter), reporter, prepared.blueprint.limits)
 
     async def _write(self, at: Opened, draft: Draft) -> Opened:
         decision = Decision(drafts=(draft,))
@@ -265,8 +265,10 @@ class Hand:
         if await was_deleted(self._context.ledger, self._work.lease.session):
             await end_processes(self.run)
             return
-        if self._tell is None or self.has_process:
+        if self._reporter is None or self.has_process:
             return
-        ending = Ending(state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._tell.usage)
+        ending = Ending(
+            state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._reporter.usage
+        )
         with suppress(StaleLease):
-            await self._end(self._tell.at, ending)
+            await self._end(self._reporter.at, ending)

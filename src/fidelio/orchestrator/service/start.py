@@ -23,7 +23,7 @@ from fidelio.orchestrator.record.record import CREATED
 from fidelio.orchestrator.record.rules import is_active, is_name, namespace_of
 from fidelio.orchestrator.record.unit_of_work import Decision, Draft, Opened, opened, view
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.context import OrchestratorContext, project_path, require_directory, with_wishes
+from fidelio.orchestrator.runs.context import OrchestratorContext, project_path, require_directory, with_overrides
 from fidelio.orchestrator.runs.lineage import require_may_start
 from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.runs.queueing import next_run, queue_message
@@ -79,7 +79,7 @@ class Starting(msgspec.Struct, frozen=True):
         return view(await self.context.desk.write(at, decide, actor=by))
 
     async def _check(self, asked: StartAgent, project: str) -> _Checked:
-        blueprint = with_wishes(await self.context.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
+        blueprint = with_overrides(await self.context.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
         prompt = _required(await check_input(blueprint, asked.prompt))
         executor = await self.context.checked_executor(blueprint, asked.executor)
         parent, depth = await self._parent(asked)

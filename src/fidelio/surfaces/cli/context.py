@@ -67,7 +67,7 @@ class App:
 
         What is at work when it ends goes on in a process of its own.
         """
-        from fidelio.orchestrator.runs.host_process import hosting, see_to_the_rest
+        from fidelio.orchestrator.runs.host_process import hosting, spawn_worker_if_needed
         from fidelio.orchestrator.service.service import open_agents
 
         self.settings.home.ensure()
@@ -80,7 +80,7 @@ class App:
                 try:
                     yield service
                 finally:
-                    await see_to_the_rest(service.context, self.settings)
+                    await spawn_worker_if_needed(service.context, self.settings)
 
     def library(self, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
         from fidelio.definitions.library.search_path import open_library
