@@ -19,7 +19,7 @@ from fidelio.orchestrator.executors.contract import Availability
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import AGENT_MARKER
 from tests.orchestrator.fakes import Actor, House, finished, start
-from tests.orchestrator.test_worktrees import git, repository
+from tests.orchestrator.worktrees.test_worktrees import git, repository
 from tests.support import proves
 
 SERVER = McpServer(command="serve", env={"KEY": "${SINGING_KEY}"})

@@ -16,7 +16,7 @@ from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import AGENT_MARKER, find_marked
 from tests.orchestrator.adoption import Adoptable, Working
 from tests.orchestrator.fakes import House, Stage, finished, start
-from tests.orchestrator.test_worktrees import repository
+from tests.orchestrator.worktrees.test_worktrees import repository
 from tests.support import proves
 
 

@@ -9,7 +9,7 @@ from fidelio.orchestrator.executors.contract import Finished, Question, Reporter
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import House, Part, finished, start, until
-from tests.orchestrator.test_worktrees import repository, writing
+from tests.orchestrator.worktrees.test_worktrees import repository, writing
 from tests.support import proves
 
 HOW = Question(key="how", kind="question", text="How loud?")

@@ -19,7 +19,7 @@ from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.orchestrator.executors.line_protocol import encode, own_program, pass_on_all
-from fidelio.orchestrator.executors.local_model.task import Task
+from fidelio.orchestrator.executors.local_model.process import Task
 from fidelio.processes.spooled import adopt, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
 

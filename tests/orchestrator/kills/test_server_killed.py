@@ -17,7 +17,7 @@ import yaml
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import open_ledger
 from tests.orchestrator.hosting_process import LOG, kill, real_service, shelf
-from tests.orchestrator.test_kill import KINDS, Loop, check
+from tests.orchestrator.kills.test_host_killed import KINDS, Loop, check
 from tests.support import proves
 from tests.surfaces.mcp.wire import META, call
 

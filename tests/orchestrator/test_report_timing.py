@@ -16,7 +16,7 @@ from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.runs.reporter import RunReporter
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
-from tests.orchestrator.test_questions_withdrawn import MAY_I
+from tests.orchestrator.questions.test_withdrawn import MAY_I
 from tests.support import proves
 
 

@@ -13,7 +13,7 @@ from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.preparation import sweep_worktrees
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import PATIENCE, House, Stage, finished, start
-from tests.orchestrator.test_worktrees import git, repository
+from tests.orchestrator.worktrees.test_worktrees import git, repository
 from tests.support import proves
 
 

@@ -9,7 +9,7 @@ import pytest
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start
-from tests.orchestrator.test_outputs import answers
+from tests.orchestrator.outputs.test_schemas import answers
 from tests.support import proves
 
 VICTIM = "a" * 60 + "!"
