@@ -72,7 +72,7 @@ async def start_all(service: AgentService, names: Sequence[str], blueprint: str 
 
 async def starts() -> list[Figure]:
     """From the call that starts a session to the end of its run, all of them."""
-    async with orchestrator() as service, Host(service):
+    async with orchestrator() as service, Host(service.context):
         names = [f"s{number}" for number in range(STARTS)]
         await start_all(service, ["warm"])
         await service.wait(["warm"], seconds=30)
@@ -92,7 +92,7 @@ async def starts() -> list[Figure]:
 
 
 async def together() -> list[Figure]:
-    async with orchestrator() as service, Host(service):
+    async with orchestrator() as service, Host(service.context):
         names = [f"s{number}" for number in range(TOGETHER)]
         began = time.perf_counter()
         await start_all(service, names, "talker")
@@ -126,7 +126,7 @@ async def pages() -> list[Figure]:
 
 
 async def reads_and_deletion() -> list[Figure]:
-    async with orchestrator() as service, Host(service):
+    async with orchestrator() as service, Host(service.context):
         names = [f"s{number}" for number in range(READ_FROM)]
         await start_all(service, names)
         await service.wait(names, mode="all", seconds=120)
@@ -175,11 +175,11 @@ class Client:
 
 async def over_stdio() -> list[Figure]:
     async with orchestrator() as service:
-        async with Host(service):
+        async with Host(service.context):
             names = [f"s{number}" for number in range(READ_FROM)]
             await start_all(service, names)
             await service.wait(names, mode="all", seconds=120)
-        client = Client(service.parts.home.path, Path(service.parts.project))
+        client = Client(service.context.home.path, Path(service.context.project))
         with client.server:
             reads = {
                 "get_agent_session_status": lambda number: client.call("get_agent_session_status", session_name=names[number]),

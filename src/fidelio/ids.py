@@ -1,6 +1,7 @@
-"""Random names that people can read out and that never collide.
+"""Ids: random ones for sessions and requests, and the ids of runs, which are made of a session and a number.
 
-32 letters and digits without look-alikes, five bits each: twelve of them are the 60 random bits that a session handle promises.
+People can read them out and they never collide: 32 letters and digits without look-alikes, five bits each. Twelve
+of them are the 60 random bits that a session handle promises.
 """
 
 from __future__ import annotations
@@ -25,3 +26,18 @@ def new_session_id() -> str:
 
 def is_short_handle(text: str) -> bool:
     return _SHORT_HANDLE.fullmatch(text) is not None
+
+
+def run_id(session: str, number: int) -> str:
+    """A run is named after its session, so that a process that carries the id of its run also names its session."""
+    return f"{session}.{number}"
+
+
+def session_of_run(run: str) -> str:
+    """The session in the id of a run; empty where there is none. Whether such a session can exist is `is_run_id`."""
+    return run.rpartition(".")[0]
+
+
+def is_run_id(text: str) -> bool:
+    session, _, number = text.rpartition(".")
+    return is_short_handle(session) and number.isascii() and number.isdecimal()

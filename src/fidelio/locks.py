@@ -1,7 +1,6 @@
-"""Locks: by key inside a process, and by file between processes.
+"""Locks: `KeyedLock` between the calls of one process, `FileLock` between processes.
 
-Calls of one process on one session are carried out one after the other: all at once, every one of them but the first would have
-to decide again. Nearly always a call is alone, so that has to cost nothing: a key that nobody holds takes no memory.
+The lock files of a home decide which process is its agent host.
 """
 
 from __future__ import annotations
@@ -18,18 +17,22 @@ from fidelio.home import Home
 
 
 class KeyedLock:
-    """One asyncio lock per key, first come, first served."""
+    """One asyncio lock per key, first come first served.
+
+    Calls on one session that ran concurrently would all but the first decide in vain and have to decide again. A key that
+    nobody holds has no entry, so the usual call, which is alone, costs one lookup.
+    """
 
     def __init__(self) -> None:
         self._waiters: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def acquire(self, key: str) -> None:
-        queue = self._waiters.get(key)
-        if queue is None:
+        waiters = self._waiters.get(key)
+        if waiters is None:
             self._waiters[key] = deque()
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(mine)
+        waiters.append(mine)
         try:
             await mine
         except asyncio.CancelledError:
@@ -39,41 +42,17 @@ class KeyedLock:
             raise
 
     def release(self, key: str) -> None:
-        queue = self._waiters[key]
-        while queue:
-            following = queue.popleft()
+        waiters = self._waiters[key]
+        while waiters:
+            following = waiters.popleft()
             if not following.done():
                 following.set_result(None)
                 return
         del self._waiters[key]
 
 
-def host_name(home: Home) -> str:
-    """The host of this home on this machine, whichever process that is: the lock sees to it that there is one at a time."""
-    return f"{socket.gethostname()[:100]}:{hashlib.sha256(str(home.path).encode(errors='replace')).hexdigest()[:12]}"
-
-
-def host_lock(home: Home) -> Lock:
-    """The right to carry out the agents of this home."""
-    return Lock(home.ensure().agents_lock)
-
-
-def is_hosted(home: Home) -> bool:
-    """Whether some process carries out the agents of this home now."""
-    lock = host_lock(home)
-    if not lock.take():
-        return True
-    lock.release()
-    return False
-
-
-def worker_lock(home: Home) -> Lock:
-    """The right to wait for that one in the background; a second one waiting would be of no use."""
-    return Lock(home.ensure().worker_lock)
-
-
-class Lock:
-    """A right that one holder has at a time. It lasts until `release`, or until the process ends in whatever way."""
+class FileLock:
+    """An exclusive lock on a file. It is held until `release`, or until the process ends in whatever way."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,9 +62,9 @@ class Lock:
     def held(self) -> bool:
         return self._handle is not None
 
-    def take(self) -> bool:
-        """False: another process, or another holder in this one, has it."""
-        # Not passed on to children: an agent that outlives its host must not keep the next one from its work.
+    def acquire(self) -> bool:
+        """Try once, without waiting. False: another process, or another holder in this one, has it."""
+        # Not inherited by children: an agent that outlives its host must not keep the next host from taking over.
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,3 +78,27 @@ class Lock:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def host_name(home: Home) -> str:
+    """The name of the agent host of this home on this machine, whichever process it is: the lock admits one at a time."""
+    return f"{socket.gethostname()[:100]}:{hashlib.sha256(str(home.path).encode(errors='replace')).hexdigest()[:12]}"
+
+
+def host_lock(home: Home) -> FileLock:
+    """Held by the agent host of this home."""
+    return FileLock(home.ensure().agents_lock)
+
+
+def is_hosted(home: Home) -> bool:
+    """Whether some process is the agent host of this home now."""
+    lock = host_lock(home)
+    if not lock.acquire():
+        return True
+    lock.release()
+    return False
+
+
+def worker_lock(home: Home) -> FileLock:
+    """Held by the background process that hosts, or waits to host, the agents of this home: a second one would be useless."""
+    return FileLock(home.ensure().worker_lock)

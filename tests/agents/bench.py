@@ -18,9 +18,11 @@ from uuid import uuid4
 
 import msgspec
 
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer, PermissionMode, Permissions
-from fidelio.orchestrator.executors.contract import Executor, Finished, ProcessIdentity, Turn
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, PermissionMode, Permissions
+from fidelio.orchestrator.executors.contract import Executor, Finished, Turn
 from fidelio.processes.spooled import find_marked
+from fidelio.processes.table import ProcessIdentity
 from tests.agents.model import SECONDS, Call, ScriptedModel, scripted_model
 from tests.agents.model.script import Script
 from tests.orchestrator.executors.recording import Recording, make_turn

@@ -12,7 +12,8 @@ from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.acp.account import Account
 from fidelio.orchestrator.executors.acp.conversation import data_in, with_schema
 from fidelio.orchestrator.executors.acp.tools import Leave, change_of, name_of
-from fidelio.orchestrator.executors.contract import Reply, Usage
+from fidelio.orchestrator.executors.contract import Reply
+from fidelio.orchestrator.record.model import Usage
 from tests.orchestrator.executors.recording import Recording, make_turn
 from tests.support import proves
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import ExecutorFailure, LimitReached
-from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.claude import command as claude_command
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
-from fidelio.processes.ending import gone
+from fidelio.processes.ending import wait_until_ended
 from tests.agents.bench import bench
 from tests.agents.harness_claude import ClaudeHarness
 from tests.agents.model import SECONDS, Call, Held, Refuse, Say, Spent
@@ -92,7 +93,7 @@ async def test_an_agent_is_read_to_its_end_by_whoever_comes_later_and_again_by_w
         process = await left_behind(CLAUDE, turn, until="called")
         held.release()
         adopted = await place.adopt(turn, process, tell)
-        await gone([process], SECONDS)
+        await wait_until_ended([process], SECONDS)
         again = await place.adopt(turn, process, Recording())
 
     assert adopted == again

@@ -52,11 +52,11 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
     script = [Call("list_workflows"), CLAUDE.shell(f"touch {made}"), Say("It is made.", Spent(50, 5))]
     async with bench(CLAUDE, tmp_path, script) as place:
         service = service_of(place, ledger)
-        async with Host(service):
+        async with Host(service.context):
             await start(service, "porter", "Make it.", blueprint="porter", executor="claude")
             asked = await until(service, "porter", lambda one: one.question is not None)
         assert find_marked(asked.run.id), "the agent goes on without its host"
-        async with Host(service):
+        async with Host(service.context):
             await service.answer("porter", option="allow", by="person:anna", channel="cli")
             session = await ended(service)
 
@@ -71,7 +71,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
 async def test_a_session_is_stopped_and_resumed_in_the_same_conversation(tmp_path: Path, ledger: Ledger) -> None:
     async with bench(CLAUDE, tmp_path, [Held(Say("Too late.")), Say("Blue.")]) as place:
         service = service_of(place, ledger)
-        async with Host(service):
+        async with Host(service.context):
             first = await start(service, "porter", "Remember blue.", blueprint="porter", executor="claude")
             await place.model.asked(1)
             stopped = await service.stop("porter", by="person:anna")

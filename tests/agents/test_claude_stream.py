@@ -16,7 +16,8 @@ from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.claude.messages import read_message
 from fidelio.orchestrator.executors.claude.stream import opening, watch
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, Exit
 from tests.orchestrator.executors.recording import Recording, make_turn
 from tests.support import proves

@@ -48,11 +48,11 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
     script = [Call("list_workflows"), CODEX.shell(f"touch {made}", asks=True), Say("It is made.")]
     async with bench(CODEX, tmp_path, script) as place:
         service = service_of(place, ledger)
-        async with Host(service):
+        async with Host(service.context):
             await start(service, "porter", "Make it.", blueprint="porter", executor="codex")
             asked = await until(service, "porter", lambda one: one.question is not None)
         assert find_marked(asked.run.id), "the agent goes on without its host"
-        async with Host(service):
+        async with Host(service.context):
             await service.answer("porter", option="allow", by="person:anna", channel="cli")
             session = await ended(service)
 
@@ -66,12 +66,12 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
 async def test_a_conversation_outlives_its_runs_and_is_deleted_with_its_session(tmp_path: Path, ledger: Ledger) -> None:
     async with bench(CODEX, tmp_path, [Say("I shall."), Say("Blue.")]) as place:
         service = service_of(place, ledger)
-        async with Host(service):
+        async with Host(service.context):
             session = await start(service, "porter", "Remember blue.", blueprint="porter", executor="codex")
             await ended(service)
             await service.resume("porter", "Which colour?")
             await ended(service)
-        kept = service.parts.home.agent_homes / session.id
+        kept = service.context.home.agent_homes / session.id
         was_there = kept.is_dir()
         result = await service.result("porter")
         await service.delete("porter")

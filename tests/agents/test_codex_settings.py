@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer, Permissions
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.codex.executor import CodexExecutor
 from fidelio.orchestrator.executors.codex.home import LOGIN, api_key, home_of, is_settings, prepare, settings, to_toml
 from tests.orchestrator.executors.recording import make_turn

@@ -12,8 +12,9 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Turn
+from fidelio.orchestrator.executors.contract import Question, Reply, Turn
 from fidelio.processes.spooled import find_marked
+from fidelio.processes.table import ProcessIdentity
 from tests.agents.bench import Harness
 from tests.agents.model import SECONDS
 from tests.orchestrator.executors.recording import Recording

@@ -10,8 +10,8 @@ import pytest
 from fidelio.app.application import House
 from fidelio.conductor.plan import plan_of
 from fidelio.errors import ConductorFailure, UsageProblem
-from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from fidelio.toolkit import Done
 from tests.conductor.orchestra import Orchestra, activity, report, workers_of, write_workflow
@@ -51,7 +51,7 @@ async def test_the_workers_of_an_agents_workflow_are_its_children(orchestra: Orc
 async def test_an_agent_cannot_go_deeper_by_running_a_workflow(orchestra: Orchestra) -> None:
     write_workflow(orchestra.workflows, "single", activity("one"))
     async with orchestra.house() as house:
-        most = (await house.agents()).parts.limits.depth
+        most = (await house.agents()).context.limits.depth
         above = await agent(house, orchestra, "level-0")
         top = above
         for depth in range(1, most + 1):
@@ -69,10 +69,10 @@ async def test_the_workers_of_a_workflow_are_stopped_with_the_agent_that_runs_it
         caller = await agent(house, orchestra, "caller")
         await run_below(house, caller, orchestra, workflow_id="single", agent_blueprint_name="busy")
         service = await house.agents()
-        position = await service.parts.ledger.wait(after=-1, timeout=0)
+        position = await service.context.ledger.wait(after=-1, timeout=0)
         async with asyncio.timeout(30):
             while not (workers := (await service.list(parent=caller.id)).items):
-                position = await service.parts.ledger.wait(after=position, timeout=5)
+                position = await service.context.ledger.wait(after=position, timeout=5)
         await service.stop(caller.id)
         (worker,) = (await service.list(parent=caller.id)).items
         assert worker.id == workers[0].id
@@ -102,7 +102,7 @@ async def test_a_run_that_a_person_goes_on_with_is_no_longer_the_agents(orchestr
         arguments = {"workflow_id": "single", "agent_blueprint_name": "lazy", "wait_seconds": 50}
         failed = (await run_below(house, caller, orchestra, **arguments)).structured
         assert failed is not None
-        ledger = (await house.agents()).parts.ledger
+        ledger = (await house.agents()).context.ledger
         before = await plan_of(ledger, failed["session_id"])
         person = AgentToolset(house, environ={}).tools()
         await call_tool(person, "run_workflow", {**arguments, "project_dir": str(orchestra.project)})

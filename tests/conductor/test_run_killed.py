@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
+from fidelio.ids import session_of_run
 from fidelio.ledger.audit import verify_session
-from fidelio.orchestrator.record.rules import session_of
 from fidelio.processes.table import entries
 from tests.conductor.orchestra import SECONDS, Orchestra, answering, workers_of
 from tests.conductor.test_loops import tour
@@ -60,7 +60,7 @@ async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestr
     names = [f"{session}-{number}-{name}" for number, name in enumerate(("greet", "compose", "farewell"), 1)]
     assert [worker.name for worker in workers] == names
     assert {worker.status for worker in workers} == {"finished"}
-    assert [entry for entry in entries() if entry.run and session_of(entry.run) in {worker.id for worker in workers}] == []
+    assert [entry for entry in entries() if entry.run and session_of_run(entry.run) in {worker.id for worker in workers}] == []
 
 
 @pytest.mark.timeout(120)

@@ -83,7 +83,7 @@ async def test_a_stopped_worker_is_called_again_when_the_run_goes_on(orchestra: 
         session = await conductor.begin(orchestra.plan("single", agent="sleeper"))
         running = asyncio.create_task(conductor.carry_out(session))
         service = await house.agents()
-        async for _ in service.parts.ledger.follow(types=("run.starting",)):
+        async for _ in service.context.ledger.follow(types=("run.starting",)):
             break
         (worker,) = await workers_of(house, session)
         await service.stop(worker.id, by="tester")

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import RequestClosed, RequestNotFound, UsageProblem
-from fidelio.inbox import AGENT_MARKER, Inbox, open_request, this_person
+from fidelio.inbox import Inbox, open_request, this_person
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Change, NewEvent, NewSession
+from fidelio.processes.table import AGENT_MARKER
 from tests.support import proves
 
 OPTIONS = ({"id": "yes", "label": "Yes", "effect": {"setVariable": {"go": True}}}, {"id": "no", "label": "No"})
@@ -128,7 +129,7 @@ def test_a_user_whom_the_system_does_not_know_answers_under_their_number(monkeyp
     def unknown(number: int) -> None:
         raise KeyError(number)
 
-    for name in (AGENT_MARKER, "LOGNAME", "USER", "LNAME", "USERNAME"):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", unknown)
 

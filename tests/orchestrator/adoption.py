@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.fakes import Actor, Part, echo
 
 # Nobody has this number, so nobody is ever ended by it.
@@ -19,7 +20,7 @@ class Adoptable(Actor):
     again: Part = echo
     adopted: list[Turn] = field(default_factory=list)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> Finished | None:
         assert process == NOBODY
         self.adopted.append(turn)
         return await self.again(turn, tell)
@@ -31,7 +32,7 @@ class Working:
 
     entered: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def part(self, turn: Turn, tell: Teller) -> Finished:
+    async def part(self, turn: Turn, tell: Reporter) -> Finished:
         await tell.process(NOBODY)
         await tell.conversation(turn.conversation or turn.fresh)
         self.entered.set()

@@ -12,18 +12,19 @@ from fidelio.errors import BlueprintNotFound
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.table import ProcessIdentity
 from fidelio.settings import AgentLimits
 
 PATIENCE = 20.0
-Part = Callable[[Turn, Teller], Awaitable[Finished]]
+Part = Callable[[Turn, Reporter], Awaitable[Finished]]
 MANY = AgentLimits(per_project=300, total=300, depth=3)
 
 
-async def echo(turn: Turn, tell: Teller) -> Finished:
+async def echo(turn: Turn, tell: Reporter) -> Finished:
     await tell.conversation(turn.conversation or turn.fresh)
     await tell.said(turn.prompt)
     return Finished(text=turn.prompt)
@@ -45,11 +46,11 @@ class Actor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it complains of all alike
         return self.complaints
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, tell: Reporter) -> Finished:
         self.turns.append(turn)
         return await self.part(turn, tell)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:  # noqa: ARG002  # it has no process
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> Finished | None:  # noqa: ARG002  # it has no process
         return None
 
 
@@ -61,7 +62,7 @@ class Stage:
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     left: list[str] = field(default_factory=list)
 
-    async def part(self, turn: Turn, tell: Teller) -> Finished:
+    async def part(self, turn: Turn, tell: Reporter) -> Finished:
         try:
             await tell.conversation(turn.conversation or turn.fresh)
             self.entered.set()
@@ -113,7 +114,7 @@ class House:
         )
 
     def host(self, service: AgentService | None = None, *, grace: float = 0.5) -> Host:
-        return Host(service or self.service(), grace=grace)
+        return Host((service or self.service()).context, grace=grace)
 
 
 async def finished(service: AgentService, *names: str) -> tuple[AgentSession, ...]:
@@ -129,7 +130,7 @@ async def start(service: AgentService, name: str, prompt: str = "Sing.", **more:
 async def until(service: AgentService, name: str, wanted: Callable[[AgentSession], bool]) -> AgentSession:
     """The session as soon as it is as wanted, whoever changes it."""
     async with asyncio.timeout(PATIENCE):
-        position = await service.parts.ledger.wait(after=-1, timeout=0)
+        position = await service.context.ledger.wait(after=-1, timeout=0)
         while not wanted(found := await service.find(name)):
-            position = await service.parts.ledger.wait(after=position, timeout=PATIENCE)
+            position = await service.context.ledger.wait(after=position, timeout=PATIENCE)
     return found

@@ -71,7 +71,7 @@ def kill(host: subprocess.Popen[str]) -> None:
 
 
 async def main(home: Path, project: Path) -> None:
-    async with await open_ledger(home / "ledger.db") as ledger, Host(real_service(ledger, home, project)) as host:
+    async with await open_ledger(home / "ledger.db") as ledger, Host(real_service(ledger, home, project).context) as host:
         async with asyncio.timeout(60):
             while not host.hosting:  # noqa: ASYNC110  # it is the lock of another process that we wait for
                 await asyncio.sleep(0.01)

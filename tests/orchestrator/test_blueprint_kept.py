@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fidelio.orchestrator.blueprints.model import Limits, McpServer
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import STARTING
 from fidelio.orchestrator.runs.preparation import recall
 from fidelio.orchestrator.service.service import AgentService
@@ -18,7 +20,7 @@ from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves
 
 
-async def spending(turn: Turn, tell: Teller) -> Finished:
+async def spending(turn: Turn, tell: Reporter) -> Finished:
     await tell.used(Usage(input_tokens=10))
     return Finished(text="done")
 
@@ -91,7 +93,7 @@ async def test_a_run_that_began_before_blueprints_were_kept_is_gone_on_with_by_t
     at = await service.queries.find("aria")
     older = replace(at, record=replace(at.record, run=replace(at.record.run, blueprint_blob="")))
 
-    assert (await recall(service.parts, older)).blueprint == house.shelf.known["singer"]
+    assert (await recall(service.context, older)).blueprint == house.shelf.known["singer"]
 
 
 @proves("orchestrator.blueprint-kept", "orchestrator.delete")

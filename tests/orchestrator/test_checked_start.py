@@ -12,13 +12,14 @@ import pytest
 
 from fidelio.conductor.workers import Workers
 from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
-from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Availability
 from fidelio.orchestrator.service.service import AgentService
+from fidelio.processes.table import AGENT_MARKER
 from tests.orchestrator.fakes import Actor, House, finished, start
-from tests.orchestrator.test_worktrees import git, repository
+from tests.orchestrator.worktrees.test_worktrees import git, repository
 from tests.support import proves
 
 SERVER = McpServer(command="serve", env={"KEY": "${SINGING_KEY}"})
@@ -145,6 +146,6 @@ async def test_an_agent_is_asked_once_whether_it_works(house: House) -> None:
     service = house.service()
 
     await start(service, "aria", blueprint="worker")
-    await service.parts.checked_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
+    await service.context.checked_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
 
     assert actor.asked == [{"KEY": "la"}, {"KEY": "la"}]

@@ -8,16 +8,15 @@ import os
 import pytest
 
 from fidelio.errors import SequenceConflict, SessionNotFound, UsageProblem
-from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.run import Hand
+from fidelio.orchestrator.runs.run import RunController
 from fidelio.orchestrator.service.delete import Deletion
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.processes.table import find_marked
+from fidelio.processes.table import AGENT_MARKER, find_marked
 from tests.orchestrator.adoption import Adoptable, Working
 from tests.orchestrator.fakes import House, Stage, finished, start
-from tests.orchestrator.test_worktrees import repository
+from tests.orchestrator.worktrees.test_worktrees import repository
 from tests.support import proves
 
 
@@ -103,7 +102,7 @@ async def test_a_host_ends_the_agent_of_a_session_that_is_erased_under_it(
     house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not only when it finds much later that it has lost its right to the run.
-    monkeypatch.setattr(Hand, "_give_up", nothing)
+    monkeypatch.setattr(RunController, "_give_up", nothing)
     stage = Stage()
     house.actor.part = stage.part
     session = await start(hosted, "aria")
@@ -128,7 +127,7 @@ async def test_a_host_that_goes_leaves_no_process_of_a_session_that_is_gone(
         await hear(working.entered)
         process = await agent_process(session.run.id)
         # It hears nothing any more of what is written, as it is when it is just about to end.
-        monkeypatch.setattr(host._duty, "_notice", nothing)
+        monkeypatch.setattr(host._loop, "_notice", nothing)
         await house.ledger.erase([session.id], actor="me", reason="x")
 
     assert await is_ended(process)
@@ -197,7 +196,7 @@ async def test_an_agent_cannot_end_itself_or_those_it_works_for(house: House, ho
 
 @proves("orchestrator.delete", "orchestrator.worktree-kept")
 async def test_many_worktrees_go_at_once_and_only_those_without_changes(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, _: Teller) -> Finished:
+    async def part(turn: Turn, _: Reporter) -> Finished:
         if turn.prompt == "Write.":
             (turn.directory / "score.txt").write_text("forte\n", "utf-8")
         return Finished(text="")
@@ -229,4 +228,4 @@ async def test_two_that_delete_the_same_sessions_do_not_mind_each_other(hosted: 
 
     assert max(one.count, other.count) == 5
     with pytest.raises(SessionNotFound):
-        await hosted.parts.unit.load((await hosted.parts.ledger.sessions(status="deleted")).items[0].id)
+        await hosted.context.unit.load((await hosted.context.ledger.sessions(status="deleted")).items[0].id)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from fidelio.home import Home
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.orchestrator.runs.environment import environment_for, house, housed
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.runs.environment import environment_for, fidelio_environment, with_fidelio_environment
 from tests.support import proves
 
 HOME = Home(Path("/h"))
@@ -99,8 +100,8 @@ def test_an_agent_is_told_where_the_record_is_and_not_its_password(address: str,
 def test_a_path_from_where_we_stand_is_one_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert house({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
-    assert "FIDELIO_LEDGER" not in house({"FIDELIO_LEDGER": ""}, HOME)
+    assert fidelio_environment({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
+    assert "FIDELIO_LEDGER" not in fidelio_environment({"FIDELIO_LEDGER": ""}, HOME)
 
 
 @proves("orchestrator.house")
@@ -120,7 +121,7 @@ def test_only_a_server_that_is_a_fidelio_is_told_everything_about_this_house(
     server = McpServer(command=command, args=args, env={"FIDELIO_AGENTS_DEPTH": "0"})
     blueprint = Blueprint(name="b", description="", mcp_servers={"one": server, "web": McpServer(url="http://fidelio/mcp")})
 
-    found = housed(blueprint, house(OURS, HOME)).mcp_servers
+    found = with_fidelio_environment(blueprint, fidelio_environment(OURS, HOME)).mcp_servers
 
     told = {"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": OURS["FIDELIO_LEDGER"]} if is_ours else {}
     assert found["one"].env == {**told, "FIDELIO_AGENTS_DEPTH": "0"}

@@ -17,7 +17,7 @@ from fidelio.errors import HomeProblem
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.runs.host_process import presence, work_until_idle
+from fidelio.orchestrator.runs.host_process import watch_home, work_until_idle
 from fidelio.processes.spooled import is_alive
 from fidelio.settings import load_settings
 from tests.orchestrator.fakes import PATIENCE, House, Stage, start, until
@@ -54,7 +54,7 @@ async def test_a_turn_in_the_worker_itself_ends_with_its_home(house: House) -> N
     house.actor.part = stage.part
     session = await start(service, "aria")
     async with asyncio.timeout(PATIENCE):
-        working = asyncio.create_task(work_until_idle(service, idle_seconds=60))
+        working = asyncio.create_task(work_until_idle(service.context, idle_seconds=60))
         await stage.entered.wait()
         deleted(house.home.path)
         with pytest.raises(HomeProblem, match=r"is gone, so the agents that worked for it were stopped\."):
@@ -85,7 +85,7 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
         try:
             async with asyncio.timeout(PATIENCE):
                 await until(service, session.id, lambda now: now.run.state == "waiting")
-                process = (await service.parts.unit.load(session.id)).record.run.process
+                process = (await service.context.unit.load(session.id)).record.run.process
                 assert process is not None
                 assert is_alive(process)
                 takes(settings.home.path)
@@ -107,7 +107,7 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
 @proves("gone.home")
 def test_a_home_is_there_until_it_is_another(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").ensure()
-    with presence(home) as is_there:
+    with watch_home(home) as is_there:
         (home.path / "file").touch()
         seen = [is_there()]
         moved(home.path)

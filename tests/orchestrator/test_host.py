@@ -14,7 +14,7 @@ from fidelio.errors import ConversationLost
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry
 from fidelio.locks import worker_lock
-from fidelio.orchestrator.executors.contract import Availability, Finished, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.record import SAID
 from fidelio.orchestrator.record.rules import RESUMES_IN_A_ROW
@@ -68,7 +68,7 @@ async def test_no_more_are_at_work_than_was_set(house: House) -> None:
     at_work: list[str] = []
     most: list[int] = []
 
-    async def part(turn: Turn, tell: Teller) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> Finished:
         at_work.append(str(turn.directory))
         most.append(max(len(at_work), 10 * at_work.count(str(house.project))))
         await tell.said("la")
@@ -141,12 +141,12 @@ async def test_a_lost_run_that_never_began_is_begun_as_it_was_asked_for(house: H
     house.shelf.add("steady", resume_lost=True)
     stage = Stage()
 
-    async def silent(turn: Turn, tell: Teller) -> Finished:
+    async def silent(turn: Turn, tell: Reporter) -> Finished:
         stage.entered.set()
         await stage.go_on.wait()
         return Finished(text="never")
 
-    async def forgetful(turn: Turn, tell: Teller) -> Finished:
+    async def forgetful(turn: Turn, tell: Reporter) -> Finished:
         if turn.conversation is not None:
             raise ConversationLost("Who?", reason="conversation-lost")
         return await echo(turn, tell)
@@ -170,7 +170,7 @@ async def test_a_conversation_that_was_known_once_is_not_begun_anew(house: House
     house.shelf.add("steady", resume_lost=True)
     stage = Stage()
 
-    async def forgetful(turn: Turn, tell: Teller) -> Finished:
+    async def forgetful(turn: Turn, tell: Reporter) -> Finished:
         raise ConversationLost("Who?", reason="conversation-lost")
 
     async with house.host(service, grace=0.05):
@@ -205,7 +205,7 @@ async def test_a_run_that_is_lost_every_time_is_not_resumed_for_ever(house: Hous
 
 @proves("orchestrator.lost", "orchestrator.once")
 async def test_an_executor_that_breaks_in_an_unforeseen_way_does_not_begin_again(house: House, hosted: AgentService) -> None:
-    async def broken(turn: Turn, tell: Teller) -> Finished:
+    async def broken(turn: Turn, tell: Reporter) -> Finished:
         await tell.said("I begin.")
         raise ZeroDivisionError("a slip of ours")
 
@@ -238,7 +238,7 @@ async def test_a_run_that_cannot_begin_in_an_unforeseen_way_is_not_queued_for_ev
 async def test_two_hundred_sessions_at_once_lose_nothing(house: House, hosted: AgentService) -> None:
     together = asyncio.Barrier(200)
 
-    async def part(turn: Turn, tell: Teller) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> Finished:
         await together.wait()
         for number in range(3):
             await tell.said(f"{turn.prompt} {number}")
@@ -260,7 +260,7 @@ async def test_a_worker_does_what_is_there_and_ends(house: House, service: Agent
     await start(service, "aria")
 
     async with asyncio.timeout(20):
-        await work_until_idle(service, idle_seconds=0.05)
+        await work_until_idle(service.context, idle_seconds=0.05)
 
     assert (await service.find("aria")).run.state == "succeeded"
 
@@ -268,11 +268,11 @@ async def test_a_worker_does_what_is_there_and_ends(house: House, service: Agent
 @proves("orchestrator.worker")
 async def test_a_second_worker_goes_at_once(house: House, service: AgentService) -> None:
     lock = worker_lock(house.home)
-    assert lock.take()
+    assert lock.acquire()
     await start(service, "aria")
 
     async with asyncio.timeout(20):
-        await work_until_idle(service, idle_seconds=60)
+        await work_until_idle(service.context, idle_seconds=60)
 
     lock.release()
     assert (await service.find("aria")).run.state == "queued"

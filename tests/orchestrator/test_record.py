@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fidelio.ids import run_id, session_of_run
 from fidelio.ledger.codec import encode_record
-from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Usage
+from fidelio.orchestrator.blueprints.model import Limits, limit_passed, seconds_left
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
     AGAIN,
     CALLED,
@@ -33,18 +34,7 @@ from fidelio.orchestrator.record.record import (
     fold,
     read,
 )
-from fidelio.orchestrator.record.rules import (
-    ENDED,
-    TRANSITIONS,
-    is_active,
-    is_name,
-    limit_passed,
-    may_become,
-    namespace_of,
-    run_id,
-    seconds_left,
-    session_of,
-)
+from fidelio.orchestrator.record.rules import ENDED, TRANSITIONS, is_active, is_name, may_become, namespace_of
 from tests.support import proves
 
 
@@ -214,4 +204,4 @@ def test_waiting_is_counted_from_the_first_question_to_the_last_answer() -> None
 @proves("orchestrator.id-or-name")
 @given(st.from_regex(r"s_[0-9a-z]{12}", fullmatch=True), st.integers(1, 9_999))
 def test_a_run_tells_its_session(session: str, number: int) -> None:
-    assert session_of(run_id(session, number)) == session
+    assert session_of_run(run_id(session, number)) == session

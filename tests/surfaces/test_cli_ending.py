@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.inbox import AGENT_MARKER
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload

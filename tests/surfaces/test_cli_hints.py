@@ -123,7 +123,7 @@ async def test_an_agent_that_waits_is_answered_with_what_its_status_shows(
     (settings.home.agents / "asker.md").write_text(ASKER)
     async with await open_ledger(settings.ledger) as ledger, asyncio.timeout(PATIENCE):
         service = open_agents(settings, ledger)
-        async with Host(service, grace=0.1):
+        async with Host(service.context, grace=0.1):
             await service.start(StartAgent(name="aria", prompt="?", blueprint="asker", project=str(tmp_path)))
             await until(service, "aria", lambda now: now.run.state == "waiting")
             plain, exact = [

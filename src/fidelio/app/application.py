@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fidelio.definitions.library import Library
     from fidelio.inbox import Inbox
     from fidelio.ledger import Ledger
+    from fidelio.mcp_client import McpServer
     from fidelio.orchestrator.blueprints.catalogue import Blueprints
-    from fidelio.orchestrator.blueprints.model import McpServer
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.tokens.keyring import KeyRing
     from fidelio.workflows.moves import Moved
@@ -105,7 +105,7 @@ class House:
         from fidelio.orchestrator.runs.host_process import is_anything_active
 
         async with self._opening:
-            return await is_anything_active(open_agents(self.settings, await self._open_ledger()))
+            return await is_anything_active(open_agents(self.settings, await self._open_ledger()).context)
 
     async def work_until_idle(self, seconds: float) -> None:
         """Run agents in this process until there has been nothing to do for so long."""
@@ -113,7 +113,7 @@ class House:
 
         async with self._opening:
             service = open_agents(self.settings, await self._open_ledger())
-        await work_until_idle(service, seconds)
+        await work_until_idle(service.context, seconds)
 
     def blueprints(self) -> Blueprints:
         """What agents can be started from. Opens neither ledger nor home."""
@@ -214,18 +214,18 @@ class House:
         return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=rules)
 
     async def _open_agents(self, *, host: bool) -> AgentService:
-        from fidelio.orchestrator.runs.host_process import hosting, see_to_the_rest
+        from fidelio.orchestrator.runs.host_process import hosting, spawn_worker_if_needed
 
         service = open_agents(self.settings, await self._open_ledger())
         if host:
-            await self._opened.enter_async_context(hosting(service, self.settings))
+            await self._opened.enter_async_context(hosting(service.context, self.settings))
         else:
-            self._opened.push_async_callback(see_to_the_rest, service, self.settings)
+            self._opened.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service
 
     def _workflow_server(self) -> McpServer:
         """How a worker reaches the same workflows and the same record."""
-        from fidelio.orchestrator.blueprints.model import McpServer
+        from fidelio.mcp_client import McpServer
 
         switches = {
             "--with-bundled": self._with_bundled,

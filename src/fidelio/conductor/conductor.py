@@ -102,7 +102,7 @@ class Conductor:
         """The run of this workflow in this project that has not ended, with the plan of now; else, or if `anew`, a new one."""
         await self.check(plan)
         lock = beginning_lock(self._home, plan)
-        if not lock.take():
+        if not lock.acquire():
             raise ConductorFailure(
                 f"Another process begins {plan.workflow} just now.", remedy="Run it again to go on with that."
             )
@@ -133,7 +133,7 @@ class Conductor:
                 f"Session {session} was not started by `fidelio run`.", remedy="Start the workflow with `fidelio run WORKFLOW`."
             )
         lock = conducting_lock(self._home, session)
-        if not lock.take():
+        if not lock.acquire():
             raise ConductorFailure(
                 f"Session {session} is being carried out by another process.",
                 remedy=f"Watch it with `fidelio events {session} --follow`, or begin another run with --new.",

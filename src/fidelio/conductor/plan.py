@@ -16,7 +16,7 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.ledger.paging import all_events
-from fidelio.locks import Lock
+from fidelio.locks import FileLock
 
 WORKER = "workflow-worker"
 TRIES = 3
@@ -149,14 +149,14 @@ async def last_failure(ledger: Ledger, session: str) -> str:
     return str(newest[-1].body.get("reason", "")) if newest else ""
 
 
-def conducting_lock(home: Home, session: str) -> Lock:
+def conducting_lock(home: Home, session: str) -> FileLock:
     """The right to carry out this run; two processes at it would give the same worker two tasks."""
-    return Lock(home.ensure().lock_of(session))
+    return FileLock(home.ensure().lock_of(session))
 
 
-def beginning_lock(home: Home, plan: Plan) -> Lock:
+def beginning_lock(home: Home, plan: Plan) -> FileLock:
     """Held between the look for an unfinished run and the beginning of one, so that two do not begin at once."""
-    return Lock(home.ensure().lock_of(_path(plan.project, plan.workflow).replace("/", "-")))
+    return FileLock(home.ensure().lock_of(_path(plan.project, plan.workflow).replace("/", "-")))
 
 
 def _path(project: str, workflow: str) -> str:

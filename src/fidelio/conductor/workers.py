@@ -13,7 +13,7 @@ from fidelio.orchestrator.record.rules import NAME_LENGTH
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
-    from fidelio.orchestrator.blueprints.model import McpServer
+    from fidelio.mcp_client import McpServer
     from fidelio.orchestrator.record.model import AgentSession, Result, Run
     from fidelio.orchestrator.service.service import AgentService
 

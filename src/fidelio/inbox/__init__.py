@@ -13,17 +13,15 @@ from fidelio.inbox.builders import (
     open_request,
 )
 from fidelio.inbox.inbox import LONGEST_TEXT, Answered, Inbox
-from fidelio.inbox.people import AGENT_MARKER, agent_above, this_person
+from fidelio.inbox.people import this_person
 
 __all__ = [
-    "AGENT_MARKER",
     "LONGEST_TEXT",
     "Answered",
     "ClosedRequest",
     "Inbox",
     "NewRequest",
     "RequestChange",
-    "agent_above",
     "answer_request",
     "assurance_of",
     "dismiss_all",

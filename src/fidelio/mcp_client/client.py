@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.blueprints.model import McpServer
+from fidelio.mcp_client import McpServer
 
 REVISION = "2025-06-18"
 _CONNECT_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""How the processes of a run are ended: asked first, then made to, and nobody else is touched.
+"""Ending the processes of a run: SIGTERM, a grace period, SIGKILL, and no process of anybody else.
 
 Each one is signalled by its full identity. Children are looked for again after each round, because a process that is about to
 be ended may be starting another.
@@ -11,8 +11,7 @@ import math
 import signal
 from collections.abc import Iterable
 
-from fidelio.orchestrator.executors.contract import ProcessIdentity
-from fidelio.processes.table import is_alive, members, send
+from fidelio.processes.table import ProcessIdentity, is_alive, members, missing_support, send
 
 GRACE_SECONDS = 5.0
 # A killed process is gone as soon as the kernel lets go of it; one that hangs in a device may never be.
@@ -21,10 +20,15 @@ _LOOK_AGAIN_SECONDS = 0.25
 _SHORTEST, _LONGEST = 0.005, 0.1
 
 
-async def stop_run(run: str, leader: ProcessIdentity | None = None, *, grace: float = GRACE_SECONDS) -> bool:
-    """Ends every process of the run. False: somebody could not be ended, even by force.
+async def end_processes(run: str, *, grace: float = GRACE_SECONDS) -> bool:
+    """End every process that carries the mark of this run. False: one is left. Without a process table no agents run."""
+    return True if missing_support() else await stop_run(run, grace=grace)
 
-    `leader` is a process that whoever calls knows to be of the run.
+
+async def stop_run(run: str, leader: ProcessIdentity | None = None, *, grace: float = GRACE_SECONDS) -> bool:
+    """End every process of the run. False: one could not be ended, even by SIGKILL.
+
+    `leader` is a process that the caller knows to be of the run.
     """
     try:
         return await _ask(run, leader, grace) or await _kill(run, leader)
@@ -44,7 +48,7 @@ async def _ask(run: str, leader: ProcessIdentity | None, grace: float) -> bool:
         left = deadline - _now()
         if left <= 0:
             return False
-        await gone(remaining, min(left, _LOOK_AGAIN_SECONDS))
+        await wait_until_ended(remaining, min(left, _LOOK_AGAIN_SECONDS))
     return not asked
 
 
@@ -55,7 +59,7 @@ async def _kill(run: str, leader: ProcessIdentity | None) -> bool:
         left = deadline - _now()
         if left <= 0 or not killed:
             return not any(is_alive(one) for one in remaining)
-        await gone(killed, left)
+        await wait_until_ended(killed, left)
     return True
 
 
@@ -71,7 +75,7 @@ async def _scan(run: str, leader: ProcessIdentity | None) -> list[ProcessIdentit
     return await asyncio.to_thread(members, run, leader)
 
 
-async def gone(processes: Iterable[ProcessIdentity], seconds: float = math.inf) -> None:
+async def wait_until_ended(processes: Iterable[ProcessIdentity], seconds: float = math.inf) -> None:
     """Returns when all of them are gone, at the latest after `seconds`."""
     deadline, pause = _now() + seconds, _SHORTEST
     remaining = list(processes)

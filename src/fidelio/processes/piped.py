@@ -1,7 +1,7 @@
-"""Agents that are talked to in both directions all the time, over pipes.
+"""Spawning agent processes that talk over pipes.
 
 Such an agent cannot outlive its watcher in any useful way: it ends when its input does, which is when the watcher is gone. For
-everything else it is a process like the others: same mark, same identity, same end, its complaints in the spool.
+everything else it is a process like the others: same mark, same identity, same end, its stderr in the spool.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Teller, Turn
 from fidelio.processes.ending import GRACE_SECONDS, stop_run
 from fidelio.processes.spool import FROM_PIPE, GO, Exit, Spool, failure
-from fidelio.processes.spooled import AGENT, find_program
-from fidelio.processes.table import MARKER, identity_of, is_alive, put_mark, require_process_table
+from fidelio.processes.spooled import AGENT, ProcessOptions, find_program
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, is_alive, put_mark, require_process_table
 
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1 << 20
@@ -29,13 +28,15 @@ class PipedProcess:
     `longest` is the longest line that the reader gives: an agent that prints a longer one has passed the limit of its run.
     """
 
-    def __init__(self, child: asyncio.subprocess.Process, identity: ProcessIdentity, spool: Spool, turn: Turn) -> None:
+    def __init__(
+        self, child: asyncio.subprocess.Process, identity: ProcessIdentity, spool: Spool, options: ProcessOptions
+    ) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         self.identity = identity
         self.reader, self.writer = child.stdout, child.stdin
-        self.longest = turn.blueprint.limits.output_bytes
-        self._child, self._spool, self._run = child, spool, turn.run
+        self.longest = options.output_bytes
+        self._child, self._spool, self._run = child, spool, options.run
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,23 +81,22 @@ class PipedProcess:
 
 async def open_pipes(
     argv: Sequence[str],
+    options: ProcessOptions,
     *,
-    turn: Turn,
-    tell: Teller,
     environment: Mapping[str, str] | None = None,
     label: str = AGENT,
 ) -> PipedProcess:
-    """Starts an agent in the directory of its turn, once its identity has been told."""
+    """Start an agent, once `options.on_process` has recorded its identity."""
     require_process_table()
-    command = [find_program(argv[0], turn), *argv[1:]]
-    spool = Spool(turn.spool / label)
+    command = [find_program(argv[0], options.directory, options.environment), *argv[1:]]
+    spool = Spool(options.spool / label)
     with spool.create(spool.stderr) as stderr:
-        child = await _start(command, spool, turn, stderr, environment or {})
-    put_mark(child.pid, turn.run)
+        child = await _start(command, spool, options, stderr, environment or {})
+    put_mark(child.pid, options.run)
     identity = identity_of(child.pid)
-    process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, turn)
+    process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, options)
     try:
-        await tell.process(process.identity)
+        await options.on_process(process.identity)
         process.writer.write(GO)
     except BaseException:
         # Also when we are told to stop: nobody else knows of the process yet.
@@ -106,7 +106,7 @@ async def open_pipes(
 
 
 async def _start(
-    command: Sequence[str], spool: Spool, turn: Turn, stderr: BinaryIO, environment: Mapping[str, str]
+    command: Sequence[str], spool: Spool, options: ProcessOptions, stderr: BinaryIO, environment: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
@@ -114,10 +114,10 @@ async def _start(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            cwd=turn.directory,
-            env={**turn.environment, **environment, MARKER: turn.run},
+            cwd=options.directory,
+            env={**options.environment, **environment, AGENT_MARKER: options.run},
             start_new_session=True,
-            limit=turn.blueprint.limits.output_bytes,
+            limit=options.output_bytes,
         )
     except OSError as error:
         raise ExecutorFailure(f"The agent could not be started: {error}.", reason="spawn") from error

@@ -1,4 +1,4 @@
-"""The files that stand between an agent and whoever watches it, and the few lines of shell that fill them.
+"""Spool files between an agent process and its watcher, and the shell lines that fill them.
 
 The shell stays as the parent of the agent, in a session of its own. It outlives us, so the way the agent ended is known even
 when nobody was there to see it.

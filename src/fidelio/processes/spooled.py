@@ -1,10 +1,10 @@
-"""Agents as processes that can outlive whoever watches them.
+"""Spawning and adopting agent processes that can outlive their watcher.
 
 An agent runs in a session of its own, carries the id of its run in its environment, and is marked besides. Its input, output
 and end are files in the spool of the run, so that a watcher that comes later reads exactly what the first one would have read.
 It is held until its identity is durable; only then does it begin.
 
-    async with await spawn(argv, turn=turn, tell=tell, stdin=prompt) as process:  # or `adopt(identity, ...)`
+    async with await spawn(argv, options, stdin=prompt) as process:  # or `adopt(identity, ...)`
         async for line in process.lines():
             ...
         exit = await process.ended()
@@ -20,18 +20,19 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Teller, Turn
-from fidelio.processes.ending import GRACE_SECONDS, gone, stop_run
+from fidelio.processes.ending import GRACE_SECONDS, stop_run, wait_until_ended
 from fidelio.processes.spool import FROM_FILE, FROM_QUEUE, GO, Exit, Lines, Spool, chunks, failure
 from fidelio.processes.table import (
-    MARKER,
+    AGENT_MARKER,
+    ProcessIdentity,
     belongs_to,
     find_marked,
     identity_of,
@@ -44,6 +45,7 @@ from fidelio.processes.table import (
 __all__ = [
     "AgentProcess",
     "Exit",
+    "ProcessOptions",
     "adopt",
     "belongs_to",
     "find_marked",
@@ -54,19 +56,42 @@ __all__ = [
     "stop_run",
 ]
 
+OnProcess = Callable[[ProcessIdentity], Awaitable[None]]
+OnOutput = Callable[[int], Awaitable[None]]
+
 AGENT = "agent"
 _POLL_SECONDS = 0.01
 # Whom we have started and watch no longer. Should they end before we do, somebody has to collect them.
 _LEFT_ALONE: list[subprocess.Popen[bytes]] = []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """Where and as what the process of an agent runs, and who is told about it.
+
+    `run` is the id of the run that the process is marked with. `spool` is a directory of this run alone. `environment` is
+    complete: nothing else is passed on. `on_process` returns once the identity is durable; until then the process is held.
+    `on_output` is told how many more bytes were printed and may raise when there are too many. `is_leaving` is asked when the
+    watcher is cancelled: True means that only the watcher goes, and the process lives on to be adopted.
+    """
+
+    run: str
+    directory: Path
+    spool: Path
+    environment: Mapping[str, str]
+    output_bytes: int
+    on_process: OnProcess
+    on_output: OnOutput
+    is_leaving: Callable[[], bool]
+
+
 class AgentProcess:
     """A process of an agent, freshly started or adopted; nothing tells the two apart."""
 
-    def __init__(self, identity: ProcessIdentity, spool: Spool, turn: Turn, tell: Teller) -> None:
+    def __init__(self, identity: ProcessIdentity, spool: Spool, options: ProcessOptions) -> None:
         """`identity` is that of the shell around the agent, which leads its session."""
         self.identity = identity
-        self._spool, self._turn, self._tell = spool, turn, tell
+        self._spool, self._options = spool, options
         self._child: subprocess.Popen[bytes] | None = None
         self._stdout: BinaryIO | None = None
         self._complaints = 0
@@ -78,7 +103,7 @@ class AgentProcess:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError) and self._tell.leaving:
+        if kind is not None and issubclass(kind, asyncio.CancelledError) and self._options.is_leaving():
             self._let_go()
             return
         # After an orderly end only what the agent left running is there to be ended, and that need not be asked for long.
@@ -107,7 +132,7 @@ class AgentProcess:
     def printed(self) -> str:
         """What there is to read of an agent that was ended, as much of it as its run may print."""
         with self._open_output() as file:
-            return file.read(self._turn.blueprint.limits.output_bytes).decode("utf-8", "replace")
+            return file.read(self._options.output_bytes).decode("utf-8", "replace")
 
     async def write(self, data: bytes) -> None:
         """Gives the agent more input; only for one that was spawned with `queue`. Ends early when the agent has ended."""
@@ -128,14 +153,14 @@ class AgentProcess:
         os.write(self._input, b"\n")
 
     async def ended(self) -> Exit:
-        await gone([self.identity])
+        await wait_until_ended([self.identity])
         self._collect()
         return self._spool.exit()
 
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
         """Ends the agent and everything it started: asks, waits for `grace` seconds, then kills. False: somebody is left."""
         try:
-            return await stop_run(self._turn.run, self.identity, grace=grace)
+            return await stop_run(self._options.run, self.identity, grace=grace)
         finally:
             self._collect()
             self._close()
@@ -153,7 +178,7 @@ class AgentProcess:
         self._stdout.seek(0)
         async for chunk in chunks(self._stdout, lambda: not self.is_running()):
             if size := len(chunk) + self._more_complaints():
-                await self._tell.output(size)
+                await self._options.on_output(size)
             yield chunk
 
     def _open_output(self) -> BinaryIO:
@@ -206,31 +231,30 @@ class AgentProcess:
 
 async def spawn(
     argv: Sequence[str],
+    options: ProcessOptions,
     *,
-    turn: Turn,
-    tell: Teller,
     stdin: bytes = b"",
     queue: bool = False,
     environment: Mapping[str, str] | None = None,
     label: str = AGENT,
 ) -> AgentProcess:
-    """Starts an agent in the directory of its turn, once its identity has been told.
+    """Start an agent, once `options.on_process` has recorded its identity.
 
     `stdin` is all it reads, and with `queue` the first it reads: `write` and `close_stdin` then follow. `environment` is added
-    to that of the turn. A second process in the same run needs another `label`.
+    to that of the options. A second process in the same run needs another `label`.
     """
     require_process_table()
     _LEFT_ALONE[:] = [child for child in _LEFT_ALONE if child.poll() is None]
-    command = [find_program(argv[0], turn), *argv[1:]]
-    spool = Spool(turn.spool / label)
-    child = _start(command, spool, turn, stdin, queue=queue, environment=environment or {})
-    put_mark(child.pid, turn.run)
+    command = [find_program(argv[0], options.directory, options.environment), *argv[1:]]
+    spool = Spool(options.spool / label)
+    child = _start(command, spool, options, stdin, queue=queue, environment=environment or {})
+    put_mark(child.pid, options.run)
     identity = identity_of(child.pid)
     assert identity is not None, "a child that nobody has collected is in the table, and it is held"
-    process = AgentProcess(identity, spool, turn, tell)
+    process = AgentProcess(identity, spool, options)
     try:
         process._was_started(child)  # noqa: SLF001  # nobody else starts one
-        await tell.process(identity)
+        await options.on_process(identity)
         _release(child)
     except BaseException:
         # Also when we are told to stop: the process is held, and nobody else knows of it yet.
@@ -240,10 +264,10 @@ async def spawn(
     return process
 
 
-async def adopt(identity: ProcessIdentity, *, turn: Turn, tell: Teller, label: str = AGENT) -> AgentProcess:
+async def adopt(identity: ProcessIdentity, options: ProcessOptions, *, label: str = AGENT) -> AgentProcess:
     """Goes on watching a process that somebody else started. One that has ended meanwhile is read to its end."""
-    process = AgentProcess(identity, Spool(turn.spool / label), turn, tell)
-    if process.is_running() and not belongs_to(identity, turn.run):
+    process = AgentProcess(identity, Spool(options.spool / label), options)
+    if process.is_running() and not belongs_to(identity, options.run):
         raise ExecutorFailure(f"Process {identity.pid} was not started for this run.", reason="not-ours")
     return process
 
@@ -254,11 +278,11 @@ def recorded_exit(spool: Path, *, label: str = AGENT) -> Exit | None:
     return files.exit() if files.is_recorded() else None
 
 
-def find_program(name: str, turn: Turn) -> str:
-    """The program that the agent's own PATH leads to."""
-    if not turn.directory.is_dir():
-        raise ExecutorFailure(f"The directory {turn.directory} is not there any more.", reason="no-directory")
-    return locate(name, turn.directory, turn.environment)
+def find_program(name: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """The program that the agent's own PATH leads to. Raises also where the directory it is to run in is missing."""
+    if not directory.is_dir():
+        raise ExecutorFailure(f"The directory {directory} is not there any more.", reason="no-directory")
+    return locate(name, directory, environment)
 
 
 def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
@@ -291,7 +315,7 @@ def _write_some(queue: int, data: memoryview) -> int:
 
 
 def _start(
-    command: Sequence[str], spool: Spool, turn: Turn, stdin: bytes, *, queue: bool, environment: Mapping[str, str]
+    command: Sequence[str], spool: Spool, options: ProcessOptions, stdin: bytes, *, queue: bool, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     try:
         with spool.create(spool.stdout) as stdout, spool.create(spool.stderr) as stderr:
@@ -301,8 +325,8 @@ def _start(
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
-                cwd=turn.directory,
-                env={**turn.environment, **environment, MARKER: turn.run},
+                cwd=options.directory,
+                env={**options.environment, **environment, AGENT_MARKER: options.run},
                 start_new_session=True,
             )
     except OSError as error:

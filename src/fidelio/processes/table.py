@@ -1,6 +1,7 @@
-"""The mark of a run that its processes carry whatever they do with their environment.
+"""The process table: who a process is, which run it belongs to, and which agent it runs below.
 
-It is a limit that limits nothing: how long a real-time task may compute without a pause. It is unlimited unless somebody sets
+A process names its run in its environment, and carries a mark of it whatever it does with that environment. The mark is a
+resource limit that limits nothing: how long a real-time task may compute without a pause. It is unlimited unless somebody sets
 it, and we set it to more than a hundred years. Like every limit it goes on from a process to those it starts, through every
 change of program, parent, group and session, and it can be read of processes that hide their environment.
 
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fidelio.errors import ExecutorUnavailable
-from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.executors.contract import ProcessIdentity
+import msgspec
 
+from fidelio.errors import ExecutorUnavailable
+
+# Fidelio sets this for the agents it starts, to the id of their run; a process below one of them must not play the person.
+AGENT_MARKER = "FIDELIO_AGENT"
 # There is no such limit on other systems than Linux, and agents do not run as processes there.
 _LIMIT: int | None = getattr(resource, "RLIMIT_RTTIME", None)
 _LOWEST = 1 << 52
@@ -70,9 +73,15 @@ def _is_mark(limit: int) -> bool:
     return _LOWEST <= limit < _LOWEST + (1 << 8 * _BYTES)
 
 
-MARKER = AGENT_MARKER
 _PROC = Path("/proc")
 _GONE = frozenset("ZXx")
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True):
+    """Which process it is. A number alone is given to another process later; with its start time it is not."""
+
+    pid: int
+    started: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,23 @@ class Entry:
     @property
     def is_of_nobody(self) -> bool:
         return self.run is None and self.mark is None
+
+
+def agent_above() -> str:
+    """The run of the agent that this process runs below, by its marker; empty where there is none."""
+    # A child can clear its own environment; that of the agent above it stays as it was started.
+    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_marker, _ancestors())), "")
+
+
+def _ancestors() -> Iterator[int]:
+    """The processes above this one, the nearest first, as far as the system shows them."""
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        fields = _stat(pid)
+        if fields is None:
+            return
+        pid = int(fields[1])
 
 
 def require_process_table() -> None:
@@ -208,7 +234,7 @@ def _boot() -> str:
 
 def _marker(pid: int) -> str | None:
     environment = b"\0" + _read(pid, "environ")
-    _, found, rest = environment.partition(f"\0{MARKER}=".encode())
+    _, found, rest = environment.partition(f"\0{AGENT_MARKER}=".encode())
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None
 
 

@@ -1,28 +1,33 @@
-"""Tries what others wrote: JSON Schemas and regular expressions, a few words of which can keep a machine busy for years.
+"""Checks of JSON Schemas and regular expressions that others wrote, and the child process that carries them out.
 
-Also a program. Run by its path it reads one question, prints one answer, and is ended by the system when it has used up its
-time, even if nobody waits for it any more. It imports nothing of ours, so that it starts quickly.
+A few words of either can keep a machine busy for years, so `pool` runs this file as a program, by its path. It reads one
+question a line, prints one answer a line, and ends with its input. It imports nothing of ours, so that it starts quickly.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import resource
+import select
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 SECONDS = 2
-MOST_BYTES = 1 << 30
-MOST_FAULTS = 5
-LONGEST_VALUE = 120
+MAX_BYTES = 1 << 30
+IDLE_SECONDS = 60.0
+MAX_PROBLEMS = 5
+MAX_VALUE_LENGTH = 120
+READY = b"\n"
 
 Schema = Mapping[str, Any]
 
 
-def schema_fault(schema: Schema) -> str:
+def schema_problem(schema: Schema) -> str:
     """What is wrong with the schema itself; an empty text when it can be used."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import
 
@@ -37,8 +42,8 @@ def schema_fault(schema: Schema) -> str:
     return ""
 
 
-def misfit(schema: Schema, value: Any) -> tuple[str, str]:
-    """Why the schema cannot be used, and how the value does not fit it: both empty when all is well."""
+def violations(schema: Schema, value: Any) -> tuple[str, str]:
+    """Why the schema cannot be used, and how the value violates it: both empty when all is well."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
     from referencing import Registry  # noqa: PLC0415  # as above
     from referencing.exceptions import Unresolvable  # noqa: PLC0415  # as above
@@ -51,11 +56,11 @@ def misfit(schema: Schema, value: Any) -> tuple[str, str]:
         return f"It refers to what is not there, or to itself: {problem!s:.200}.", ""
     except OverflowError:
         return "", "A number is too large to be checked."
-    said = [sentence for _, sentence in found[:MOST_FAULTS]]
-    return "", " ".join(said) + (f" ({len(found) - MOST_FAULTS} more.)" if len(found) > MOST_FAULTS else "")
+    shown = [sentence for _, sentence in found[:MAX_PROBLEMS]]
+    return "", " ".join(shown) + (f" ({len(found) - MAX_PROBLEMS} more.)" if len(found) > MAX_PROBLEMS else "")
 
 
-def patterns_fault(patterns: Iterable[str]) -> str:
+def patterns_problem(patterns: Iterable[str]) -> str:
     """What is wrong with the first regular expression that is wrong; an empty text when all can be used."""
     for pattern in patterns:
         try:
@@ -66,26 +71,47 @@ def patterns_fault(patterns: Iterable[str]) -> str:
 
 
 def first_match(pattern: str, text: str) -> list[str | None]:
-    """The first group of the first place that matches, or all of it; nothing where there is no such place."""
+    """The first group of the first match, or all of it; an empty list where nothing matches."""
     match = re.search(pattern, text)
     return [] if match is None else [match[1] if match.re.groups else match[0]]
 
 
-QUESTIONS: Mapping[str, Callable[..., Any]] = {
-    "schema": schema_fault,
-    "misfit": misfit,
-    "patterns": patterns_fault,
+CHECKS: Mapping[str, Callable[..., Any]] = {
+    "schema": schema_problem,
+    "violations": violations,
+    "patterns": patterns_problem,
     "first-match": first_match,
 }
 
 
+def answer(question: bytes) -> bytes:
+    """One answer to one question, both as a line of JSON: the name of a check and its arguments, and what it returns."""
+    check, *arguments = json.loads(question)
+    return json.dumps(CHECKS[check](*arguments)).encode()
+
+
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     # Not every system can limit this; the time is limited on all of them.
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    question, *about = json.load(sys.stdin.buffer)
-    json.dump(QUESTIONS[question](*about), sys.stdout)
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    schema_problem({})  # imports what is slow to import, so that it counts against no question
+    _print(READY)
+    while select.select([sys.stdin.fileno()], [], [], IDLE_SECONDS)[0] and (question := sys.stdin.buffer.readline()):
+        _limit_cpu()
+        _print(answer(question) + b"\n")
+
+
+def _limit_cpu() -> None:
+    """The parent kills a check that takes too long; this ends one whose parent was killed itself."""
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    seconds = math.ceil(time.process_time()) + SECONDS + 1
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, most))
+
+
+def _print(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
 
 
 def _place(problem: Any) -> list[str]:
@@ -95,8 +121,8 @@ def _place(problem: Any) -> list[str]:
 def _sentence(problem: Any) -> str:
     """One sentence. The validator repeats the whole value, which may be a megabyte."""
     where = ".".join(_place(problem))
-    said = problem.message if len(problem.message) <= LONGEST_VALUE else f"{problem.message[:LONGEST_VALUE]}…"
-    return f"`{where}`: {said}." if where else f"{said}."
+    message = problem.message if len(problem.message) <= MAX_VALUE_LENGTH else f"{problem.message[:MAX_VALUE_LENGTH]}…"
+    return f"`{where}`: {message}." if where else f"{message}."
 
 
 def _references_outside(part: Any) -> Iterator[str]:

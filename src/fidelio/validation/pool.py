@@ -1,167 +1,207 @@
-"""Asks `judge` in a process of its own, so that no schema and no regular expression can hold up the agents of others.
+"""A pool of warm child processes for checks that have to be interruptible.
 
-A thread could not be interrupted, and would hold up all the others while it matches. What cannot take long is judged here: most
-schemas are small and plain, and a process costs a sixth of a second. What has been found out is remembered, also that there is
-no answer: nobody waits for the same thing twice.
+A thread that matches a regular expression cannot be interrupted and holds up all others. A process can be killed, and starting
+one costs a sixth of a second, so each child answers many questions. The parent kills a child whose check has used up its time;
+the next question starts another one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
+import atexit
 import math
-import re
+import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from time import monotonic
-from typing import Any, ParamSpec, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import BinaryIO, TypeVar
 
-import msgspec
+from fidelio.processes.table import AGENT_MARKER, remove_mark
+from fidelio.validation import child
+from fidelio.validation.child import SECONDS
 
-from fidelio.validation import child as judge
-from fidelio.validation.child import Schema
+# Only for a machine that is overloaded: a check is given up when it has computed for much less.
+WAIT_SECONDS = 20.0
+# How often a child is looked at that computes more slowly than the clock runs.
+_GLANCE_SECONDS = 0.05
+_CHUNK = 1 << 16
+_PROGRAM = (sys.executable, "-P", child.__file__)
 
-# Only for a machine that is overloaded: the process itself ends when it has computed for much less.
-_WAIT_SECONDS = 20.0
-# An overloaded machine is asked again after this time, and not before: a list of blueprints asks for all of them.
-_AGAIN_SECONDS = 60.0
-# Questions are remembered by digest and answers when they are short, so this many take little room.
-_MOST_REMEMBERED, _SHORT = 10_000, 1_000
-# How much a plain schema and a value may weigh together, and a schema alone, to be judged in a fraction of a second.
-_LIGHT, _LIGHT_SCHEMA = 500_000, 4_000
-# The keywords that make the work grow faster than the schema times the value. A property of that name costs a process.
-_HEAVY = re.compile(rb'"(?:pattern|\$ref|\$dynamicRef|\$recursiveRef|uniqueItems|unevaluated)')
-# What the encoder says of a value that no client could have sent, and of one without an end.
-_NO_JSON = (TypeError, UnicodeEncodeError, RecursionError)
-_PROGRAM = (sys.executable, "-P", judge.__file__)
-# Each of them has a process, so these are few; and their own, so that they never wait for the long calls of agents.
-_WAITERS = ThreadPoolExecutor(2, thread_name_prefix="judge")
-# Reading blueprints means judging their schemas. One thread for each way to read, because readers share what they remember; two
-# ways, because a list reads everything and a start only what it names.
-_LISTING = ThreadPoolExecutor(1, thread_name_prefix="blueprints")
-_GETTING = ThreadPoolExecutor(1, thread_name_prefix="blueprint")
-# What was asked, by digest: the answer as it was given, or why there is none, and until when that holds.
-_MEMORY: dict[bytes, tuple[bytes | Unjudged, float]] = {}
-
-P = ParamSpec("P")
+Ask = Callable[[bytes], bytes]
 T = TypeVar("T")
 
 
-class Unjudged(Exception):
+class Undecided(Exception):
     """There is no answer. It is a sentence that says why."""
 
 
-class TooMuch(Unjudged):
-    """There never will be one: it takes too long or too much, or cannot even be asked."""
+class LimitExceeded(Undecided):
+    """There never will be one: the check takes too long or too much, or cannot even be asked for."""
 
 
-async def listing_aside(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """Calls what lists blueprints where it holds up nobody but other lists."""
-    return await asyncio.get_running_loop().run_in_executor(_LISTING, lambda: read(*args, **more))
+class ChildPool:
+    """At most `size` children. Each belongs to a thread, and questions are answered in the order in which they come."""
+
+    def __init__(self, size: int) -> None:
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="validation")
+        self._own = threading.local()
+        self._children: set[_Child] = set()
+        atexit.register(self.close)
+
+    def submit(self, use: Callable[[Ask], T]) -> Future[T]:
+        """Call `use` in a thread that has a child, with a function that asks the child one question."""
+        return self._threads.submit(use, self._ask)
+
+    def pids(self) -> set[int]:
+        """The children that are alive."""
+        return {one.pid for one in self._children if one.is_running()}
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for one in self._children:
+            one.end()
+        self._children.clear()
+        atexit.unregister(self.close)
+
+    def _ask(self, question: bytes) -> bytes:
+        one = self._child()
+        was_used = one.was_used
+        try:
+            return one.ask(question)
+        except _Ended:
+            # What it had kept of earlier questions may have been too much, or it had been idle for long.
+            if not was_used:
+                raise
+            return self._child().ask(question)
+
+    def _child(self) -> _Child:
+        """The child of this thread; a new one where there is none, or none any more."""
+        one: _Child | None = getattr(self._own, "child", None)
+        if one is None or not one.is_running():
+            if one is not None:
+                self._children.discard(one)
+                one.end()
+            self._own.child = one = _Child()
+            self._children.add(one)
+        return one
 
 
-async def getting_aside(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """Calls what reads one blueprint where it holds up nobody but other readers."""
-    return await asyncio.get_running_loop().run_in_executor(_GETTING, lambda: read(*args, **more))
+class _Ended(LimitExceeded):
+    """The child has ended by itself in the middle of a question."""
 
 
-def schema_fault(schema: Schema) -> str:
-    """What is wrong with a schema; an empty text when it can be used, or when nobody can tell now."""
-    try:
-        text = msgspec.json.encode(schema)
-    except _NO_JSON as problem:
-        return f"It is not JSON: {problem!s:.100}."
-    if len(text) <= _LIGHT_SCHEMA and b'"pattern' not in text:
-        return _light_fault(text)
-    return _fault("schema", msgspec.Raw(text))
+class _Child:
+    """One process that answers one question after the other."""
+
+    def __init__(self) -> None:
+        self._stderr: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process
+        self._answer = bytearray()
+        self.was_used = False
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # a program of our own
+                _PROGRAM,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                # Below an agent we carry its marks. The child is none of the agent's processes.
+                env={name: value for name, value in os.environ.items() if name != AGENT_MARKER},
+                # Ctrl-C is meant for us, and we end our children.
+                start_new_session=True,
+            )
+        except OSError as problem:
+            self._stderr.close()
+            raise Undecided(f"It could not be checked: {problem!s:.200}.") from problem
+        remove_mark(self.pid)
+        self._cpu = _CpuClock(self.pid)
+        self._poll = select.poll()
+        self._poll.register(self._stdout, select.POLLIN)
+        try:
+            # What it imports counts against no question; only an overloaded machine takes too long for that.
+            self._read(seconds=math.inf)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def _stdout(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, question: bytes) -> bytes:
+        """The answer. Raises `LimitExceeded` when the check has used up its time, `Undecided` when the machine is too slow."""
+        assert self._process.stdin is not None
+        self.was_used = True
+        try:
+            self._process.stdin.write(question + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        return self._read(seconds=SECONDS)
+
+    def end(self) -> None:
+        if self._stderr.closed:
+            return
+        self._process.kill()
+        # A question that nobody reads any more may still be in the buffer.
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+        self._stderr.close()
+
+    def _read(self, *, seconds: float) -> bytes:
+        """One line, before the child has computed for `seconds` more."""
+        began, deadline = self._cpu.seconds(), time.monotonic() + WAIT_SECONDS
+        while b"\n" not in self._answer:
+            left, patience = seconds - (self._cpu.seconds() - began), deadline - time.monotonic()
+            if left <= 0:
+                self.end()
+                raise LimitExceeded(f"It takes more than {SECONDS} seconds to check.")
+            if patience <= 0:
+                self.end()
+                raise Undecided(f"It could not be checked: no answer after {WAIT_SECONDS:g} seconds.")
+            if self._poll.poll(max(_GLANCE_SECONDS, min(left, patience)) * 1000):
+                self._receive()
+        answer, _, _ = self._answer.partition(b"\n")
+        self._answer.clear()
+        return bytes(answer)
+
+    def _receive(self) -> None:
+        chunk = os.read(self._stdout, _CHUNK)
+        if not chunk:
+            raise self._ended()
+        self._answer += chunk
+
+    def _ended(self) -> Undecided:
+        code = self._process.wait()
+        self._stderr.seek(0)
+        last = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+        if code == -signal.SIGXCPU:
+            return LimitExceeded(f"It takes more than {SECONDS} seconds to check.")
+        return _Ended(f"It could not be checked: {last or f'its process ended with {code}'!s:.200}.")
 
 
-@lru_cache(maxsize=1_000)
-def _light_fault(text: bytes) -> str:
-    return judge.schema_fault(msgspec.json.decode(text))
+class _CpuClock:
+    """How long a process has computed; where the system does not tell, how long it has existed."""
 
+    def __init__(self, pid: int) -> None:
+        # What clock_getcpuclockid(3) returns on Linux.
+        self._clock = (~pid << 3) | 2 if sys.platform == "linux" else time.CLOCK_MONOTONIC
 
-def patterns_fault(patterns: tuple[str, ...]) -> str:
-    """What is wrong with one of these regular expressions; an empty text when they can be used, or when nobody can tell now."""
-    return _fault("patterns", patterns)
-
-
-async def misfit(schema: Schema, value: Any) -> tuple[str, str]:
-    """Why the schema cannot be used, and how the value does not fit it; both empty when all is well. Raises `Unjudged`."""
-    rule = msgspec.json.encode(schema)
-    try:
-        given = msgspec.json.encode(value)
-    except _NO_JSON as problem:
-        return "", f"It is not JSON: {problem!s:.100}."
-    if len(rule) * len(given) <= _LIGHT and not _HEAVY.search(rule):
-        return judge.misfit(msgspec.json.decode(rule), msgspec.json.decode(given))
-    broken, misfits = await _waiting("misfit", msgspec.Raw(rule), msgspec.Raw(given))
-    return broken, misfits
-
-
-async def first_match(pattern: str, text: str) -> list[str | None]:
-    """What a regular expression finds first, or nothing. Raises `Unjudged`."""
-    return list(await _waiting("first-match", pattern, text))
-
-
-def _fault(question: str, about: Any) -> str:
-    """That it takes too much is a fault of whoever wrote it; that the machine is overloaded is not."""
-    try:
-        return str(_answer(question, about))
-    except TooMuch as problem:
-        return str(problem)
-    except Unjudged:
-        return ""
-
-
-async def _waiting(question: str, *about: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(_WAITERS, _answer, question, *about)
-
-
-def _answer(question: str, *about: Any) -> Any:
-    try:
-        asked = msgspec.json.encode((question, *about))
-    except _NO_JSON as problem:
-        raise TooMuch(f"It could not be checked: {problem!s:.200}.") from problem
-    key = hashlib.sha256(asked).digest()
-    found, until = _MEMORY.get(key, (None, 0.0))
-    if found is None or monotonic() > until:
-        found = _remembered(key, asked)
-    if isinstance(found, Unjudged):
-        # Another one each time, because raising adds to what it carries.
-        raise type(found)(str(found))
-    return msgspec.json.decode(found)
-
-
-def _remembered(key: bytes, asked: bytes) -> bytes | Unjudged:
-    found: bytes | Unjudged
-    try:
-        found, seconds = _said(asked), math.inf
-    except TooMuch as problem:
-        found, seconds = TooMuch(str(problem)), math.inf
-    except Unjudged as problem:
-        found, seconds = Unjudged(str(problem)), _AGAIN_SECONDS
-    if len(_MEMORY) >= _MOST_REMEMBERED:
-        _MEMORY.clear()
-    if isinstance(found, Unjudged) or len(found) <= _SHORT:
-        _MEMORY[key] = found, monotonic() + seconds
-    return found
-
-
-def _said(asked: bytes) -> bytes:
-    try:
-        done = subprocess.run(  # noqa: S603  # a program of our own
-            _PROGRAM, input=asked, capture_output=True, timeout=_WAIT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise Unjudged(f"It could not be checked: {problem!s:.200}.") from problem
-    if done.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
-        raise TooMuch(f"It takes more than {judge.SECONDS} seconds to check.")
-    if done.returncode:
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise TooMuch(f"It could not be checked: {last:.200}.")
-    return done.stdout
+    def seconds(self) -> float:
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:
+            # It has ended, which whoever reads its answer will find out.
+            return 0.0

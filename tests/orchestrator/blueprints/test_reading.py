@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer, Permissions
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits, Permissions
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened, page
 from tests.support import proves
 

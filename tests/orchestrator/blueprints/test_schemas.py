@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint
-from fidelio.orchestrator.blueprints import check_input, check_output
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
+from fidelio.orchestrator.blueprints.schemas import check_input, check_output
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
 

@@ -12,13 +12,15 @@ from typing import Any
 
 from fidelio.errors import LimitReached
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Turn, Usage
+from fidelio.orchestrator.executors.contract import Question, Reply, Turn
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.table import ProcessIdentity
 
 SECONDS = 60.0
 
 
 class Recording:
-    """A teller that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
+    """A reporter that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
 
     def __init__(self, *replies: Reply, most_bytes: int | None = None) -> None:
         self.replies = list(replies)

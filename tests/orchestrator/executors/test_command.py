@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure, LimitReached
-from fidelio.orchestrator.blueprints.model import Blueprint, Limits, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Finished, Turn
 from fidelio.processes.spooled import find_marked

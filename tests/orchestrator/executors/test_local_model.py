@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.orchestrator.executors.contract import Finished, Turn, Usage
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors.contract import Finished, Turn
 from fidelio.orchestrator.executors.local_model import executor as local_model
 from fidelio.orchestrator.executors.local_model.executor import INSTALL, LocalModelExecutor, bundled_model
-from fidelio.orchestrator.executors.local_model.task import NOTE
+from fidelio.orchestrator.executors.local_model.process import NOTE
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import find_marked
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves

@@ -11,11 +11,13 @@ from types import ModuleType
 import pytest
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import registry
-from fidelio.orchestrator.executors.contract import Availability, Executor, ProcessIdentity, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Turn
 from fidelio.orchestrator.executors.registry import Missing, executors, first_working
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
+from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.executors.recording import Recording
 from tests.support import proves
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.inbox import AGENT_MARKER
 from fidelio.locks import host_lock
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, in_memory
@@ -26,7 +26,7 @@ async def test_below_an_agent_others_carry_out_what_it_starts(
         status = {"session_name": began.body["session_id"]}
         while (await desk("get_agent_session_status", **status)).body["state"] == "queued":
             await desk("wait_for_agent_sessions", session_names=[status["session_name"]], timeout_seconds=1)
-        assert not host_lock(settings.home).take(), "another process hosts"
+        assert not host_lock(settings.home).acquire(), "another process hosts"
         gate.write_text("")
         await desk("wait_for_agent_sessions", session_names=[status["session_name"]], timeout_seconds=30)
         assert (await desk("get_agent_session_result", **status)).text == "Done."

@@ -180,7 +180,7 @@ async def test_a_session_that_an_agent_starts_is_its_child_and_calls_it_back(set
             service = await house.agents()
             (child,) = (await service.list(parent=parent)).items
             assert child.name == "child"
-            ledger = service.parts.ledger
+            ledger = service.context.ledger
             async for event in ledger.follow(parent, types=("run.succeeded",)):
                 if "Found it." in str(event.body["result"]):
                     break

@@ -111,7 +111,7 @@ def test_who_waits_for_a_session_that_is_deleted_is_told(
     agents("start", "task", "Go.", "-b", "slow", "--detach")
 
     async def deleted_meanwhile(service: AgentService, names: list[str], **_: object) -> tuple[()]:
-        await service.parts.ledger.erase(names, actor="cli", reason="deleted")
+        await service.context.ledger.erase(names, actor="cli", reason="deleted")
         return ()
 
     monkeypatch.setattr(AgentService, "wait", deleted_meanwhile)

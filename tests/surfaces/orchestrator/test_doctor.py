@@ -32,10 +32,10 @@ async def test_agents_that_wait_for_nobody_are_noticed(fidelio: Fidelio, setting
         await service.start(StartAgent(name="task", prompt="Hello.", blueprint="echo", project=str(project)))
         waits = agents_check(fidelio)
         lock = host_lock(settings.home)
-        assert lock.take()
+        assert lock.acquire()
         hosted = agents_check(fidelio)
         lock.release()
-        async with Host(service):
+        async with Host(service.context):
             await service.wait(["task"], str(project), mode="all", seconds=20)
 
     assert (waits["state"], "fidelio work" in waits["remedy"]) == ("warning", True)

@@ -15,8 +15,9 @@ import httpx2
 import pytest
 
 from fidelio.app.application import House
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, introduced
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, with_agent_header
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
@@ -95,7 +96,7 @@ async def test_an_agent_over_http_has_children_that_call_it_back(settings: Setti
         parent = (await desk.start("parent", "parent", **{"async": True})).body["session_id"]
 
         service = await server.house.agents()
-        async for event in service.parts.ledger.follow(parent, types=("run.succeeded",)):
+        async for event in service.context.ledger.follow(parent, types=("run.succeeded",)):
             if "Found it." in str(event.body["result"]):
                 break
         (child,) = (await service.list(parent=parent)).items
@@ -184,7 +185,7 @@ def test_only_a_server_that_starts_agents_is_told_which_agent_calls(url: str, to
     program = McpServer(command="fidelio", args=("mcp",))
     blueprint = Blueprint(name="a", description="", mcp_servers={"web": server, "program": program})
 
-    servers = introduced(blueprint, "s_000000000000.7").mcp_servers
+    servers = with_agent_header(blueprint, "s_000000000000.7").mcp_servers
 
     assert servers["web"].headers == ({"X-Key": "k", AGENT_HEADER: "s_000000000000.7"} if told else server.headers)
     assert servers["program"] == program

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.app.application import House
-from fidelio.inbox import AGENT_MARKER
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.cli.run import _plan
 from tests.support import proves

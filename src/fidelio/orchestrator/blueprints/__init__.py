@@ -1,8 +1,4 @@
-"""What an agent is started from: read from the project, the user's home and the bundled library.
+"""Blueprints: what agents are started from, read from the project, the user's home and the bundled library.
 
-`search_path.open_blueprints` opens them all. It is not imported here: the processes of agents need the model and nothing else.
+`catalogue.open_blueprints` opens them all. Nothing is imported here: the processes of agents need the model and nothing else.
 """
-
-from fidelio.orchestrator.blueprints.schemas import check_input, check_output
-
-__all__ = ["check_input", "check_output"]

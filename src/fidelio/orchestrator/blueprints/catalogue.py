@@ -6,9 +6,12 @@ asked for, only because the nearer one has a fault, would be worse than to say s
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -27,7 +30,24 @@ PAGE = ".md"
 MOST_PLACES = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_RULE = "Use 1 to 64 letters, digits, dashes, dots and underscores, beginning with a letter or a digit."
+# Reading blueprints means checking their schemas. One thread for each way to read, because readers share their cache; two ways,
+# because a list reads everything and a start only what it names.
+_LISTING = ThreadPoolExecutor(1, thread_name_prefix="blueprints")
+_READING = ThreadPoolExecutor(1, thread_name_prefix="blueprint")
 _LIST = "`fidelio agents blueprints` or the tool list_agent_blueprints shows them."
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def list_in_thread(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """Call what lists blueprints where only other lists wait for it."""
+    return await asyncio.get_running_loop().run_in_executor(_LISTING, lambda: read(*args, **more))
+
+
+async def read_in_thread(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """Call what reads one blueprint where only other readers wait for it."""
+    return await asyncio.get_running_loop().run_in_executor(_READING, lambda: read(*args, **more))
 
 
 class BlueprintRoot(msgspec.Struct, frozen=True):

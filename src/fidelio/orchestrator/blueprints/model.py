@@ -1,4 +1,4 @@
-"""A blueprint as everything above the reader sees it: checked, whole, and with the hash of what it was read from."""
+"""The value of a blueprint: checked, whole, with the hash of the files it was read from; and the rules of its limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
+
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.record.model import Usage
 
 # `ask`: whatever changes something is a question in the inbox. `read`: nothing may change anything. `edit`: files of the
 # project may be changed, the rest is asked. `full`: nothing is asked; for sandboxes.
@@ -30,16 +33,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     output_bytes: Annotated[int, msgspec.Meta(ge=1, le=64_000_000)] = 32_000_000
     tokens: AtLeastOne | None = None
     cost_usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
-
-
-class McpServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server whose tools the agent gets: a command to start, or an address."""
-
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = msgspec.field(default_factory=dict)
-    url: str | None = None
-    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,3 +62,19 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 
 # What a session without a blueprint runs as.
 GENERIC = Blueprint(name="", description="An agent without a blueprint.")
+
+
+def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
+    """The name of the first limit that is passed, empty while all are kept."""
+    spent = {
+        "turns": (usage.turns, limits.turns),
+        "output_bytes": (output_bytes, limits.output_bytes),
+        "tokens": (usage.input_tokens + usage.output_tokens, limits.tokens),
+        "cost_usd": (usage.cost_usd, limits.cost_usd),
+    }
+    return next((name for name, (used, most) in spent.items() if most is not None and used > most), "")
+
+
+def seconds_left(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
+    """What is left of the wall time. Waiting for a person does not count: people sleep."""
+    return limits.wall_seconds - (now - started_at - waited_ms) / 1000

@@ -13,8 +13,7 @@ import msgspec
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.validation.child import Schema
-from fidelio.validation.pool import TooMuch, Unjudged, misfit
+from fidelio.validation import LimitExceeded, Schema, Undecided, violations
 
 LONGEST_SCHEMA = 4_000
 
@@ -48,20 +47,20 @@ def _value(prompt: str) -> Any:
 
 async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) -> None:
     try:
-        broken, misfits = await misfit(schema, value)
-    except Unjudged as problem:
+        unusable, violated = await violations(schema, value)
+    except Undecided as problem:
         # Of a schema and a value that take too long together, nobody can say which of the two is to blame.
         smaller = f"Make it smaller and plainer, or the schema in {blueprint.source} simpler."
         raise UncheckedAgentInput(
             f"{what} could not be checked against the schema of the blueprint {blueprint.name}: {problem}",
-            remedy=smaller if isinstance(problem, TooMuch) else "The machine may be overloaded; try again later.",
+            remedy=smaller if isinstance(problem, LimitExceeded) else "The machine may be overloaded; try again later.",
         ) from problem
-    if broken:
+    if unusable:
         raise BrokenBlueprint(
-            f"A schema of the blueprint {blueprint.name} cannot be used: {broken}", remedy=f"Mend it in {blueprint.source}."
+            f"A schema of the blueprint {blueprint.name} cannot be used: {unusable}", remedy=f"Mend it in {blueprint.source}."
         )
-    if misfits:
-        sentence = f"{what} does not fit the schema of the blueprint {blueprint.name}: {misfits}"
+    if violated:
+        sentence = f"{what} does not fit the schema of the blueprint {blueprint.name}: {violated}"
         raise BadAgentInput(sentence, remedy=_remedy(schema), schema=schema)
 
 

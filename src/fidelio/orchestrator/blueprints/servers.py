@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 
 AGENT_HEADER = "Fidelio-Agent"
 # Where a Fidelio serves the tools that start agents, whatever stands in front of it.
@@ -67,7 +68,7 @@ def with_secrets(blueprint: Blueprint, environ: Mapping[str, str]) -> Blueprint:
     )
 
 
-def introduced(blueprint: Blueprint, run: str) -> Blueprint:
+def with_agent_header(blueprint: Blueprint, run: str) -> Blueprint:
     """The blueprint for one run, whose agent says which run it is wherever it could start other agents."""
     return msgspec.structs.replace(
         blueprint, mcp_servers={name: _introduced(server, run) for name, server in blueprint.mcp_servers.items()}

@@ -12,7 +12,7 @@ from fidelio.definitions.library.identifiers import near
 from fidelio.definitions.reading import Path
 from fidelio.orchestrator.blueprints.model import Limits, Permissions
 from fidelio.orchestrator.blueprints.servers import Server, Text, server_faults
-from fidelio.validation.pool import schema_fault
+from fidelio.validation import schema_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -85,7 +85,7 @@ def head_faults(head: Head, name: str) -> Iterator[Fault]:
                 yield (field,), f"names {variable!r:.80}, which is no variable.", "Use letters, digits and underscores."
     for field in ("input_schema", "output_schema"):
         schema = getattr(head, field)
-        if schema is not None and (fault := schema_fault(schema)):
+        if schema is not None and (fault := schema_problem(schema)):
             yield (field,), f"is no JSON Schema that can be used: {fault}", "Mend it there."
 
 

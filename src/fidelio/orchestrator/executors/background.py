@@ -1,4 +1,4 @@
-"""Work that goes on beside a conversation with an agent: a question that waits for a person must not stop the listening."""
+"""Background tasks of a conversation with an agent: a question that waits for a person must not stop the reading."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 
-class Beside:
-    """Starts things that end with the conversation. If one of them fails, the conversation ends with its error."""
+class BackgroundTasks:
+    """Tasks that end with the conversation. If one of them fails, the conversation ends with its error."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -27,12 +27,12 @@ class Beside:
 
 
 @asynccontextmanager
-async def beside() -> AsyncIterator[Beside]:
+async def background_tasks() -> AsyncIterator[BackgroundTasks]:
     """Whatever is still going on at the end of the block is cancelled. The first error comes out as itself, not in a group."""
     try:
         async with asyncio.TaskGroup() as group:
-            going_on = Beside(group)
-            yield going_on
-            going_on.cancel()
+            tasks = BackgroundTasks(group)
+            yield tasks
+            tasks.cancel()
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None

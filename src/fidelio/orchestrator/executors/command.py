@@ -19,8 +19,9 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.processes.spooled import AgentProcess, adopt, locate, missing_support, spawn
+from fidelio.processes.table import ProcessIdentity
 
 _PLACEHOLDER = "{conversation}"
 _REMEDY = "Write a list such as [my-agent, --quiet]."
@@ -54,16 +55,16 @@ class CommandExecutor:
             found.append("The executor command cannot give MCP servers to its program; remove them from the blueprint.")
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         conversation = turn.conversation or turn.fresh
-        await tell.conversation(conversation)
+        await reporter.conversation(conversation)
         argv = _argv(_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
-        async with await spawn(argv, turn=turn, tell=tell, stdin=_prompt(turn)) as process:
-            return await _result(process, turn, tell)
+        async with await spawn(argv, process_options(turn, reporter), stdin=_prompt(turn)) as process:
+            return await _result(process, turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
-            return await _result(adopted, turn, tell)
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+        async with await adopt(process, process_options(turn, reporter)) as adopted:
+            return await _result(adopted, turn, reporter)
 
 
 def _options(blueprint: Blueprint) -> CommandOptions:
@@ -99,12 +100,12 @@ def _prompt(turn: Turn) -> bytes:
     return "\n\n".join(parts).encode("utf-8", "replace")
 
 
-async def _result(process: AgentProcess, turn: Turn, tell: Teller) -> Finished:
+async def _result(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finished:
     try:
         text = await process.text()
     except (asyncio.CancelledError, LimitReached):
-        if not tell.leaving:
-            await _keep_what_was_printed(process, tell)
+        if not reporter.leaving:
+            await _keep_what_was_printed(process, reporter)
         raise
     exit_ = await process.ended()
     if not exit_.ok:
@@ -112,12 +113,12 @@ async def _result(process: AgentProcess, turn: Turn, tell: Teller) -> Finished:
     return Finished(text=text.removesuffix("\n"), data=_data(text) if turn.blueprint.output_schema is not None else None)
 
 
-async def _keep_what_was_printed(process: AgentProcess, tell: Teller) -> None:
+async def _keep_what_was_printed(process: AgentProcess, reporter: Reporter) -> None:
     """Ends the program first: its last words count, too. What cannot be kept does not keep it from ending."""
     await process.stop()
     with suppress(FidelioError):
         if text := process.printed():
-            await tell.said(text)
+            await reporter.said(text)
 
 
 def _data(text: str) -> Any:

@@ -1,8 +1,8 @@
-"""What the orchestrator and an agent's executor owe each other. This is all that either knows of the other.
+"""The contract between the orchestrator and the executors of agents. This is all that either knows of the other.
 
-An executor carries out one turn and tells what happens while it happens. It keeps no state of its own: what has to survive is
-told to the `Teller`, which makes it durable before it returns. An executor is stopped by cancelling it; it must then leave no
-process behind, except when the teller is `leaving` and the process can be adopted. It raises
+An executor carries out one turn and reports what happens while it happens. It keeps no state of its own: what has to survive is
+told to the `Reporter`, which makes it durable before it returns. An executor is stopped by cancelling it; it must then leave no
+process behind, except when the reporter is `leaving` and the process can be adopted. It raises
 `ExecutorFailure` when the agent cannot do its work.
 """
 
@@ -15,13 +15,9 @@ from typing import Any, Protocol
 import msgspec
 
 from fidelio.orchestrator.blueprints.model import Blueprint
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True):
-    """Which process it is. A number alone is given to somebody else later; with its start time it is not."""
-
-    pid: int
-    started: str
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.spooled import ProcessOptions
+from fidelio.processes.table import ProcessIdentity
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +40,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     spool: Path
     environment: Mapping[str, str]
     keep: Path | None = None
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has cost so far, as the agent reports it: running totals of this run, not increments."""
-
-    turns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +77,7 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-class Teller(Protocol):
+class Reporter(Protocol):
     """What an executor says while it works. Each call is durable when it returns; any of them may end the run at a limit."""
 
     @property
@@ -134,11 +121,25 @@ class Executor(Protocol):
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         """What is wrong with the blueprint's options for this executor, checked before a session is acknowledged."""
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         """One whole turn. Raises `ExecutorFailure`, or `ConversationLost` when `turn.conversation` is not there."""
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
         """Goes on with a process that outlived whoever watched it. None: this kind cannot be adopted; it is stopped instead.
 
-        Everything the process said since it began may be told again; the teller of an adopted run drops what it knows.
+        Everything the process said since it began may be told again; the reporter of an adopted run drops what it knows.
         """
+
+
+def process_options(turn: Turn, reporter: Reporter) -> ProcessOptions:
+    """How the process of a turn is started or adopted."""
+    return ProcessOptions(
+        run=turn.run,
+        directory=turn.directory,
+        spool=turn.spool,
+        environment=turn.environment,
+        output_bytes=turn.blueprint.limits.output_bytes,
+        on_process=reporter.process,
+        on_output=reporter.output,
+        is_leaving=lambda: reporter.leaving,
+    )

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.background import beside
-from fidelio.orchestrator.executors.contract import Finished, Question, Teller, Usage
+from fidelio.orchestrator.executors.background import background_tasks
+from fidelio.orchestrator.executors.contract import Finished, Question, Reporter
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess
 
 
@@ -102,10 +103,10 @@ def own_program(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"fidelio.orchestrator.executors.{module}"]
 
 
-async def pass_on_all(process: AgentProcess, tell: Teller) -> Finished:
+async def pass_on_all(process: AgentProcess, reporter: Reporter) -> Finished:
     """Passes on what the process prints, until it has printed its end."""
     partial = ""
-    async with beside() as going_on:
+    async with background_tasks() as going_on:
         async for text in process.lines():
             line = decode(text)
             if isinstance(line, Said):
@@ -116,26 +117,26 @@ async def pass_on_all(process: AgentProcess, tell: Teller) -> Finished:
                 raise ExecutorFailure(line.sentence, remedy=line.remedy, reason=line.reason, partial=line.partial)
             if isinstance(line, Asked):
                 # Beside, so that somebody notices when the process dies while people think.
-                going_on.start(_pass_question(line.question, process, tell))
+                going_on.start(_pass_question(line.question, process, reporter))
             else:
-                await _pass_on(line, tell)
+                await _pass_on(line, reporter)
         raise process.failure(await process.ended(), partial=partial)
 
 
-async def _pass_question(question: Question, process: AgentProcess, tell: Teller) -> None:
-    reply = await tell.ask(question)
+async def _pass_question(question: Question, process: AgentProcess, reporter: Reporter) -> None:
+    reply = await reporter.ask(question)
     await process.write(encode(Answer(question.key, reply.option, reply.text)))
 
 
-async def _pass_on(line: Any, tell: Teller) -> None:
+async def _pass_on(line: Any, reporter: Reporter) -> None:
     match line:
         case Said(text=text):
-            await tell.said(text)
+            await reporter.said(text)
         case Called(call=call, tool=tool, arguments=arguments):
-            await tell.called(call, tool, arguments)
+            await reporter.called(call, tool, arguments)
         case Returned(call=call, ok=ok, text=text):
-            await tell.returned(call, ok=ok, text=text)
+            await reporter.returned(call, ok=ok, text=text)
         case Used(usage=usage):
-            await tell.used(usage)
+            await reporter.used(usage)
         case _:
             pass

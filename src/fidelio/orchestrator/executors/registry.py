@@ -12,7 +12,8 @@ from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
+from fidelio.processes.table import ProcessIdentity
 
 _PACKAGE = "fidelio.orchestrator.executors"
 # Name: module, class, what its constructor takes.
@@ -58,10 +59,10 @@ class Missing:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it is not there, whatever the blueprint says
         return (self._why,)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:  # noqa: ARG002  # it is not there for any turn
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:  # noqa: ARG002  # it is not there for any turn
         raise ExecutorUnavailable(self._why)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:  # noqa: ARG002  # as above
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:  # noqa: ARG002  # as above
         return None
 
 
@@ -96,5 +97,5 @@ def _load(name: str) -> Executor:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fidelio"):
             raise
-        return Missing(name, error.name or "", module.replace("_", "-"))
+        return Missing(name, error.name or "", module.partition(".")[0].replace("_", "-"))
     return cast("Executor", getattr(loaded, class_)(*arguments))

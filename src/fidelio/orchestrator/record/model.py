@@ -7,11 +7,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from fidelio.orchestrator.blueprints.model import McpServer
-from fidelio.orchestrator.executors.contract import Usage
+from fidelio.mcp_client import McpServer
 
 RunState = Literal["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 ACTIVE: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has cost so far, as the agent reports it: running totals of this run, not increments."""
+
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

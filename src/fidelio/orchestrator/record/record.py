@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Usage
-from fidelio.orchestrator.record.model import RunState
+from fidelio.orchestrator.record.model import RunState, Usage
 from fidelio.orchestrator.record.rules import ENDED, may_become
+from fidelio.processes.table import ProcessIdentity
 
 CREATED = "session.created"
 QUEUED = "run.queued"
@@ -166,8 +166,8 @@ def _fold_run(record: Record, event: _Told) -> Record:
     run = step(record.run, event) if step else record.run
     # Of several questions one may be answered: then the run still waits.
     after = replace(record, run=replace(run, state="waiting" if run.questions else state))
-    beside = _BESIDE_RUN.get(event.type)
-    return beside(after, event) if beside else after
+    linked = _LINKED_STEPS.get(event.type)
+    return linked(after, event) if linked else after
 
 
 def _created(record: Record, event: _Told) -> Record:
@@ -307,7 +307,7 @@ _RUN_STEPS: Mapping[str, Callable[[RunRecord, _Told], RunRecord]] = MappingProxy
         **dict.fromkeys(ENDS, _ended),
     }
 )
-_BESIDE_RUN: Mapping[str, Callable[[Record, _Told], Record]] = MappingProxyType(
+_LINKED_STEPS: Mapping[str, Callable[[Record, _Told], Record]] = MappingProxyType(
     {
         CONVERSATION: _conversation,
         AGAIN: _forget_conversation,

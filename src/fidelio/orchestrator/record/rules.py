@@ -15,8 +15,6 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Usage
 from fidelio.orchestrator.record.model import ACTIVE, RunState
 
 ENDED: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
@@ -85,34 +83,9 @@ def matches(state: str, wanted: str | None) -> bool:
     return state in ENDED if wanted == "finished" else state == wanted
 
 
-def run_id(session: str, number: int) -> str:
-    """A run is named after its session, so that whoever knows the run (a process by its marker) knows the session."""
-    return f"{session}.{number}"
-
-
-def session_of(run: str) -> str:
-    return run.rpartition(".")[0]
-
-
 def namespace_of(project: str) -> str:
     """The namespace of a directory: its path, or as much of it as a namespace holds and a digest of the whole."""
     printable = project if project.isprintable() else ascii(project)
     if project == printable and len(project) <= _NAMESPACE_LENGTH:
         return project
     return f"{printable[: _NAMESPACE_LENGTH - 20]}~{hashlib.sha256(project.encode(errors='surrogateescape')).hexdigest()[:16]}"
-
-
-def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
-    """The name of the first limit that is passed, empty while all are kept."""
-    spent = {
-        "turns": (usage.turns, limits.turns),
-        "output_bytes": (output_bytes, limits.output_bytes),
-        "tokens": (usage.input_tokens + usage.output_tokens, limits.tokens),
-        "cost_usd": (usage.cost_usd, limits.cost_usd),
-    }
-    return next((name for name, (used, most) in spent.items() if most is not None and used > most), "")
-
-
-def seconds_left(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
-    """What is left of the wall time. Waiting for a person does not count: people sleep."""
-    return limits.wall_seconds - (now - started_at - waited_ms) / 1000

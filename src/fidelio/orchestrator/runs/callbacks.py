@@ -20,12 +20,11 @@ from fidelio.orchestrator.record.model import Run
 from fidelio.orchestrator.record.record import CALLED_BACK
 from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.lineage import calling_session
-from fidelio.orchestrator.runs.queueing import next_run
+from fidelio.orchestrator.runs.queries import Queries
+from fidelio.orchestrator.runs.queueing import next_run, queue_message
 from fidelio.orchestrator.runs.results import CALLBACK
-from fidelio.orchestrator.service.queries import Queries
-from fidelio.orchestrator.service.start import message
 
 _BLOCK = "agent-session-ended"
 _RESULT_LENGTH = 8_000
@@ -34,7 +33,7 @@ _RESULT_LENGTH = 8_000
 class Callbacks(msgspec.Struct, frozen=True):
     """The handler of callback jobs, and the last word on children that are deleted."""
 
-    parts: Parts
+    context: OrchestratorContext
     queries: Queries
 
     async def deliver(self, work: Assignment) -> None:
@@ -44,8 +43,8 @@ class Callbacks(msgspec.Struct, frozen=True):
 
     async def _deliver(self, work: Assignment) -> None:
         run = str(work.lease.payload["run"])
-        child = await self.parts.unit.load(work.lease.session)
-        parent = await self.parts.unit.load(child.record.parent)
+        child = await self.context.unit.load(work.lease.session)
+        parent = await self.context.unit.load(child.record.parent)
         text = store_text(await self._words(child, run))
         event = NewEvent(type=CALLED_BACK, body={"run": run, "parent": parent.id}, actor="host")
         told = Change(session=child.id, events=(event,), lease=work.lease, settle=Completion())
@@ -54,7 +53,7 @@ class Callbacks(msgspec.Struct, frozen=True):
             decision = _received(now, text, {"from": child.id, "run": run})
             return msgspec.structs.replace(decision, linked=(told,))
 
-        await self.parts.unit.update(parent, decide, actor="host")
+        await self.context.unit.update(parent, decide, actor="host")
         work.is_settled = True
 
     async def before_deletion(self, children: Sequence[LoadedAgent], *, going: Collection[str], by: str) -> None:
@@ -70,13 +69,13 @@ class Callbacks(msgspec.Struct, frozen=True):
                     await self._tell_of_deletion(child, by)
 
     async def _is_owed(self, child: LoadedAgent) -> bool:
-        return any(job.kind == CALLBACK for job in await self.parts.ledger.jobs(session=child.id))
+        return any(job.kind == CALLBACK for job in await self.context.ledger.jobs(session=child.id))
 
     async def _tell_of_deletion(self, child: LoadedAgent, by: str) -> None:
         run = child.record.run
         text = store_text(_block(child, run.number, "deleted", "", f"The session was deleted by {by}, and its result with it."))
         origin = {"from": child.id, "run": run.id}
-        await self.parts.unit.update(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
+        await self.context.unit.update(child.record.parent, lambda parent: _received(parent, text, origin), actor="host")
 
     async def _words(self, child: LoadedAgent, wanted: str) -> str:
         run = await self.queries.run(child, wanted)
@@ -104,7 +103,7 @@ def _received(parent: LoadedAgent, text: StoredText, origin: dict[str, str]) -> 
     """A parent at rest goes on with it; one at work, or one that somebody has stopped, has it in its next turn."""
     state = parent.record.run.state
     if is_active(state) or state == "stopped":
-        return message(parent, text, origin)
+        return queue_message(parent, text, origin)
     return AgentDecision(drafts=next_run(parent, prompt=text), blobs=text.blobs)
 
 

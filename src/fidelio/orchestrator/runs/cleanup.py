@@ -10,12 +10,11 @@ from pathlib import Path
 
 from fidelio.errors import SessionNotFound
 from fidelio.home import Home
+from fidelio.ids import session_of_run
 from fidelio.ledger import Ledger
 from fidelio.ledger.projection import DELETED
-from fidelio.orchestrator.record.rules import session_of
-from fidelio.processes.ending import GRACE_SECONDS
-from fidelio.processes.spooled import missing_support, stop_run
-from fidelio.processes.table import entries
+from fidelio.processes.ending import end_processes
+from fidelio.processes.table import entries, missing_support
 
 
 def spool_of(home: Home, session: str, number: int, part: int) -> Path:
@@ -56,15 +55,10 @@ async def _is_known(ledger: Ledger, session: str) -> bool:
     return True
 
 
-async def end_processes(run: str, *, grace: float = GRACE_SECONDS) -> bool:
-    """Ends whatever carries the mark of this run. False: somebody is left. Where processes cannot be told apart, none run."""
-    return True if missing_support() else await stop_run(run, grace=grace)
-
-
 async def end_processes_of_deleted(ledger: Ledger) -> None:
     """Ends what is left of sessions that this record knows as deleted. Those of another record are not ours to judge."""
     runs = set() if missing_support() else await asyncio.to_thread(_runs)
-    deleted = [run for run in sorted(runs) if await was_deleted(ledger, session_of(run))]
+    deleted = [run for run in sorted(runs) if await was_deleted(ledger, session_of_run(run))]
     await asyncio.gather(*(end_processes(run) for run in deleted))
 
 

@@ -1,4 +1,4 @@
-"""What every part of the orchestrator works with, and the few questions that all of them ask it."""
+"""The context that all parts of the orchestrator share: ledger, inbox, blueprints, executors, limits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
 from fidelio.home import Home
-from fidelio.inbox import AGENT_MARKER, Inbox
+from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.catalogue import read_in_thread
+from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
 from fidelio.orchestrator.blueprints.servers import with_secrets
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import first_working
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.unit_of_work import AgentUnit
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import AgentLimits
-from fidelio.validation.pool import getting_aside
 
 
 class Catalogue(Protocol):
@@ -32,7 +34,7 @@ class Catalogue(Protocol):
     def get(self, name: str, project: Path) -> Blueprint: ...
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
     """`project` is the directory that is meant where none is named, `executor` the kind of agent where none is named."""
 
     ledger: Ledger
@@ -47,13 +49,13 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
 
     async def blueprint(self, name: str | None, project: str) -> Blueprint:
-        return await getting_aside(self.blueprints.get, name, Path(project)) if name else GENERIC
+        return await read_in_thread(self.blueprints.get, name, Path(project)) if name else GENERIC
 
     async def blueprint_of(self, record: Record) -> Blueprint:
         """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return with_wishes(await self.blueprint(record.blueprint, record.project), record.model, own)
+        return with_overrides(await self.blueprint(record.blueprint, record.project), record.model, own)
 
     async def blueprint_begun_with(self, record: Record) -> Blueprint:
         """The blueprint that the newest run has begun with, whatever has become of its files since.
@@ -93,7 +95,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         if name is None:
             return await first_working(blueprint)
         executor = await self._working_executor(name, blueprint)
-        await getting_aside(_require_sound, executor, blueprint)
+        await read_in_thread(_require_sound, executor, blueprint)
         return executor
 
     async def checked_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
@@ -105,13 +107,13 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         return executor
 
 
-def with_wishes(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
+def with_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
     """A blueprint with the model and the servers that one session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
 
 
-def as_kept(blueprint: Blueprint) -> bytes:
+def encode_blueprint(blueprint: Blueprint) -> bytes:
     """A blueprint as it is kept with a run: the same bytes for the same blueprint, whoever runs it."""
     # Not by the faster encoder: it has no word for a limit that is infinite, and none for half a surrogate pair.
     return json.dumps(msgspec.to_builtins(blueprint, str_keys=True), sort_keys=True).encode()

@@ -1,9 +1,9 @@
-"""What an agent gets to see of our environment: little, and by name.
+"""The environment of an agent's process: an allow-list of ours, its blueprint's, and what a Fidelio below it needs.
 
 Everything else that lies in the environment of whoever runs us (tokens of other tools, keys of other services) stays out. What
 an agent needs on top is written in its blueprint.
 
-A Fidelio that an agent starts has to find this house: its home, its record, its limits. The agent sees them too, so that the
+A Fidelio that an agent starts has to find this home: its ledger and its limits. The agent sees them too, so that the
 command line works for it; but not the password of a database: that is given only to those of its servers that are a Fidelio.
 """
 
@@ -18,8 +18,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 
 from fidelio.home import Home
-from fidelio.inbox import AGENT_MARKER
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import POSTGRES, ledger_of
 
 _NAMES = frozenset(
@@ -66,8 +67,8 @@ _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def harmless(ours: Mapping[str, str]) -> dict[str, str]:
-    """What any program may see."""
+def inheritable_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The part of our environment that any program may see."""
     return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_BEGINNINGS)}
 
 
@@ -76,28 +77,28 @@ def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping
     beginnings = (*_BEGINNINGS, *_OWN.get(executor, ()))
     names = _NAMES.union(blueprint.inherit)
     passed = {name: value for name, value in ours.items() if name in names or name.startswith(beginnings)}
-    seen = {name: _without_password(value) for name, value in house(ours, home).items()}
+    seen = {name: _without_password(value) for name, value in fidelio_environment(ours, home).items()}
     return {**passed, **blueprint.environment, **seen, AGENT_MARKER: run}
 
 
-def house(ours: Mapping[str, str], home: Home) -> dict[str, str]:
-    """What another Fidelio has to be told to work in this house. The address of the record may hold a password."""
+def fidelio_environment(ours: Mapping[str, str], home: Home) -> dict[str, str]:
+    """What another Fidelio has to be told to use this home. The address of the ledger may hold a password."""
     record = {_LEDGER: ledger_of(ours, home)} if ours.get(_LEDGER) else {}
     return {**record, **{name: ours[name] for name in _RULES if name in ours}, "FIDELIO_HOME": str(home.path)}
 
 
-def housed(blueprint: Blueprint, house: Mapping[str, str]) -> Blueprint:
-    """The blueprint for one run, whose servers that are a Fidelio work in this house, unless they say otherwise themselves."""
-    servers = {name: _housed(server, house) for name, server in blueprint.mcp_servers.items()}
+def with_fidelio_environment(blueprint: Blueprint, ours: Mapping[str, str]) -> Blueprint:
+    """The blueprint for one run, whose servers that are a Fidelio use this home, unless they say otherwise themselves."""
+    servers = {name: _with_environment(server, ours) for name, server in blueprint.mcp_servers.items()}
     return msgspec.structs.replace(blueprint, mcp_servers=servers)
 
 
-def _housed(server: McpServer, house: Mapping[str, str]) -> McpServer:
+def _with_environment(server: McpServer, ours: Mapping[str, str]) -> McpServer:
     words = (PurePath(server.command or "").name, *server.args)
     # Written as `fidelio mcp`, `python -m fidelio mcp` or behind some other program that starts it.
     if ("fidelio", "mcp") not in pairwise(words):
         return server
-    return msgspec.structs.replace(server, env={**house, **server.env})
+    return msgspec.structs.replace(server, env={**ours, **server.env})
 
 
 def _without_password(value: str) -> str:

@@ -16,21 +16,22 @@ from types import TracebackType
 from typing import Self
 
 from fidelio.errors import SessionNotFound, StaleLease
-from fidelio.ids import new_id
+from fidelio.ids import new_id, session_of_run
 from fidelio.ledger.jobs import Assignment, Jobs
 from fidelio.ledger.model import Event, Lease, Retry
 from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import DELETED, ENDS, GOING_ON, QUEUED, STOP_REQUESTED, WAITING
-from fidelio.orchestrator.record.rules import is_active, session_of
+from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, load_row
 from fidelio.orchestrator.runs.admission import Admission, Candidate
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import end_processes_of_deleted, sweep
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.preparation import sweep_worktrees
+from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.runs.results import CALLBACK
-from fidelio.orchestrator.runs.run import Hand
-from fidelio.orchestrator.service.service import AgentService
-from fidelio.retry import PASSING, patiently, rest, steadily
+from fidelio.orchestrator.runs.run import RunController
+from fidelio.retry import TRANSIENT, restart_on_failure, retry_transient, sleep_until
 
 RUN = "agent.run"
 _FOLLOWED = (QUEUED, WAITING, GOING_ON, STOP_REQUESTED, DELETED, *ENDS)
@@ -39,8 +40,8 @@ _TAKE_SECONDS = 1.0
 _GLANCE_SECONDS = 5.0
 _PAGE = 1_000
 _MOST_JOBS = 10_000
-# Admission decides how many run at once; the hands only have to be enough for it, and for everything that is adopted.
-_HANDS = 10_000
+# Admission decides how many run at once; the job loops only have to be enough for it, and for everything that is adopted.
+_MAX_RUNS = 10_000
 # A claim waits for the disk; several at once share one wait.
 _CLAIMERS = 4
 # A job of a run is claimed again each time a host adopts it, which may be often in a long life; a callback must arrive.
@@ -50,16 +51,16 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """`async with Host(service):` carries out agents in the background for as long as the block lasts.
+    """`async with Host(context):` carries out agents in the background for as long as the block lasts.
 
     Where another process is the host already, it waits in the background until that one is gone. `grace` is how many seconds
     agents that live in this process get when the block ends; agents with a process of their own go on without a host.
     """
 
-    def __init__(self, service: AgentService, *, grace: float = 5.0) -> None:
-        self._service, self._grace = service, grace
-        self._lock = host_lock(service.parts.home)
-        self._duty: Duty | None = None
+    def __init__(self, context: OrchestratorContext, *, grace: float = 5.0) -> None:
+        self._context, self._grace = context, grace
+        self._lock = host_lock(context.home)
+        self._loop: HostLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
 
@@ -70,12 +71,12 @@ class Host:
 
     @property
     def busy(self) -> bool:
-        return self._duty is not None and self._duty.busy
+        return self._loop is not None and self._loop.busy
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """What this process has in hand."""
-        return self._duty.runs if self._duty is not None else ()
+        """The runs that this process carries out."""
+        return self._loop.runs if self._loop is not None else ()
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._live())
@@ -89,51 +90,51 @@ class Host:
         await self._task
 
     async def _live(self) -> None:
-        name = f"The host of the agents in {self._service.parts.home.path}"
-        await steadily(self._serve_or_wait, name=name, until=self._ending)
+        name = f"The host of the agents in {self._context.home.path}"
+        await restart_on_failure(self._serve_or_wait, name=name, until=self._ending)
 
     async def _serve_or_wait(self) -> None:
-        await (self._serve() if self._lock.take() else rest(_TAKE_SECONDS, until=self._ending))
+        await (self._serve() if self._lock.acquire() else sleep_until(_TAKE_SECONDS, until=self._ending))
 
     async def _serve(self) -> None:
-        self._duty = Duty(self._service, grace=self._grace)
+        self._loop = HostLoop(self._context, grace=self._grace)
         try:
-            await self._duty.serve(self._ending)
+            await self._loop.serve(self._ending)
         finally:
-            self._duty = None
+            self._loop = None
             self._lock.release()
 
 
-class Duty:
+class HostLoop:
     """One time of being the host, from taking the lock to the end or to a failure. Nothing of it is used again."""
 
-    def __init__(self, service: AgentService, *, grace: float) -> None:
-        self._parts, self._queries = service.parts, service.queries
-        self._name = host_name(self._parts.home)
+    def __init__(self, context: OrchestratorContext, *, grace: float) -> None:
+        self._context, self._queries = context, Queries(context)
+        self._name = host_name(self._context.home)
         owner = f"{self._name}/{os.getpid()}/{new_id('w_')}"
-        limits = self._parts.limits
+        limits = self._context.limits
         self._admission = Admission(per_project=limits.per_project, total=limits.total)
         self._admitted = 0
-        self._hands: dict[str, Hand] = {}
+        self._controllers: dict[str, RunController] = {}
         self._look = asyncio.Event()
-        jobs = partial(Jobs, self._parts.ledger, clock=self._parts.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
-        self._runs = tuple(jobs(concurrency=_HANDS) for _ in range(_CLAIMERS))
+        jobs = partial(Jobs, self._context.ledger, clock=self._context.clock, owner=owner, max_attempts=_ATTEMPTS, grace=grace)
+        self._runs = tuple(jobs(concurrency=_MAX_RUNS) for _ in range(_CLAIMERS))
         self._callbacks = jobs()
         for runs in self._runs:
             runs.register(RUN, self._carry_out)
-        self._callbacks.register(CALLBACK, Callbacks(self._parts, self._queries).deliver)
+        self._callbacks.register(CALLBACK, Callbacks(self._context, self._queries).deliver)
 
     @property
     def runs(self) -> tuple[str, ...]:
-        return tuple(self._hands)
+        return tuple(self._controllers)
 
     @property
     def busy(self) -> bool:
-        return bool(self._hands) or self._admission.waiting > 0
+        return bool(self._controllers) or self._admission.waiting > 0
 
     async def serve(self, until: asyncio.Event) -> None:
-        position = await self._parts.ledger.wait(after=-1, timeout=0)
-        await patiently(self._reconcile)
+        position = await self._context.ledger.wait(after=-1, timeout=0)
+        await retry_transient(self._reconcile)
         jobs = [asyncio.create_task(loop.run()) for loop in (*self._runs, self._callbacks)]
         others = [asyncio.create_task(self._follow(position)), asyncio.create_task(self._admit())]
         ending = asyncio.create_task(until.wait())
@@ -150,13 +151,13 @@ class Duty:
     async def _wind_down(self, jobs: list[asyncio.Task[None]]) -> None:
         for loop in (*self._runs, self._callbacks):
             loop.stop()
-        for hand in self._hands.values():
-            if hand.has_process:
-                hand.leave()
+        for controller in self._controllers.values():
+            if controller.has_process:
+                controller.leave()
         await asyncio.wait(jobs)
 
     async def _reconcile(self) -> None:
-        """Takes over from the host before: what it had in hand, and what was still queued."""
+        """Takes over from the host before: what it carried out, and what was still queued."""
         await self._free_leases()
         begun: set[str] = set()
         for state in _BEGUN:
@@ -166,13 +167,13 @@ class Duty:
         queued = [load_row(session) async for session in self._queries.every(status="queued")]
         for at in sorted(queued, key=lambda at: at.record.run.queued_at):
             self._join(at)
-        await sweep(self._parts.home, self._parts.ledger, begun)
-        await sweep_worktrees(self._parts)
-        await end_processes_of_deleted(self._parts.ledger)
+        await sweep(self._context.home, self._context.ledger, begun)
+        await sweep_worktrees(self._context)
+        await end_processes_of_deleted(self._context.ledger)
 
     async def _free_leases(self) -> None:
         """We hold the lock, so whoever had these leases under it is dead: nobody need wait for them to run out."""
-        for job in await self._parts.ledger.jobs(limit=_MOST_JOBS):
+        for job in await self._context.ledger.jobs(limit=_MOST_JOBS):
             if job.kind in (RUN, CALLBACK) and job.lease_owner.startswith(f"{self._name}/"):
                 lease = Lease(
                     job=job.id,
@@ -185,7 +186,7 @@ class Duty:
                     expires=job.lease_expires,
                 )
                 with suppress(StaleLease):
-                    await self._parts.ledger.settle(lease, Retry(due=self._parts.clock(), error="Its host has died."))
+                    await self._context.ledger.settle(lease, Retry(due=self._context.clock(), error="Its host has died."))
 
     async def _take_over(self, at: LoadedAgent) -> None:
         """A run that was begun here has a job; should that be lost, it gets another. Runs of other machines stay theirs."""
@@ -197,15 +198,15 @@ class Duty:
         while True:
             try:
                 position = await self._read_on(position)
-            except PASSING as error:
+            except TRANSIENT as error:
                 _log.warning("The record cannot be followed, trying again: %s", error)
                 await asyncio.sleep(_TAKE_SECONDS)
 
     async def _read_on(self, position: int) -> int:
-        newest = await self._parts.ledger.wait(after=position, timeout=_GLANCE_SECONDS)
+        newest = await self._context.ledger.wait(after=position, timeout=_GLANCE_SECONDS)
         if newest <= position:
             return position
-        found = await self._parts.ledger.events(after=position, types=_FOLLOWED, limit=_PAGE)
+        found = await self._context.ledger.events(after=position, types=_FOLLOWED, limit=_PAGE)
         for event in found:
             await self._notice(event)
         last = found[-1].position if found else 0
@@ -214,22 +215,22 @@ class Duty:
     async def _notice(self, event: Event) -> None:
         run = str(event.body.get("run", ""))
         if event.type == STOP_REQUESTED:
-            if hand := self._hands.get(run):
-                hand.stop()
+            if controller := self._controllers.get(run):
+                controller.stop()
         elif event.type == DELETED:
             self._let_go(event.session)
         elif event.type in (QUEUED, WAITING, GOING_ON):
             with suppress(SessionNotFound):
-                at = await self._parts.unit.load(event.session)
+                at = await self._context.unit.load(event.session)
                 (self._join if event.type == QUEUED else self._give_place)(at)
         else:
             self._admission.leave(run)
 
     def _let_go(self, session: str) -> None:
         """Nobody could stop what works for a deleted session later: there is no record of it to ask for that."""
-        for run, hand in self._hands.items():
-            if session_of(run) == session:
-                hand.stop()
+        for run, controller in self._controllers.items():
+            if session_of_run(run) == session:
+                controller.stop()
 
     def _join(self, at: LoadedAgent) -> None:
         if at.record.run.state == "queued":
@@ -237,9 +238,9 @@ class Duty:
             self._look.set()
 
     def _give_place(self, at: LoadedAgent) -> None:
-        """A run in our hands has a place while it works. While people think about its question, others have it."""
+        """A run that we carry out has a place while it works. While people think about its question, others have it."""
         run = at.record.run
-        if run.id not in self._hands:
+        if run.id not in self._controllers:
             return
         if run.state == "waiting":
             self._admission.free(run.id)
@@ -263,24 +264,24 @@ class Duty:
             await claimer.enqueue(RUN, candidate.session, self._admitted, payload=payload, key=candidate.run)
         except SessionNotFound:
             self._admission.free(candidate.run)
-        except PASSING as error:
+        except TRANSIENT as error:
             _log.warning("Run %s was not admitted, trying again: %s", candidate.run, error)
             self._admission.free(candidate.run)
             self._admission.join(candidate)
             asyncio.get_running_loop().call_later(_TAKE_SECONDS, self._look.set)
 
     async def _carry_out(self, work: Assignment) -> None:
-        hand = Hand(self._parts, self._name, work)
-        self._hands[hand.run] = hand
+        controller = RunController(self._context, self._name, work)
+        self._controllers[controller.run] = controller
         try:
             with suppress(SessionNotFound):
-                self._give_place(await self._parts.unit.load(work.lease.session))
-            await hand.carry_out()
+                self._give_place(await self._context.unit.load(work.lease.session))
+            await controller.carry_out()
         finally:
             # A second job of the same run, left over from a host that died, may have come while we tidied up.
-            if self._hands.get(hand.run) is hand:
-                del self._hands[hand.run]
-            self._admission.free(hand.run)
+            if self._controllers.get(controller.run) is controller:
+                del self._controllers[controller.run]
+            self._admission.free(controller.run)
             self._look.set()
 
 

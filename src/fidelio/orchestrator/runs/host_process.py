@@ -1,7 +1,7 @@
-"""Whether a home is still there.
+"""The life of the process that is the agent host: hosting until idle, starting a worker, ending with its home.
 
-What a process has opened in it goes on working when the directory is deleted, so nobody would notice: a worker would carry out
-agents for a record that no other process can find.
+What a process has opened in a home goes on working when the directory is deleted, so nobody would notice: a worker would carry
+out agents for a ledger that no other process can find.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pathlib import Path
 
 from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
-from fidelio.inbox import AGENT_MARKER
+from fidelio.ids import session_of_run
 from fidelio.locks import is_hosted, worker_lock
 from fidelio.orchestrator.record.model import ACTIVE
 from fidelio.orchestrator.record.record import QUEUED
-from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME, session_of
-from fidelio.orchestrator.runs.cleanup import end_processes
+from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.runs.results import Ending, bring_to_end
-from fidelio.orchestrator.service.service import AgentService
-from fidelio.processes.table import remove_mark
-from fidelio.retry import steadily
+from fidelio.processes.ending import end_processes
+from fidelio.processes.table import AGENT_MARKER, remove_mark
+from fidelio.retry import restart_on_failure
 from fidelio.settings import Settings
 
 
 @contextmanager
-def presence(home: Home) -> Iterator[Callable[[], bool]]:
+def watch_home(home: Home) -> Iterator[Callable[[], bool]]:
     """Gives a look at whether the directory of the home is still the one that it was at the beginning of the block."""
     # Held open, so that one which takes its place cannot look like it.
     handle = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -57,62 +57,62 @@ _LOOK_SECONDS = 0.5
 _STARTED: list[subprocess.Popen[bytes]] = []
 
 
-async def work_until_idle(service: AgentService, idle_seconds: float = IDLE_SECONDS) -> None:
+async def work_until_idle(context: OrchestratorContext, idle_seconds: float = IDLE_SECONDS) -> None:
     """Hosts until nothing has been queued or at work for `idle_seconds`. Returns at once where another worker does.
 
     Raises `HomeProblem` soon after somebody has deleted the home, once no agent of this process works any more.
     """
-    lock = worker_lock(service.parts.home)
-    while lock.take():
+    lock = worker_lock(context.home)
+    while lock.acquire():
         try:
-            await _host_until_idle(service, idle_seconds)
+            await _host_until_idle(context, idle_seconds)
         finally:
             lock.release()
         # A worker that was started for something new may just have found the lock taken and gone: so we look once more.
-        if not await is_anything_active(service):
+        if not await is_anything_active(context):
             return
 
 
-async def _host_until_idle(service: AgentService, idle_seconds: float) -> None:
-    home, left = service.parts.home, tuple[str, ...]()
-    with presence(home) as is_there:
-        async with Host(service) as host:
-            async for _ in _looks(service, host, idle_seconds):
+async def _host_until_idle(context: OrchestratorContext, idle_seconds: float) -> None:
+    home, left = context.home, tuple[str, ...]()
+    with watch_home(home) as is_there:
+        async with Host(context) as host:
+            async for _ in _looks(context, host, idle_seconds):
                 if not is_there():
                     left = host.runs
                     break
             else:
                 return
     # The host has left them to the next one, and there will be none.
-    await asyncio.gather(*(_end_with_home(service, run) for run in left))
+    await asyncio.gather(*(_end_with_home(context, run) for run in left))
     raise HomeProblem(
         f"The home directory {home.path} is gone, so the agents that worked for it were stopped.",
         remedy="Put the directory back, or start them anew. A record of theirs that is kept elsewhere says that they ended.",
     )
 
 
-async def _end_with_home(service: AgentService, run: str) -> None:
+async def _end_with_home(context: OrchestratorContext, run: str) -> None:
     await end_processes(run)
     ending = Ending(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
     # A record that went with the home may take it or not: nobody reads it.
     with suppress(LedgerError):
-        await bring_to_end(service.parts, await service.parts.unit.load(session_of(run)), ending, actor="worker")
+        await bring_to_end(context, await context.unit.load(session_of_run(run)), ending, actor="worker")
 
 
-async def _looks(service: AgentService, host: Host, idle_seconds: float) -> AsyncIterator[None]:
+async def _looks(context: OrchestratorContext, host: Host, idle_seconds: float) -> AsyncIterator[None]:
     """Again and again, until there has been nothing to do for so long."""
     loop = asyncio.get_running_loop()
     busy_at = loop.time()
     while loop.time() - busy_at < idle_seconds:
         await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
         yield
-        if host.busy or await is_anything_active(service):
+        if host.busy or await is_anything_active(context):
             busy_at = loop.time()
 
 
-async def is_anything_active(service: AgentService) -> bool:
+async def is_anything_active(context: OrchestratorContext) -> bool:
     for state in sorted(ACTIVE):
-        if (await service.parts.ledger.sessions(kind="agent", status=state, limit=1)).items:
+        if (await context.ledger.sessions(kind="agent", status=state, limit=1)).items:
             return True
     return False
 
@@ -142,21 +142,21 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
 
 
 @asynccontextmanager
-async def hosting(service: AgentService, settings: Settings) -> AsyncIterator[None]:
+async def hosting(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
     """What is still at work when the block ends is given to a process of its own."""
     try:
-        async with _below_an_agent(service, settings) if os.environ.get(AGENT_MARKER) else Host(service):
+        async with _below_an_agent(context, settings) if os.environ.get(AGENT_MARKER) else Host(context):
             yield
     finally:
-        await see_to_the_rest(service, settings)
+        await spawn_worker_if_needed(context, settings)
 
 
 @asynccontextmanager
-async def _below_an_agent(service: AgentService, settings: Settings) -> AsyncIterator[None]:
+async def _below_an_agent(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
     """Nobody hosts below an agent: whoever stops that agent would stop the host of all the others with it."""
     ending = asyncio.Event()
-    work = partial(_give_away, service, settings)
-    giving_away = asyncio.create_task(steadily(work, name="Giving agents to a worker", until=ending))
+    work = partial(_give_away, context, settings)
+    giving_away = asyncio.create_task(restart_on_failure(work, name="Giving agents to a worker", until=ending))
     try:
         yield
     finally:
@@ -165,20 +165,20 @@ async def _below_an_agent(service: AgentService, settings: Settings) -> AsyncIte
         await asyncio.gather(giving_away, return_exceptions=True)
 
 
-async def _give_away(service: AgentService, settings: Settings) -> None:
-    position = await service.parts.ledger.wait(after=-1, timeout=0)
-    await _see_to_what_nobody_does(service, settings)
-    async for _ in service.parts.ledger.follow(after=position, types=(QUEUED,)):
-        await _see_to_what_nobody_does(service, settings)
+async def _give_away(context: OrchestratorContext, settings: Settings) -> None:
+    position = await context.ledger.wait(after=-1, timeout=0)
+    await _see_to_what_nobody_does(context, settings)
+    async for _ in context.ledger.follow(after=position, types=(QUEUED,)):
+        await _see_to_what_nobody_does(context, settings)
 
 
-async def _see_to_what_nobody_does(service: AgentService, settings: Settings) -> None:
+async def _see_to_what_nobody_does(context: OrchestratorContext, settings: Settings) -> None:
     if not is_hosted(settings.home):
-        await see_to_the_rest(service, settings)
+        await spawn_worker_if_needed(context, settings)
 
 
-async def see_to_the_rest(service: AgentService, settings: Settings) -> None:
+async def spawn_worker_if_needed(context: OrchestratorContext, settings: Settings) -> None:
     """Starts a worker where something is queued or at work. Where there is one already, the new one ends at once."""
-    if await is_anything_active(service):
+    if await is_anything_active(context):
         own = settings.ledger == str(settings.home.ledger)
         spawn_worker(settings.home, ledger=None if own else settings.ledger)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.orchestrator.record.record import RunRecord
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 
 _AGENT = "agent:"
 
@@ -19,19 +19,19 @@ def calling_session(by: str) -> str:
     return by.removeprefix(_AGENT) if by.startswith(_AGENT) else ""
 
 
-async def own_line(parts: Parts, by: str) -> tuple[str, ...]:
+async def own_line(context: OrchestratorContext, by: str) -> tuple[str, ...]:
     """The session that acts and all above it, the nearest first; nobody where it is no agent that acts."""
     line: list[str] = []
     session = calling_session(by)
     while session and session not in line:
         line.append(session)
-        session = await _parent(parts, session)
+        session = await _parent(context, session)
     return tuple(line)
 
 
-async def require_not_own(parts: Parts, at: LoadedAgent, by: str) -> None:
+async def require_not_own(context: OrchestratorContext, at: LoadedAgent, by: str) -> None:
     """Raises where an agent would end itself."""
-    if at.id in await own_line(parts, by):
+    if at.id in await own_line(context, by):
         raise UsageProblem(
             f"Session {at.session.name or at.id} is the one that asks for this, or one that it works for.",
             remedy="Finish the turn instead; whoever started the session can stop or delete it.",
@@ -54,7 +54,7 @@ def require_may_start(parent: LoadedAgent, *, most: int) -> int:
     return depth
 
 
-async def is_left_over(parts: Parts, at: LoadedAgent) -> bool:
+async def is_left_over(context: OrchestratorContext, at: LoadedAgent) -> bool:
     """Whether a session that is to begin was started by one that was being stopped meanwhile.
 
     Only its first run: whoever gives it another one later knows what became of its parent.
@@ -62,7 +62,7 @@ async def is_left_over(parts: Parts, at: LoadedAgent) -> bool:
     if not at.record.parent or at.record.run.number > 1:
         return False
     try:
-        return is_stopped((await parts.unit.load(at.record.parent)).record.run)
+        return is_stopped((await context.unit.load(at.record.parent)).record.run)
     except SessionNotFound:
         return False
 
@@ -72,8 +72,8 @@ def is_stopped(run: RunRecord) -> bool:
     return bool(run.stop_by) or run.state == "stopped"
 
 
-async def _parent(parts: Parts, session: str) -> str:
+async def _parent(context: OrchestratorContext, session: str) -> str:
     try:
-        return (await parts.unit.load(session)).record.parent
+        return (await context.unit.load(session)).record.parent
     except SessionNotFound:
         return ""

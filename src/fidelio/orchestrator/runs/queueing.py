@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from fidelio.ids import run_id
 from fidelio.ledger import Ledger
 from fidelio.ledger.long_text import StoredText, load_text
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.record.record import DELIVERED, QUEUED, RunRecord
-from fidelio.orchestrator.record.rules import run_id
-from fidelio.orchestrator.record.unit_of_work import EventDraft, LoadedAgent
+from fidelio.orchestrator.record import phrases
+from fidelio.orchestrator.record.record import DELIVERED, MESSAGE, QUEUED, RunRecord
+from fidelio.orchestrator.record.rules import MOST_MESSAGES
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent, view
 
 GO_ON = (
     "Your last turn was cut off: the process that ran you ended before you had finished. Look at what is done already, do not "
@@ -44,6 +46,13 @@ def next_run(
     body["messages"] = list(messages)
     delivered = EventDraft(DELIVERED, {"run": run, "messages": list(messages)})
     return EventDraft(QUEUED, body, prompt.digests if prompt else ()), delivered
+
+
+def queue_message(now: LoadedAgent, kept: StoredText, origin: dict[str, str]) -> AgentDecision:
+    """The decision to keep a message for the next turn."""
+    if len(now.record.messages) >= MOST_MESSAGES:
+        raise phrases.too_many_messages(view(now))
+    return AgentDecision(drafts=(EventDraft(MESSAGE, {**origin, "message": kept.body}, kept.digests),), blobs=kept.blobs)
 
 
 def _standing(now: LoadedAgent) -> tuple[str, int, tuple[int, ...]]:

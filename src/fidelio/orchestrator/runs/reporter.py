@@ -20,8 +20,9 @@ from fidelio.inbox import NewRequest, RequestChange, dismiss_request, open_reque
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import StoredText, json_text, one_line, sanitize_text, store_text
 from fidelio.ledger.model import Request
-from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
+from fidelio.orchestrator.blueprints.model import Limits, limit_passed
+from fidelio.orchestrator.executors.contract import Question, Reply
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
     CALLED,
     CONVERSATION,
@@ -33,10 +34,10 @@ from fidelio.orchestrator.record.record import (
     WAITING,
     state_after,
 )
-from fidelio.orchestrator.record.rules import limit_passed
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
-from fidelio.orchestrator.runs.context import Parts
-from fidelio.retry import patiently
+from fidelio.orchestrator.runs.context import OrchestratorContext
+from fidelio.processes.table import ProcessIdentity
+from fidelio.retry import retry_transient
 
 _AGENT = "agent"
 _USAGE_EVERY_MS = 1_000
@@ -45,16 +46,18 @@ _QUESTION_LENGTH = 20_000
 _DETAIL_LENGTH = 100_000
 
 
-class RunTeller:
-    """The teller of one run. `at` is the session as this run has left it last; `changed` is called when it waits or goes on."""
+class RunReporter:
+    """The reporter of one run. `at` is the session as this run last left it; `changed` is called when it waits or goes on."""
 
-    def __init__(self, parts: Parts, at: LoadedAgent, work: Assignment, limits: Limits, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, context: OrchestratorContext, at: LoadedAgent, work: Assignment, limits: Limits, changed: Callable[[], None]
+    ) -> None:
         self.at = at
         self.usage = at.record.run.usage
         self.leaving = False
         self.interrupted = False
         self.over: LimitReached | None = None
-        self._parts, self._work, self._limits, self._changed = parts, work, limits, changed
+        self._context, self._work, self._limits, self._changed = context, work, limits, changed
         self._run = at.record.run.id
         self._known = 0
         self._bytes = 0
@@ -111,12 +114,12 @@ class RunTeller:
     @property
     def seconds_to_usage(self) -> float | None:
         """How long until the newest usage is to be written; None where it has been."""
-        left = self._used_at + _USAGE_EVERY_MS - self._parts.clock()
+        left = self._used_at + _USAGE_EVERY_MS - self._context.clock()
         # Bounded on both sides: somebody may set the clock back.
         return min(max(0, left), _USAGE_EVERY_MS) / 1000 if self._usage_waits else None
 
     async def write_usage(self) -> None:
-        self._used_at, self._usage_waits = self._parts.clock(), False
+        self._used_at, self._usage_waits = self._context.clock(), False
         await self._tell(EventDraft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
 
     async def output(self, size: int) -> None:
@@ -145,7 +148,7 @@ class RunTeller:
 
     async def _closed(self, request: str) -> Request:
         self._changed()
-        closed = await self._parts.inbox.closed(request)
+        closed = await self._context.inbox.closed(request)
         if (closed.state, closed.answered_by) == ("dismissed", _AGENT):
             # Withdrawn before we lost sight of the agent. What it says again ends with the same withdrawal.
             await asyncio.Event().wait()
@@ -232,7 +235,7 @@ class RunTeller:
         self._broken = False
 
     async def _write(self, decide: Decide) -> LoadedAgent:
-        return await patiently(lambda: self._parts.unit.update(self.at, decide, actor=_AGENT, work=self._work))
+        return await retry_transient(lambda: self._context.unit.update(self.at, decide, actor=_AGENT, work=self._work))
 
     def _require_alive(self, now: LoadedAgent, type_: str) -> None:
         if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:

@@ -18,7 +18,8 @@ from fidelio.ledger.long_text import json_text, sanitize_text, store_text
 from fidelio.ledger.model import Completion, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
-from fidelio.orchestrator.executors.contract import Finished, Usage
+from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import END_OF, RunRecord
 from fidelio.orchestrator.record.rules import (
     BAD_OUTPUT,
@@ -31,9 +32,9 @@ from fidelio.orchestrator.record.rules import (
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import remove_run
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.queueing import next_run
-from fidelio.retry import patiently
+from fidelio.retry import retry_transient
 
 CALLBACK = "agent.callback"
 _DETAIL = 2_000
@@ -69,7 +70,13 @@ def of_stop(run: RunRecord) -> Ending:
 
 
 async def bring_to_end(
-    parts: Parts, at: LoadedAgent, ending: Ending, *, actor: str, work: Assignment | None = None, resume_lost: bool = False
+    context: OrchestratorContext,
+    at: LoadedAgent,
+    ending: Ending,
+    *,
+    actor: str,
+    work: Assignment | None = None,
+    resume_lost: bool = False,
 ) -> None:
     """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
 
@@ -80,14 +87,14 @@ async def bring_to_end(
         ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
     answered: frozenset[str] = frozenset()
     while True:
-        decide = end(run.id, ending, now_ms=parts.clock(), resume_lost=resume_lost, answered=answered)
+        decide = end(run.id, ending, now_ms=context.clock(), resume_lost=resume_lost, answered=answered)
         try:
-            await patiently(partial(parts.unit.update, at, settled(decide) if work else decide, actor=actor, work=work))
+            await retry_transient(partial(context.unit.update, at, settled(decide) if work else decide, actor=actor, work=work))
         except RequestClosed as closed:
             # Somebody has answered while the run ended: one question less to dismiss.
             answered |= {closed.request}
             continue
-        await remove_run(parts.home, at.id, run.number)
+        await remove_run(context.home, at.id, run.number)
         return
 
 

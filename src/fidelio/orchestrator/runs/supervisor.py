@@ -11,10 +11,9 @@ from typing import Any
 
 from fidelio.clock import Clock
 from fidelio.errors import FidelioError, LimitReached
-from fidelio.orchestrator.blueprints.model import Limits
+from fidelio.orchestrator.blueprints.model import Limits, seconds_left
 from fidelio.orchestrator.executors.contract import Finished
-from fidelio.orchestrator.record.rules import seconds_left
-from fidelio.orchestrator.runs.reporter import RunTeller
+from fidelio.orchestrator.runs.reporter import RunReporter
 
 # An executor asks its processes to end before it makes them; one that takes longer than this hangs.
 CANCEL_SECONDS = 30.0
@@ -30,7 +29,7 @@ class Left(Exception):
     """The watcher goes, and the process of the run goes on."""
 
 
-class Watch:
+class Supervisor:
     """One executor at work. `stop` and `leave` may be called at any time, also before it begins."""
 
     def __init__(self, clock: Clock) -> None:
@@ -50,33 +49,35 @@ class Watch:
         """Something has changed that may interrupt the work."""
         self._nudge.set()
 
-    async def over(self, working: Coroutine[Any, Any, Finished | None], tell: RunTeller, limits: Limits) -> Finished | None:
+    async def over(
+        self, working: Coroutine[Any, Any, Finished | None], reporter: RunReporter, limits: Limits
+    ) -> Finished | None:
         """What the executor returns, or raises; else why it was interrupted: `Stopped`, `Left` or `LimitReached`."""
         work = asyncio.create_task(working)
         try:
-            why = await self._interruption(work, tell, limits)
+            why = await self._interruption(work, reporter, limits)
         except asyncio.CancelledError:
-            tell.interrupted = tell.leaving = True
+            reporter.interrupted = reporter.leaving = True
             await _cancel(work)
             raise
         if why is not None:
-            tell.interrupted, tell.leaving = True, isinstance(why, Left)
+            reporter.interrupted, reporter.leaving = True, isinstance(why, Left)
             await _cancel(work)
         if work.done() and not work.cancelled() and (why is None or work.exception() is None):
             return work.result()
         raise why or Stopped
 
     async def _interruption(
-        self, work: asyncio.Task[Finished | None], tell: RunTeller, limits: Limits
+        self, work: asyncio.Task[Finished | None], reporter: RunReporter, limits: Limits
     ) -> Stopped | Left | LimitReached | None:
         while not work.done():
             self._nudge.clear()
-            seconds = self._seconds(tell, limits)
-            why = self._order or tell.over or (_out_of_time(limits) if seconds is not None and seconds <= 0 else None)
+            seconds = self._seconds(reporter, limits)
+            why = self._order or reporter.over or (_out_of_time(limits) if seconds is not None and seconds <= 0 else None)
             if why is not None:
                 return why
-            if (due := tell.seconds_to_usage) == 0:
-                await _write_usage(tell)
+            if (due := reporter.seconds_to_usage) == 0:
+                await _write_usage(reporter)
                 continue
             nudged = asyncio.create_task(self._nudge.wait())
             timeout = min((one for one in (seconds, due) if one is not None), default=None)
@@ -86,9 +87,9 @@ class Watch:
                 nudged.cancel()
         return None
 
-    def _seconds(self, tell: RunTeller, limits: Limits) -> float | None:
+    def _seconds(self, reporter: RunReporter, limits: Limits) -> float | None:
         """What is left of the wall time; None while a person is asked, and where there is no end to it."""
-        run = tell.at.record.run
+        run = reporter.at.record.run
         if run.questions or limits.wall_seconds == math.inf:
             return None
         return seconds_left(limits, started_at=run.started_at or 0, waited_ms=run.waited_ms, now=self._clock())
@@ -98,10 +99,10 @@ def _out_of_time(limits: Limits) -> LimitReached:
     return LimitReached(f"The run has taken longer than its {limits.wall_seconds:g} seconds.", reason="limit.wall_seconds")
 
 
-async def _write_usage(tell: RunTeller) -> None:
+async def _write_usage(reporter: RunReporter) -> None:
     # Where that fails, whoever tells the next thing hears of it; and the end of the run has the usage once more.
     with suppress(FidelioError):
-        await tell.write_usage()
+        await reporter.write_usage()
 
 
 async def _cancel(work: asyncio.Task[Finished | None]) -> None:

@@ -21,7 +21,7 @@ from fidelio.errors import ExecutorFailure, UsageProblem
 from fidelio.ledger.long_text import one_line
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.rules import NO_WORKTREE
-from fidelio.orchestrator.runs.environment import harmless
+from fidelio.orchestrator.runs.environment import inheritable_environment
 
 _SECONDS = 60.0
 _GRACE_SECONDS = 5.0
@@ -229,7 +229,7 @@ async def _git(directory: str, *arguments: str) -> tuple[int, str]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            env=harmless(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=inheritable_environment(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except OSError as error:
         return 127, str(error)

@@ -21,9 +21,9 @@ from fidelio.orchestrator.record.unit_of_work import LoadedAgent, load_row, view
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import remove_sessions
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.lineage import own_line, require_not_own
-from fidelio.orchestrator.service.queries import Queries
+from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.service.stop import Stopping
 
 _AT_ONCE = 1_000
@@ -50,18 +50,18 @@ class Deleted(msgspec.Struct, frozen=True):
 class Deletion(msgspec.Struct, frozen=True):
     """Removes sessions for good."""
 
-    parts: Parts
+    context: OrchestratorContext
     queries: Queries
     stopping: Stopping
 
     async def delete(self, at: LoadedAgent, *, by: str) -> Deleted:
-        await require_not_own(self.parts, at, by)
+        await require_not_own(self.context, at, by)
         return await self._delete([at], by=by)
 
     async def delete_all(self, project: str | None, *, by: str) -> Deleted:
         """All sessions of a project, or of all projects. One whose agent cannot be stopped stays, and is an error."""
         found = [load_row(session) async for session in self.queries.every(project) if session.has_record]
-        own = await own_line(self.parts, by)
+        own = await own_line(self.context, by)
         deleted = await self._delete([at for at in found if at.id not in own], by=by)
         spared = tuple(at.session.name or at.id for at in found if at.id in own)
         return msgspec.structs.replace(deleted, spared=spared)
@@ -79,7 +79,7 @@ class Deletion(msgspec.Struct, frozen=True):
         told: set[str] = set()
         for attempt in count(1):
             new = [at for at in sessions if at.record.run.id not in told]
-            await Callbacks(self.parts, self.queries).before_deletion(new, going=going, by=by)
+            await Callbacks(self.context, self.queries).before_deletion(new, going=going, by=by)
             told |= {at.record.run.id for at in new}
             kept = await self._worktrees_left(sessions)
             try:
@@ -90,13 +90,13 @@ class Deletion(msgspec.Struct, frozen=True):
                 sessions = await self._at_rest(await self._as_they_are(sessions), by=by)
                 continue
             break
-        await asyncio.to_thread(remove_sessions, self.parts.home, [at.id for at in sessions])
+        await asyncio.to_thread(remove_sessions, self.context.home, [at.id for at in sessions])
         return Deleted(len(sessions), kept)
 
     async def _erase_unchanged(self, sessions: list[LoadedAgent], *, by: str) -> None:
         """Raises `SequenceConflict`, and erases none of them, when anything was written to one since it was read."""
         expect = {at.id: at.session.last_seq for at in sessions}
-        await self.parts.ledger.erase(list(expect), actor=by, reason="The session was deleted.", expect=expect)
+        await self.context.ledger.erase(list(expect), actor=by, reason="The session was deleted.", expect=expect)
 
     async def _at_rest(self, sessions: list[LoadedAgent], *, by: str) -> list[LoadedAgent]:
         """The sessions once nobody works on them any more, as they are then: a last turn may have changed anything."""
@@ -114,7 +114,7 @@ class Deletion(msgspec.Struct, frozen=True):
         found = []
         for at in sessions:
             with suppress(SessionNotFound):
-                found.append(await self.parts.unit.load(at.id))
+                found.append(await self.context.unit.load(at.id))
         return found
 
     async def _worktrees_left(self, sessions: list[LoadedAgent]) -> tuple[str, ...]:

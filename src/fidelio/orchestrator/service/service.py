@@ -15,16 +15,16 @@ from fidelio.home import Home
 from fidelio.inbox import Answered, Inbox
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event, Page, Request
-from fidelio.orchestrator.blueprints.model import McpServer
+from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.model import AgentSession, Result, Run, StartAgent
 from fidelio.orchestrator.record.rules import TRANSITIONS, matches, namespace_of
 from fidelio.orchestrator.record.unit_of_work import AgentUnit, view
-from fidelio.orchestrator.runs.context import Catalogue, Parts, project_path, require_directory, with_wishes
+from fidelio.orchestrator.runs.context import Catalogue, OrchestratorContext, project_path, require_directory, with_overrides
 from fidelio.orchestrator.runs.lineage import require_may_start
+from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.service.delete import Deleted, Deletion
-from fidelio.orchestrator.service.queries import Queries
 from fidelio.orchestrator.service.start import Starting
 from fidelio.orchestrator.service.stop import Stopping
 from fidelio.orchestrator.service.wait import Mode, Notice, Waits
@@ -49,7 +49,7 @@ class AgentService:
         clock: Clock = now_ms,
     ) -> None:
         """`project` is what is meant where a call names none, by default the working directory; `executor` the usual agent."""
-        self.parts = Parts(
+        self.context = OrchestratorContext(
             ledger=ledger,
             unit=AgentUnit(ledger, clock),
             inbox=Inbox(ledger, clock=clock),
@@ -61,11 +61,11 @@ class AgentService:
             executor=executor,
             clock=clock,
         )
-        self.queries = Queries(self.parts)
-        self.waits = Waits(self.parts)
-        self._starting = Starting(self.parts, self.queries)
-        self._stopping = Stopping(self.parts, self.queries, self.waits)
-        self._deletion = Deletion(self.parts, self.queries, self._stopping)
+        self.queries = Queries(self.context)
+        self.waits = Waits(self.context)
+        self._starting = Starting(self.context, self.queries)
+        self._stopping = Stopping(self.context, self.queries, self.waits)
+        self._deletion = Deletion(self.context, self.queries, self._stopping)
 
     async def start(self, asked: StartAgent) -> AgentSession:
         """Everything checkable has been checked, and the session and its first run are durable, when this returns."""
@@ -108,12 +108,12 @@ class AgentService:
         """How many sessions there are for `list` to page through."""
         namespace = None if project is None else namespace_of(project_path(project))
         states = [None] if status is None else [state for state in TRANSITIONS if matches(state, status)]
-        count = self.parts.ledger.count_sessions
+        count = self.context.ledger.count_sessions
         return sum([await count(kind="agent", namespace=namespace, status=state) for state in states])
 
     async def questions(self, session: AgentSession) -> tuple[Request, ...]:
         """What the session asks a person, the oldest first."""
-        return () if session.question is None else (await self.parts.inbox.waiting(session=session.id)).items
+        return () if session.question is None else (await self.context.inbox.waiting(session=session.id)).items
 
     async def result(self, name: str, project: str | None = None, run: str | None = None) -> Result:
         return await self.queries.result(await self.queries.find(name, project), run)
@@ -159,9 +159,9 @@ class AgentService:
         if caller is not None and at.id in await self._line(caller):
             raise phrases.own_question(view(at))
         asked = request or next(iter(at.record.run.questions), None)
-        if asked is None or (await self.parts.ledger.request(asked)).session != at.id:
+        if asked is None or (await self.context.ledger.request(asked)).session != at.id:
             raise phrases.no_question(view(at), request)
-        return await self.parts.inbox.answer(asked, option, text=text, by=by, channel=channel)
+        return await self.context.inbox.answer(asked, option, text=text, by=by, channel=channel)
 
     async def _line(self, session: str) -> set[str]:
         """A session, the one that started it, and so on to the first."""
@@ -169,23 +169,23 @@ class AgentService:
         above: str | None = session
         while above is not None and above not in line:
             line.add(above)
-            above = (await self.parts.ledger.session(above)).parent
+            above = (await self.context.ledger.session(above)).parent
         return line
 
     @property
     def project(self) -> str:
         """The project that is meant where a call names none."""
-        return self.parts.project
+        return self.context.project
 
     async def check_start(self, blueprint: str, project: str, servers: Mapping[str, McpServer]) -> None:
         """Raises where an agent of this blueprint, with these MCP servers, could not be started in the project."""
         require_directory(project)
-        found = await self.parts.blueprint(blueprint, project)
-        await self.parts.checked_executor(with_wishes(found, None, servers))
+        found = await self.context.blueprint(blueprint, project)
+        await self.context.checked_executor(with_overrides(found, None, servers))
 
     async def check_caller(self, session: str) -> None:
         """Raises where the agent of this session may not start others."""
-        require_may_start(await self.queries.find(session), most=self.parts.limits.depth)
+        require_may_start(await self.queries.find(session), most=self.context.limits.depth)
 
 
 def _working_directory() -> str:

@@ -13,20 +13,20 @@ import msgspec
 from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import hash_blob
-from fidelio.ledger.long_text import StoredText, store_text
+from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import NewSession, Session
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
-from fidelio.orchestrator.record.record import CREATED, MESSAGE
-from fidelio.orchestrator.record.rules import MOST_MESSAGES, is_active, is_name, namespace_of
+from fidelio.orchestrator.record.record import CREATED
+from fidelio.orchestrator.record.rules import is_active, is_name, namespace_of
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent, load_row, view
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.context import Parts, project_path, require_directory, with_wishes
+from fidelio.orchestrator.runs.context import OrchestratorContext, project_path, require_directory, with_overrides
 from fidelio.orchestrator.runs.lineage import require_may_start
-from fidelio.orchestrator.runs.queueing import next_run
-from fidelio.orchestrator.service.queries import Queries
+from fidelio.orchestrator.runs.queries import Queries
+from fidelio.orchestrator.runs.queueing import next_run, queue_message
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -41,13 +41,13 @@ class _Checked(msgspec.Struct, frozen=True):
 class Starting(msgspec.Struct, frozen=True):
     """Starts sessions, and gives existing ones more to do."""
 
-    parts: Parts
+    context: OrchestratorContext
     queries: Queries
 
     async def start(self, asked: StartAgent) -> AgentSession:
         if not is_name(asked.name):
             raise phrases.bad_name(asked.name)
-        project = self.parts.project if asked.project is None else project_path(asked.project)
+        project = self.context.project if asked.project is None else project_path(asked.project)
         require_directory(project)
         await self._require_free(asked.name, project)
         return await self._create(asked, project, await self._check(asked, project))
@@ -64,7 +64,7 @@ class Starting(msgspec.Struct, frozen=True):
                 raise phrases.busy(view(now))
             return AgentDecision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
 
-        return view(await self.parts.unit.update(at, decide, actor=by))
+        return view(await self.context.unit.update(at, decide, actor=by))
 
     async def send(self, at: LoadedAgent, text: str, *, by: str = "service") -> AgentSession:
         """A message for the next turn: a busy session takes it when it has finished, one at rest begins at once."""
@@ -73,15 +73,15 @@ class Starting(msgspec.Struct, frozen=True):
 
         def decide(now: LoadedAgent) -> AgentDecision:
             if is_active(now.record.run.state):
-                return message(now, kept, {"from": by})
+                return queue_message(now, kept, {"from": by})
             return AgentDecision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
 
-        return view(await self.parts.unit.update(at, decide, actor=by))
+        return view(await self.context.unit.update(at, decide, actor=by))
 
     async def _check(self, asked: StartAgent, project: str) -> _Checked:
-        blueprint = with_wishes(await self.parts.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
+        blueprint = with_overrides(await self.context.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
         prompt = _required(await check_input(blueprint, asked.prompt))
-        executor = await self.parts.checked_executor(blueprint, asked.executor)
+        executor = await self.context.checked_executor(blueprint, asked.executor)
         parent, depth = await self._parent(asked)
         worktree = blueprint.worktree if asked.worktree is None else asked.worktree
         if worktree:
@@ -108,14 +108,14 @@ class Starting(msgspec.Struct, frozen=True):
         try:
             born = EventDraft(CREATED, created, tuple(map(hash_blob, servers)))
             decision = AgentDecision(drafts=(born, *first), blobs=kept.blobs + servers)
-            return view(await self.parts.unit.create(session, birth, decision))
+            return view(await self.context.unit.create(session, birth, decision))
         except SessionExists as error:
             raise phrases.exists(asked.name, project) from error
 
     async def _require_free(self, name: str, project: str) -> None:
         """Only for a quick answer: what decides is the commit, which takes the name and creates the session in one."""
         try:
-            await self.parts.ledger.session_by_name(name, namespace=namespace_of(project))
+            await self.context.ledger.session_by_name(name, namespace=namespace_of(project))
         except SessionNotFound:
             return
         raise phrases.exists(name, project)
@@ -127,33 +127,26 @@ class Starting(msgspec.Struct, frozen=True):
             if asked.callback:
                 raise _nobody_to_call()
             return (found.id if found else None), 0
-        return found.id, require_may_start(load_row(found), most=self.parts.limits.depth)
+        return found.id, require_may_start(load_row(found), most=self.context.limits.depth)
 
     async def _session(self, name: str) -> Session:
         """A session of any kind by its id, or an agent's by its name."""
         try:
-            return await self.parts.ledger.session(name)
+            return await self.context.ledger.session(name)
         except SessionNotFound:
             return (await self.queries.find(name)).session
 
     async def _usable(self, at: LoadedAgent) -> Blueprint:
         """The checks of a start for a session that is there already."""
         require_directory(at.record.project)
-        blueprint = await self.parts.blueprint_of(at.record)
-        await self.parts.checked_executor(blueprint, at.record.executor)
+        blueprint = await self.context.blueprint_of(at.record)
+        await self.context.checked_executor(blueprint, at.record.executor)
         return blueprint
 
 
 def _servers(asked: StartAgent) -> tuple[bytes, ...]:
     """What is stored beside the event: it may hold keys, and goes with the session."""
     return (msgspec.json.encode(asked.mcp_servers),) if asked.mcp_servers else ()
-
-
-def message(now: LoadedAgent, kept: StoredText, origin: dict[str, str]) -> AgentDecision:
-    """A message that waits for the next turn."""
-    if len(now.record.messages) >= MOST_MESSAGES:
-        raise phrases.too_many_messages(view(now))
-    return AgentDecision(drafts=(EventDraft(MESSAGE, {**origin, "message": kept.body}, kept.digests),), blobs=kept.blobs)
 
 
 def _required(prompt: str) -> str:

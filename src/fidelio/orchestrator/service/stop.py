@@ -15,12 +15,12 @@ from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import STOP_REQUESTED
 from fidelio.orchestrator.record.rules import STOPPED_ON_REQUEST, STOPPED_WITH_PARENT, is_active
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent
-from fidelio.orchestrator.runs.cleanup import end_processes
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.lineage import require_not_own
+from fidelio.orchestrator.runs.queries import Queries
 from fidelio.orchestrator.runs.results import Ending, bring_to_end, end, of_stop
-from fidelio.orchestrator.service.queries import Queries
 from fidelio.orchestrator.service.wait import Waits
+from fidelio.processes.ending import end_processes
 
 # Asking politely, then killing, takes a host some seconds; a call must not take much longer.
 STOP_SECONDS = 20.0
@@ -31,15 +31,15 @@ _LOOKS = 10
 class Stopping(msgspec.Struct, frozen=True):
     """Ends runs before they end by themselves."""
 
-    parts: Parts
+    context: OrchestratorContext
     queries: Queries
     waits: Waits
 
     async def stop(self, at: LoadedAgent, *, by: str) -> LoadedAgent:
         """The session at rest, or as it is when that takes too long. Stopping what has ended changes nothing."""
-        await require_not_own(self.parts, at, by)
+        await require_not_own(self.context, at, by)
         await self.stop_all([at], by=by)
-        return await self.parts.unit.load(at.id)
+        return await self.context.unit.load(at.id)
 
     async def stop_all(self, sessions: Sequence[LoadedAgent], *, by: str, going: Collection[str] = ()) -> None:
         """Stops many sessions at once with all that they have started, also what they start while they are stopped.
@@ -61,11 +61,11 @@ class Stopping(msgspec.Struct, frozen=True):
     async def ended(self, asked: list[LoadedAgent]) -> None:
         """Waits for the ends that were asked for, and brings them about where nobody else will."""
         active = [at for at in asked if is_active(at.record.run.state)]
-        lock = host_lock(self.parts.home)
-        if active and lock.take():
+        lock = host_lock(self.context.home)
+        if active and lock.acquire():
             try:
                 # What another machine carries out is not ours to end.
-                ours = [at for at in active if at.record.run.host == host_name(self.parts.home)]
+                ours = [at for at in active if at.record.run.host == host_name(self.context.home)]
                 await asyncio.gather(*(self._end_orphan(at) for at in ours))
             finally:
                 lock.release()
@@ -80,10 +80,10 @@ class Stopping(msgspec.Struct, frozen=True):
                 return None
             if run.state == "queued":
                 ending = Ending(state="stopped", reason=reason, detail=f"It was stopped by {by} before it began.")
-                return end(run.id, ending, now_ms=self.parts.clock())(now)
+                return end(run.id, ending, now_ms=self.context.clock())(now)
             return AgentDecision(drafts=(EventDraft(STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
 
-        return await self.parts.unit.update(at, decide, actor=by)
+        return await self.context.unit.update(at, decide, actor=by)
 
     async def _at_work_below(self, sessions: Sequence[LoadedAgent], seen: Collection[str]) -> list[LoadedAgent]:
         """The children at work, and theirs, except the runs that were seen to already."""
@@ -99,4 +99,4 @@ class Stopping(msgspec.Struct, frozen=True):
     async def _end_orphan(self, at: LoadedAgent) -> None:
         """Nobody carries out runs, so what is left of this one belongs to whoever holds the lock now."""
         await end_processes(at.record.run.id)
-        await bring_to_end(self.parts, at, of_stop(at.record.run), actor="service")
+        await bring_to_end(self.context, at, of_stop(at.record.run), actor="service")

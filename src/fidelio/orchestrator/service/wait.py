@@ -14,7 +14,7 @@ from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.record.record import DELETED, ENDS, WAITING
 from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, view
-from fidelio.orchestrator.runs.context import Parts
+from fidelio.orchestrator.runs.context import OrchestratorContext
 
 Notice = Callable[[tuple[AgentSession, ...]], Awaitable[None]]
 Mode = Literal["any", "all"]
@@ -25,7 +25,7 @@ NOTICE_SECONDS = 10.0
 class Waits(msgspec.Struct, frozen=True):
     """Waits for the ends of runs, whichever process carries them out."""
 
-    parts: Parts
+    context: OrchestratorContext
 
     async def wait(
         self, sessions: Sequence[LoadedAgent], *, mode: Mode, seconds: float | None, notice: Notice | None = None
@@ -55,13 +55,13 @@ class Waits(msgspec.Struct, frozen=True):
         if not is_active(at.record.run.state):
             return
         types = (*ENDS, DELETED, WAITING) if asks else (*ENDS, DELETED)
-        async for event in self.parts.ledger.follow(at.id, after=at.session.last_seq, types=types):
+        async for event in self.context.ledger.follow(at.id, after=at.session.last_seq, types=types):
             if event.type in (WAITING, DELETED) or not await self._is_active(at.id):
                 return
 
     async def _is_active(self, session: str) -> bool:
         try:
-            return is_active((await self.parts.unit.load(session)).record.run.state)
+            return is_active((await self.context.unit.load(session)).record.run.state)
         except SessionNotFound:
             # Deleted as soon as it had ended.
             return False
@@ -76,7 +76,7 @@ class Waits(msgspec.Struct, frozen=True):
         found = []
         for at in sessions:
             with suppress(SessionNotFound):
-                found.append(view(await self.parts.unit.load(at.id)))
+                found.append(view(await self.context.unit.load(at.id)))
         return tuple(found)
 
 

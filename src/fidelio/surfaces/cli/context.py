@@ -79,10 +79,10 @@ pass_cli = click.make_pass_decorator(CliContext)
 
 def calling_session() -> str | None:
     """The session of the agent that runs this command, where one does."""
-    from fidelio.inbox import AGENT_MARKER
-    from fidelio.orchestrator.record.rules import session_of
+    from fidelio.ids import session_of_run
+    from fidelio.processes.table import AGENT_MARKER
 
-    return session_of(os.environ.get(AGENT_MARKER, "")) or None
+    return session_of_run(os.environ.get(AGENT_MARKER, "")) or None
 
 
 def acting() -> str:

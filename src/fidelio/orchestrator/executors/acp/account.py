@@ -9,7 +9,8 @@ import msgspec
 from acp.schema import AgentMessageChunk, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
 
 from fidelio.orchestrator.executors.acp.tools import Use, arguments_of, name_of, outcome_of
-from fidelio.orchestrator.executors.contract import Teller, Usage
+from fidelio.orchestrator.executors.contract import Reporter
+from fidelio.orchestrator.record.model import Usage
 
 _OVER = ("completed", "failed")
 
@@ -17,10 +18,10 @@ _OVER = ("completed", "failed")
 class Account:
     """One turn. `last` is the newest whole message, `refused` the tool that was refused if nothing has been said since."""
 
-    def __init__(self, tell: Teller, servers: Iterable[str]) -> None:
+    def __init__(self, reporter: Reporter, servers: Iterable[str]) -> None:
         self.last = ""
         self.refused = ""
-        self._tell, self._servers = tell, tuple(servers)
+        self._reporter, self._servers = reporter, tuple(servers)
         self._names: dict[str, str] = {}
         self._told: set[str] = set()
         self._over: set[str] = set()
@@ -46,14 +47,14 @@ class Account:
         spent = spent or _spent_in(response)
         if spent is not None:
             self._usage = msgspec.structs.replace(spent, turns=max(1, self._usage.turns))
-        await self._tell.used(self._usage)
+        await self._reporter.used(self._usage)
 
     async def flush(self) -> None:
         """The pieces so far are a whole message."""
         text, self._message = "".join(self._message), []
         if text.strip():
             self.last, self.refused = text, ""
-            await self._tell.said(text)
+            await self._reporter.said(text)
 
     async def _chunk(self, chunk: AgentMessageChunk) -> None:
         if spent := (chunk.field_meta or {}).get("usage"):
@@ -72,7 +73,7 @@ class Account:
             input_tokens=before.input_tokens + int(spent.get("inputTokens") or 0),
             output_tokens=before.output_tokens + int(spent.get("outputTokens") or 0),
         )
-        await self._tell.used(self._usage)
+        await self._reporter.used(self._usage)
 
     async def _used_tool(self, use: ToolCallStart | ToolCallProgress) -> None:
         await self.flush()
@@ -82,12 +83,12 @@ class Account:
             await self._called(use)
         if use.status in _OVER and use.tool_call_id not in self._over:
             self._over.add(use.tool_call_id)
-            await self._tell.returned(use.tool_call_id, ok=use.status == "completed", text=outcome_of(use))
+            await self._reporter.returned(use.tool_call_id, ok=use.status == "completed", text=outcome_of(use))
 
     async def _called(self, use: Use) -> None:
         if use.tool_call_id not in self._told:
             self._told.add(use.tool_call_id)
-            await self._tell.called(use.tool_call_id, self._name(use), arguments_of(use))
+            await self._reporter.called(use.tool_call_id, self._name(use), arguments_of(use))
 
     def _name(self, use: Use) -> str:
         """What is known at first holds: later a title says what is done instead of with what."""

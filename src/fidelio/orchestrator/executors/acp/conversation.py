@@ -37,14 +37,15 @@ from acp.schema import (
 
 from fidelio import __version__
 from fidelio.errors import ConversationLost, ExecutorFailure
-from fidelio.orchestrator.blueprints.model import McpServer
+from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.acp.account import Account
 from fidelio.orchestrator.executors.acp.agents import AcpAgent, home_of
 from fidelio.orchestrator.executors.acp.tools import Leave, allows
-from fidelio.orchestrator.executors.background import Beside
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.orchestrator.executors.background import BackgroundTasks
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.piped import PipedProcess
-from fidelio.processes.table import MARKER
+from fidelio.processes.table import AGENT_MARKER
 
 # An agent that waits for somebody to log in waits for ever; one that fetches a server first takes its time.
 _START_SECONDS = 180.0
@@ -69,10 +70,10 @@ class _Wish:
 class Talk:
     """Our end of the conversation."""
 
-    def __init__(self, agent: AcpAgent, turn: Turn, tell: Teller, process: PipedProcess, others: Beside) -> None:
-        self._agent, self._turn, self._tell, self._process, self._others = agent, turn, tell, process, others
-        self._account = Account(tell, turn.blueprint.mcp_servers)
-        self._leave = Leave(agent.title, turn, tell)
+    def __init__(self, agent: AcpAgent, turn: Turn, reporter: Reporter, process: PipedProcess, others: BackgroundTasks) -> None:
+        self._agent, self._turn, self._reporter, self._process, self._others = agent, turn, reporter, process, others
+        self._account = Account(reporter, turn.blueprint.mcp_servers)
+        self._leave = Leave(agent.title, turn, reporter)
         self._line: asyncio.Queue[Any] = asyncio.Queue(_AHEAD)
         self._is_listening = False
         self._has_commands = asyncio.Event()
@@ -143,7 +144,7 @@ class Talk:
                 session = await self._open(able)
         except TimeoutError as error:
             raise stopped(f"{self._agent.title} did not get ready.", "no-answer") from error
-        await self._tell.conversation(session)
+        await self._reporter.conversation(session)
         self._is_listening = True
         return session
 
@@ -214,7 +215,7 @@ class Talk:
 
     async def _take(self, what: Any) -> None:
         if isinstance(what, int):
-            await self._tell.output(what)
+            await self._reporter.output(what)
         elif isinstance(what, _Wish):
             name = await self._account.asks_for(what.use)
             self._others.start(self._decide(what, name))
@@ -251,7 +252,7 @@ def _server(name: str, server: McpServer, run: str) -> HttpMcpServer | McpServer
     if server.url:
         headers = [HttpHeader(name=key, value=value) for key, value in server.headers.items()]
         return HttpMcpServer(type="http", name=name, url=server.url, headers=headers)
-    variables = [EnvVariable(name=key, value=value) for key, value in {**server.env, MARKER: run}.items()]
+    variables = [EnvVariable(name=key, value=value) for key, value in {**server.env, AGENT_MARKER: run}.items()]
     return McpServerStdio(name=name, command=server.command or "", args=list(server.args), env=variables)
 
 

@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare
 from fidelio.orchestrator.executors.acp.conversation import Talk
-from fidelio.orchestrator.executors.background import beside
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.background import background_tasks
+from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.orchestrator.executors.installed import version_of
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import missing_support
+from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"config"})
 # After its turn an agent has nothing more to do; one that does not go by itself is not waited for long.
@@ -57,14 +58,14 @@ class AcpExecutor:
             found.append(f"`config` of {title} is a table of settings in its own words.")
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         environment = prepare(self._agent, turn)
-        process = await open_pipes(self._agent.command, turn=turn, tell=tell, environment=environment)
+        process = await open_pipes(self._agent.command, process_options(turn, reporter), environment=environment)
         async with process:
-            async with beside() as others:
-                finished = await Talk(self._agent, turn, tell, process, others).carry_out()
+            async with background_tasks() as others:
+                finished = await Talk(self._agent, turn, reporter, process, others).carry_out()
             await process.stop(_END_SECONDS)
         return finished
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:  # noqa: ARG002  # see above
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:  # noqa: ARG002  # see above
         return None

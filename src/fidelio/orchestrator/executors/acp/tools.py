@@ -16,7 +16,7 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from fidelio.orchestrator.executors.contract import Question, Teller, Turn
+from fidelio.orchestrator.executors.contract import Question, Reporter, Turn
 from fidelio.orchestrator.executors.permissions import ALLOW, REFUSE, Change, mcp_name, verdict
 
 Use = ToolCall | ToolCallUpdate
@@ -79,8 +79,8 @@ _DECISIONS = {"allow_once": ALLOW, "reject_once": REFUSE}
 class Leave:
     """Decides what the permissions of the blueprint decide, and asks a person about the rest."""
 
-    def __init__(self, title: str, turn: Turn, tell: Teller) -> None:
-        self._title, self._turn, self._tell = title, turn, tell
+    def __init__(self, title: str, turn: Turn, reporter: Reporter) -> None:
+        self._title, self._turn, self._reporter = title, turn, reporter
         self._answers: dict[str, str] = {}
 
     async def choose(self, use: ToolCallUpdate, name: str, options: Sequence[PermissionOption]) -> str | None:
@@ -96,7 +96,7 @@ class Leave:
     async def _answer(self, question: Question) -> str:
         """One answer holds for one use: OpenCode asks about a command, and about each place outside that it touches."""
         if question.key not in self._answers:
-            self._answers[question.key] = (await self._tell.ask(question)).option
+            self._answers[question.key] = (await self._reporter.ask(question)).option
         return self._answers[question.key]
 
     def _question(self, use: ToolCallUpdate, name: str, offered: dict[str, PermissionOption]) -> Question:

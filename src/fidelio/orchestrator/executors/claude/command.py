@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Turn
 
 PROGRAM = "claude"

@@ -26,8 +26,9 @@ from fidelio.orchestrator.executors.claude.command import (
     schema_text,
 )
 from fidelio.orchestrator.executors.claude.stream import opening, watch
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.processes.spooled import adopt, missing_support, spawn
+from fidelio.processes.table import ProcessIdentity
 
 _OPTION = "setting_sources"
 _SECONDS = 30.0
@@ -72,16 +73,16 @@ class ClaudeExecutor:
             found.append(f"Claude Code takes an output schema of at most {LONGEST_SCHEMA} characters.")
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         argv = command(turn)
-        await tell.conversation(turn.conversation or turn.fresh)
-        started = spawn(argv, turn=turn, tell=tell, stdin=opening(turn), queue=True, environment=environment(turn))
+        await reporter.conversation(turn.conversation or turn.fresh)
+        started = spawn(argv, process_options(turn, reporter), stdin=opening(turn), queue=True, environment=environment(turn))
         async with await started as process:
-            return await watch(process, turn, tell)
+            return await watch(process, turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
-            return await watch(adopted, turn, tell)
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+        async with await adopt(process, process_options(turn, reporter)) as adopted:
+            return await watch(adopted, turn, reporter)
 
     async def _version(self, program: str, environment: Mapping[str, str]) -> str:
         """Asked once: it is asked for before every run, and the program takes its time."""

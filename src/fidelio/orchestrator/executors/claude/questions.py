@@ -10,7 +10,7 @@ import msgspec
 
 from fidelio.orchestrator.blueprints.model import Permissions
 from fidelio.orchestrator.executors.claude.messages import Json, Request
-from fidelio.orchestrator.executors.contract import Question, Reply, Teller
+from fidelio.orchestrator.executors.contract import Question, Reply, Reporter
 from fidelio.orchestrator.executors.permissions import verdict
 
 ALLOW, ALWAYS, REFUSE, OTHER = "allow", "allow-always", "refuse", "other"
@@ -20,26 +20,27 @@ _LONGEST_INPUT = 2_000
 _NOT_ALLOWED = "This agent is not allowed to do that. Go on without it."
 
 
-async def answer(request: Request, permissions: Permissions, tell: Teller) -> Json:
+async def answer(request: Request, permissions: Permissions, reporter: Reporter) -> Json:
     """The answer to a request for leave to use a tool: granted, refused, or what a person says."""
     if request.tool_name == ASKING:
-        return _granted({**request.input, "answers": await _answers(request, tell)})
+        return _granted({**request.input, "answers": await _answers(request, reporter)})
     # What needs no leave, and what its rules decide, the agent does not ask about.
     decided = verdict(permissions, (request.tool_name,), "something")
     if decided == "ask":
-        return _verdict(request, await tell.ask(_leave(request)))
+        return _verdict(request, await reporter.ask(_leave(request)))
     return _granted(request.input) if decided == "allow" else _refused(_NOT_ALLOWED)
 
 
-async def _answers(request: Request, tell: Teller) -> dict[str, str]:
+async def _answers(request: Request, reporter: Reporter) -> dict[str, str]:
     """The model may ask several things at once; a person is asked one after the other."""
     asked = enumerate(request.input.get("questions", ()))
     return {
-        question["question"]: await _answer_one(f"{request.tool_use_id}.{number}", question, tell) for number, question in asked
+        question["question"]: await _answer_one(f"{request.tool_use_id}.{number}", question, reporter)
+        for number, question in asked
     }
 
 
-async def _answer_one(key: str, asked: Json, tell: Teller) -> str:
+async def _answer_one(key: str, asked: Json, reporter: Reporter) -> str:
     labels = [option["label"] for option in asked.get("options", ())]
     question = Question(
         key=key,
@@ -48,7 +49,7 @@ async def _answer_one(key: str, asked: Json, tell: Teller) -> str:
         options=(*((label, label) for label in labels), (OTHER, "Something else, or several of these: say it in words")),
         detail={"header": asked.get("header", ""), "several": bool(asked.get("multiSelect"))},
     )
-    reply = await tell.ask(question)
+    reply = await reporter.ask(question)
     return ", ".join(part for part in (reply.option if reply.option != OTHER else "", reply.text) if part)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from fidelio.orchestrator.executors.background import Beside, beside
+from fidelio.orchestrator.executors.background import BackgroundTasks, background_tasks
 from fidelio.orchestrator.executors.claude import messages
 from fidelio.orchestrator.executors.claude import messages as failures
 from fidelio.orchestrator.executors.claude.questions import answer
-from fidelio.orchestrator.executors.contract import Finished, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, Exit
 
 # What a command that was left running in the background gets to end, once the agent has nothing more to do itself.
@@ -37,18 +38,18 @@ def opening(turn: Turn) -> bytes:
     return _line({"type": "control_request", "request_id": _BEFORE, "request": {"subtype": "get_usage"}}) + prompt
 
 
-async def watch(process: AgentProcess, turn: Turn, tell: Teller) -> Finished:
+async def watch(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finished:
     """Follows the agent to its end. Several questions may be open at once, and the agent may go on meanwhile."""
-    watcher = _Watcher(process, turn, tell)
-    async with beside() as asking:
+    watcher = _Watcher(process, turn, reporter)
+    async with background_tasks() as asking:
         await watcher.follow(asking)
     # One that lingers too long is ended by leaving it; its result is there.
     return watcher.finished(Exit(0) if process.is_running() else await process.ended())
 
 
 class _Watcher:
-    def __init__(self, process: AgentProcess, turn: Turn, tell: Teller) -> None:
-        self._process, self._turn, self._tell = process, turn, tell
+    def __init__(self, process: AgentProcess, turn: Turn, reporter: Reporter) -> None:
+        self._process, self._turn, self._reporter = process, turn, reporter
         self._conversation = turn.conversation or turn.fresh
         self._before = messages.Spent() if turn.conversation is None else None
         # What the agent has accounted for itself, and the answers of the model since then.
@@ -60,7 +61,7 @@ class _Watcher:
         self._is_resting = self._is_busy_behind = False
         self._questions: dict[str, asyncio.Task[None]] = {}
 
-    async def follow(self, asking: Beside) -> None:
+    async def follow(self, asking: BackgroundTasks) -> None:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as bound:
@@ -79,7 +80,7 @@ class _Watcher:
             raise failures.of_result(self._result, partial)
         return Finished(text=self._result.result or "", data=self._result.structured_output)
 
-    async def _take(self, message: messages.Message | None, asking: Beside) -> None:
+    async def _take(self, message: messages.Message | None, asking: BackgroundTasks) -> None:
         match message:
             case messages.System():
                 await self._system(message)
@@ -106,7 +107,7 @@ class _Watcher:
             self._check_servers(message.mcp_servers)
             if message.session_id != self._conversation:
                 self._conversation = message.session_id
-                await self._tell.conversation(message.session_id)
+                await self._reporter.conversation(message.session_id)
 
     def _check_servers(self, servers: list[messages.Server]) -> None:
         missing = {server.name for server in servers if server.status in _MISSING}
@@ -120,10 +121,10 @@ class _Watcher:
             return
         for block in body.content:
             if block.type == "tool_use":
-                await self._tell.called(block.id, block.name, block.input)
+                await self._reporter.called(block.id, block.name, block.input)
             elif block.type == "text" and message.parent_tool_use_id is None:
                 self._said.append(block.text)
-                await self._tell.said(block.text)
+                await self._reporter.said(block.text)
         await self._count(body)
 
     async def _count(self, body: messages.AssistantBody) -> None:
@@ -136,7 +137,7 @@ class _Watcher:
 
     async def _used(self) -> None:
         spent = sum(self._answers.values(), start=self._accounted)
-        await self._tell.used(
+        await self._reporter.used(
             Usage(
                 turns=self._turns,
                 input_tokens=spent.input_tokens,
@@ -149,7 +150,7 @@ class _Watcher:
         content = message.message.content
         for block in content if isinstance(content, list) else ():
             if block.type == "tool_result":
-                await self._tell.returned(block.tool_use_id, ok=not block.is_error, text=block.result)
+                await self._reporter.returned(block.tool_use_id, ok=not block.is_error, text=block.result)
 
     async def _ended(self, result: messages.Result) -> None:
         self._result, self._is_resting = result, True
@@ -160,13 +161,13 @@ class _Watcher:
         if not self._is_busy_behind:
             self._process.close_stdin()
 
-    def _asked(self, message: messages.ControlRequest, asking: Beside) -> None:
+    def _asked(self, message: messages.ControlRequest, asking: BackgroundTasks) -> None:
         self._questions[message.request_id] = asking.start(self._reply(message.request_id, message.request))
 
     async def _reply(self, name: str, request: messages.Request) -> None:
         response: dict[str, Any] = {"subtype": "success", "request_id": name}
         if request.subtype == "can_use_tool":
-            response["response"] = await answer(request, self._turn.blueprint.permissions, self._tell)
+            response["response"] = await answer(request, self._turn.blueprint.permissions, self._reporter)
         elif request.subtype == "elicitation":
             # A server that asks has a way of its own to people, or does without.
             response["response"] = {"action": "cancel"}

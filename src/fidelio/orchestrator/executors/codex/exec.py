@@ -15,25 +15,29 @@ from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.executors.codex.home import api_key, prepare, spent_before
 from fidelio.orchestrator.executors.codex.items import Account, Count, read, read_line
 from fidelio.orchestrator.executors.codex.results import NO_THREAD, finished, lost
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, adopt, spawn
+from fidelio.processes.table import ProcessIdentity
 
 _BEFORE, _SCHEMA = "codex-spent-before.json", "codex-schema.json"
 
 
-async def run(turn: Turn, tell: Teller) -> Finished:
+async def run(turn: Turn, reporter: Reporter) -> Finished:
     home = prepare(turn, asks=False)
     turn.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
     before = spent_before(home, turn.conversation) if turn.conversation else Usage()
     (turn.spool / _BEFORE).write_bytes(msgspec.json.encode(before))
     key = api_key(home, turn.environment)
     environment = {"CODEX_HOME": str(home), **({"CODEX_API_KEY": key} if key else {})}
-    process = await spawn(list(_command(turn)), turn=turn, tell=tell, stdin=turn.prompt.encode(), environment=environment)
-    return await _watch(process, turn, tell)
+    process = await spawn(
+        list(_command(turn)), process_options(turn, reporter), stdin=turn.prompt.encode(), environment=environment
+    )
+    return await _watch(process, turn, reporter)
 
 
-async def go_on(turn: Turn, identity: ProcessIdentity, tell: Teller) -> Finished:
-    return await _watch(await adopt(identity, turn=turn, tell=tell), turn, tell)
+async def go_on(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> Finished:
+    return await _watch(await adopt(identity, process_options(turn, reporter)), turn, reporter)
 
 
 def _command(turn: Turn) -> Iterator[str]:
@@ -50,9 +54,9 @@ def _command(turn: Turn) -> Iterator[str]:
     yield "-"
 
 
-async def _watch(process: AgentProcess, turn: Turn, tell: Teller) -> Finished:
+async def _watch(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finished:
     async with process:
-        account = _Events(turn, tell)
+        account = _Events(turn, reporter)
         async for line in process.lines():
             await account.take(line)
         end = await process.ended()
@@ -73,11 +77,11 @@ class _Spent(msgspec.Struct, frozen=True):
 class _Events:
     """The events of one turn."""
 
-    def __init__(self, turn: Turn, tell: Teller) -> None:
+    def __init__(self, turn: Turn, reporter: Reporter) -> None:
         self.failure = ""
         self.is_over = False
-        self._turn, self._tell = turn, tell
-        self._account = Account(tell)
+        self._turn, self._reporter = turn, reporter
+        self._account = Account(reporter)
         self._before = _read_before(turn.spool / _BEFORE)
 
     @property
@@ -92,10 +96,10 @@ class _Events:
                 await self._account.started(item)
             case {"type": "item.completed", "item": item}:
                 await self._account.completed(item)
-                await self._tell.used(Usage(turns=self._account.steps))
+                await self._reporter.used(Usage(turns=self._account.steps))
             case {"type": "turn.completed", "usage": usage}:
                 self.is_over = True
-                await self._tell.used(self._since(read(usage, _Spent, "turn.completed")))
+                await self._reporter.used(self._since(read(usage, _Spent, "turn.completed")))
             case {"type": "turn.failed", "error": {"message": message}}:
                 self.failure = str(message)
 
@@ -103,7 +107,7 @@ class _Events:
         # Codex takes an id that it does not understand for a name, and begins something new when it finds none.
         if self._turn.conversation not in (None, thread):
             raise ConversationLost(f"Codex began another conversation instead of {self._turn.conversation}.")
-        await self._tell.conversation(thread)
+        await self._reporter.conversation(thread)
 
     def _since(self, usage: _Spent) -> Usage:
         """Of the totals of the whole conversation, those of this turn."""

@@ -22,9 +22,10 @@ from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.codex.home import LOGIN, is_settings, user_home
 from fidelio.orchestrator.executors.codex.results import require_thread_id
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn
 from fidelio.orchestrator.executors.installed import version_of
 from fidelio.processes.spooled import missing_support
+from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"mode", "config"})
 _MODES = ("server", "exec")
@@ -70,16 +71,16 @@ class CodexExecutor:
         ]
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         require_thread_id(turn.conversation)
         if _by_server(turn.blueprint):
-            return await codex_server.run(turn, tell)
-        return await codex_exec.run(turn, tell)
+            return await codex_server.run(turn, reporter)
+        return await codex_exec.run(turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
         if _by_server(turn.blueprint):
-            return await codex_server.go_on(turn, process, tell)
-        return await codex_exec.go_on(turn, process, tell)
+            return await codex_server.go_on(turn, process, reporter)
+        return await codex_exec.go_on(turn, process, reporter)
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:

@@ -10,11 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.blueprints.model import Blueprint, McpServer, Permissions
-from fidelio.orchestrator.executors.contract import Turn, Usage
+from fidelio.mcp_client import McpServer
+from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
+from fidelio.orchestrator.executors.contract import Turn
 from fidelio.orchestrator.executors.installed import link, merged
 from fidelio.orchestrator.executors.permissions import is_named, mcp_name
-from fidelio.processes.table import MARKER
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.table import AGENT_MARKER
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:
@@ -133,7 +135,7 @@ def _server(name: str, server: McpServer, blueprint: Blueprint) -> dict[str, Any
     reached = (
         {"url": server.url, "http_headers": dict(server.headers)}
         if server.url
-        else {"command": server.command, "args": list(server.args), "env": dict(server.env), "env_vars": [MARKER]}
+        else {"command": server.command, "args": list(server.args), "env": dict(server.env), "env_vars": [AGENT_MARKER]}
     )
     return {
         **reached,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.contract import Teller
+from fidelio.orchestrator.executors.contract import Reporter
 from fidelio.orchestrator.executors.permissions import mcp_name
 
 Json = dict[str, Any]
@@ -182,11 +182,11 @@ class Account:
     `items` are those that have begun and not ended yet, the newest last.
     """
 
-    def __init__(self, tell: Teller) -> None:
+    def __init__(self, reporter: Reporter) -> None:
         self.last = ""
         self.steps = 0
         self.items: dict[str, Item] = {}
-        self._tell = tell
+        self._reporter = reporter
         self._called: set[str] = set()
 
     async def started(self, raw: Any) -> None:
@@ -201,18 +201,18 @@ class Account:
         if isinstance(item.what, Message):
             self.steps += 1
             self.last = item.what.text
-            await self._tell.said(self.last)
+            await self._reporter.said(self.last)
         elif item.what is not None:
             await self._use(item.id, item.what)
             text = item.what.error.message if item.what.error else item.what.outcome()
-            await self._tell.returned(item.id, ok=item.what.ok, text=text)
+            await self._reporter.returned(item.id, ok=item.what.ok, text=text)
 
     async def _use(self, id_: str, use: Use) -> None:
         if id_ not in self._called:
             self._called.add(id_)
             self.steps += 1
             tool, arguments = use.call()
-            await self._tell.called(id_, tool, arguments)
+            await self._reporter.called(id_, tool, arguments)
 
 
 def _snake(name: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from fidelio.orchestrator.blueprints.model import Permissions
 from fidelio.orchestrator.executors.codex.items import PATCH, SHELL, FileUse, Item, Json, McpUse, read
-from fidelio.orchestrator.executors.contract import Question, Reply, Teller
+from fidelio.orchestrator.executors.contract import Question, Reply, Reporter
 from fidelio.orchestrator.executors.permissions import ALLOW, REFUSE, mcp_name, verdict
 
 _LEAVE = ((ALLOW, "Allow"), (REFUSE, "Refuse"))
@@ -73,9 +73,9 @@ class _Questions(msgspec.Struct, frozen=True, rename="camel"):
 class Desk:
     """Decides what the permissions decide, and asks a person about the rest."""
 
-    def __init__(self, permissions: Permissions, tell: Teller, items: Mapping[str, Item]) -> None:
+    def __init__(self, permissions: Permissions, reporter: Reporter, items: Mapping[str, Item]) -> None:
         """`items` are those that Codex has begun and not finished, the newest last."""
-        self._permissions, self._tell, self._items = permissions, tell, items
+        self._permissions, self._reporter, self._items = permissions, reporter, items
 
     async def decide(self, method: str, params: Any, number: int | str) -> Json | None:
         """The answer to a request, None for one that is not known here."""
@@ -135,7 +135,7 @@ class Desk:
         if decided != "ask":
             return decided == "allow"
         question = Question(key=key, kind="permission", text=text, options=_LEAVE, detail=detail)
-        return (await self._tell.ask(question)).option == ALLOW
+        return (await self._reporter.ask(question)).option == ALLOW
 
     async def _form(self, asked: _Elicitation, url: Any, number: str) -> Json:
         """A question of an MCP server. One field can be asked for as it is; several are asked for as one object."""
@@ -147,7 +147,7 @@ class Desk:
             options=_form_options(fields),
             detail={"fields": fields, **({"url": url} if url else {})},
         )
-        return _elicited(_content(await self._tell.ask(question), fields))
+        return _elicited(_content(await self._reporter.ask(question), fields))
 
     async def _questions(self, params: Json, _: str) -> Json:
         asked, answers = read(params, _Questions, "its questions"), {}
@@ -160,7 +160,7 @@ class Desk:
                 options=tuple((label, label) for label in labels),
                 detail={"options": one.options or ()},
             )
-            reply = await self._tell.ask(question)
+            reply = await self._reporter.ask(question)
             answers[one.id] = {"answers": [text for text in (reply.option, reply.text) if text]}
         return {"answers": answers}
 

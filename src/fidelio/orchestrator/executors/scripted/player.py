@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
+from fidelio.mcp_client import McpServer
 from fidelio.mcp_client.client import McpClient, connected, text_of
-from fidelio.orchestrator.blueprints.model import McpServer
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Teller, Usage
+from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Reporter
 from fidelio.orchestrator.executors.scripted import script
 from fidelio.orchestrator.executors.scripted.worker import work_activity
-from fidelio.validation.pool import Unjudged, first_match
+from fidelio.orchestrator.record.model import Usage
+from fidelio.validation import Undecided, first_match
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+(?:\.[\w-]+)?)\}")
 _NAMES = ("prompt", "turn", "run", "session", "directory", "answer", "returned", "saved")
@@ -42,7 +43,7 @@ class Stage:
     """What has come of the turn so far."""
 
     scene: Scene
-    tell: Teller
+    reporter: Reporter
     crash: Callable[[int], None]
     environment: Mapping[str, str]
     stack: AsyncExitStack
@@ -63,9 +64,9 @@ class Stage:
             return await client.call(tool, arguments)
         self.calls += 1
         call = f"{self.scene.number}.{self.calls}"
-        await self.tell.called(call, tool, arguments)
+        await self.reporter.called(call, tool, arguments)
         result = await client.call(tool, arguments)
-        await self.tell.returned(call, ok=not result.get("isError"), text=text_of(result))
+        await self.reporter.returned(call, ok=not result.get("isError"), text=text_of(result))
         return result
 
     def fill(self, value: Any) -> Any:
@@ -99,11 +100,11 @@ class Stage:
         return self.clients[chosen]
 
 
-async def play(scene: Scene, tell: Teller, *, crash: Callable[[int], None], environment: Mapping[str, str]) -> Finished:
+async def play(scene: Scene, reporter: Reporter, *, crash: Callable[[int], None], environment: Mapping[str, str]) -> Finished:
     """The whole turn."""
     steps = script.read_script(scene.script).turn(scene.number)
     async with AsyncExitStack() as stack:
-        stage = Stage(scene, tell, crash, environment, stack)
+        stage = Stage(scene, reporter, crash, environment, stack)
         named = {"prompt": scene.prompt, "turn": scene.number, "run": scene.run, "session": scene.session}
         stage.values = {**named, "directory": scene.directory}
         for stage.place, step in enumerate(steps, 1):
@@ -152,14 +153,14 @@ def _is_name(name: str) -> bool:
 
 async def _say(stage: Stage, step: script.Say) -> None:
     stage.text = stage.fill_text(step.text)
-    await stage.tell.said(stage.text)
+    await stage.reporter.said(stage.text)
 
 
 async def _find(stage: Stage, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
         try:
             found = await first_match(pattern, stage.scene.prompt)
-        except Unjudged as problem:
+        except Undecided as problem:
             raise broken(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
         if not found:
             raise broken(f"the prompt has nothing that matches {pattern}")
@@ -195,7 +196,7 @@ async def _ask(stage: Stage, step: script.Ask) -> None:
         text=stage.fill_text(step.text),
         options=tuple((id_, stage.fill_text(label)) for id_, label in step.options.items()),
     )
-    reply: Reply = await stage.tell.ask(question)
+    reply: Reply = await stage.reporter.ask(question)
     answer = reply.option or reply.text
     stage.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
 
@@ -203,7 +204,7 @@ async def _ask(stage: Stage, step: script.Ask) -> None:
 async def _use(stage: Stage, step: script.Use) -> None:
     now = msgspec.structs.asdict(stage.usage)
     stage.usage = Usage(**{name: value + getattr(step, name) for name, value in now.items()})
-    await stage.tell.used(stage.usage)
+    await stage.reporter.used(stage.usage)
 
 
 async def _write(stage: Stage, step: script.Write) -> None:

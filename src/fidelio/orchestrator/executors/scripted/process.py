@@ -11,11 +11,13 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import ProcessIdentity, Question, Reply, Usage
+from fidelio.orchestrator.executors.contract import Question, Reply
 from fidelio.orchestrator.executors.scripted.player import Scene, play
+from fidelio.orchestrator.record.model import Usage
+from fidelio.processes.table import ProcessIdentity
 
 
-class PrintingTeller:
+class PrintingReporter:
     """Tells by printing, and asks by printing and reading."""
 
     leaving = False
@@ -55,7 +57,7 @@ class PrintingTeller:
 async def main() -> None:
     scene = msgspec.json.decode(sys.stdin.buffer.readline(), type=Scene)
     try:
-        done = await play(scene, PrintingTeller(), crash=os._exit, environment=os.environ)
+        done = await play(scene, PrintingReporter(), crash=os._exit, environment=os.environ)
     except ExecutorFailure as error:
         lines.show(lines.Failed(error.sentence, error.reason, error.partial, error.remedy))
     except FidelioError as error:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fidelio.app.application import House
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
-from fidelio.ids import is_short_handle
-from fidelio.inbox import AGENT_MARKER, agent_above
-from fidelio.orchestrator.record.rules import session_of
+from fidelio.ids import is_short_handle, session_of_run
+from fidelio.processes.table import AGENT_MARKER, agent_above
 from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import (
     AnswerQuestion,
@@ -65,7 +64,7 @@ class AgentToolset:
         self._house = house
         self._workflow_runs = WorkflowRuns(house)
         # An agent that Fidelio started, and that starts others, carries the name of its run.
-        self._above = session_of(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
+        self._above = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
 
     def tools(self) -> ServedTools:
         from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
@@ -73,9 +72,9 @@ class AgentToolset:
         return ServedTools(ToolTable(rows(self)), instructions=INSTRUCTIONS, program=self._house.program, ask=self._house.ask)
 
     async def list_agent_blueprints(self, arguments: ListBlueprints, _: CallContext) -> Done:
-        from fidelio.validation.pool import listing_aside  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # waits for the first call
 
-        listing = await listing_aside(self._house.blueprints().list, _checked_project(arguments))
+        listing = await list_in_thread(self._house.blueprints().list, _checked_project(arguments))
         body = blueprints_json(listing, arguments.cursor, arguments.limit)
         return as_json(body) if arguments.response_format == "json" else Done(blueprints_markdown(body), structured=body)
 
@@ -268,7 +267,7 @@ def _claimed_session(run: str) -> str | None:
     """The session of the run that the client claims, or None; raises `UsageProblem` where the claim is no run id."""
     if not run:
         return None
-    session, number = session_of(run), run.rpartition(".")[2]
+    session, number = session_of_run(run), run.rpartition(".")[2]
     if not (is_short_handle(session) and number.isascii() and number.isdecimal()):
         raise UsageProblem(
             f"The header Fidelio-Agent names no run of an agent: {run!r:.80}.",

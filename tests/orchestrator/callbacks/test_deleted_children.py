@@ -1,0 +1,107 @@
+"""What a parent hears of a child that somebody deletes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fidelio.ledger.jobs import Assignment
+from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.record.unit_of_work import AgentUnit, LoadedAgent
+from fidelio.orchestrator.runs.callbacks import Callbacks
+from fidelio.orchestrator.service.service import AgentService
+from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
+from tests.support import proves
+
+Waiting = tuple[AgentSession, AgentSession]
+
+
+@pytest.fixture
+async def waiting(house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Waiting]:
+    """A parent at rest, and its child at work. The host never comes to deliver anything by itself."""
+    stage = Stage()
+
+    async def never(_: Callbacks, __: Assignment) -> None:
+        await asyncio.Event().wait()
+
+    async def part(turn: Turn, tell: Reporter) -> Finished:
+        return await (stage.part if turn.prompt == "Sing." else echo)(turn, tell)
+
+    house.actor.part = part
+    monkeypatch.setattr(Callbacks, "deliver", never)
+    async with house.host(service):
+        parent = await start(service, "parent", "Conduct.")
+        await finished(service, "parent")
+        child = await start(service, "child", "Sing.", parent=parent.id, callback=True)
+        async with asyncio.timeout(10):
+            await stage.entered.wait()
+        yield parent, child
+
+
+@proves("orchestrator.callback-deleted")
+async def test_a_parent_is_told_that_no_word_will_come(house: House, service: AgentService, waiting: Waiting) -> None:
+    parent, child = waiting
+
+    await service.delete("child", by="me")
+
+    await until(service, "parent", lambda session: session.run.number == 2 and session.status == "finished")
+    told = house.actor.turns[-1].prompt
+    assert told.startswith(f'<agent-session-ended session="child" id="{child.id}" run="1" state="deleted">')
+    assert "deleted by me" in told
+    assert house.actor.turns[-1].session == parent.id
+
+
+@proves("orchestrator.callback-deleted")
+async def test_a_parent_that_deletes_its_child_itself_need_not_be_told(service: AgentService, waiting: Waiting) -> None:
+    parent, _ = waiting
+
+    await service.delete("child", by=f"agent:{parent.id}")
+
+    now = await service.find("parent")
+    assert (now.run.number, now.queued_messages) == (1, 0)
+
+
+@proves("orchestrator.callback-deleted")
+async def test_a_parent_that_is_deleted_with_its_child_is_not_set_to_work(service: AgentService, waiting: Waiting) -> None:
+    assert (await service.delete_all(by="me")).count == len(waiting)
+
+    assert not (await service.list()).items
+
+
+@proves("orchestrator.callback-deleted")
+async def test_a_parent_that_was_told_already_hears_nothing_of_the_deletion(house: House, hosted: AgentService) -> None:
+    parent = await start(hosted, "parent", "Conduct.")
+    await finished(hosted, "parent")
+    await start(hosted, "child", "Sing.", parent=parent.id, callback=True)
+    await until(hosted, "parent", lambda session: session.run.number == 2 and session.status == "finished")
+
+    await hosted.delete("child", by="me")
+
+    assert [turn.session for turn in house.actor.turns].count(parent.id) == 2
+    assert (await hosted.find("parent")).run.number == 2
+
+
+@proves("orchestrator.callback-deleted", "orchestrator.wait")
+async def test_whoever_waits_for_a_child_hears_of_its_deletion_however_soon_it_follows_its_end(
+    service: AgentService, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, child = waiting
+    whole = AgentUnit.load
+
+    async def gone(unit: AgentUnit, session: str, **more: Any) -> LoadedAgent:
+        if session == child.id and (await unit.ledger.session(session)).status == "stopped":
+            await unit.ledger.erase([session], actor="me", reason="")
+        return await whole(unit, session, **more)
+
+    watching = asyncio.create_task(service.wait(["child"], mode="all", seconds=20))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(AgentUnit, "load", gone)
+    asking = asyncio.create_task(service.stop("child", by="me"))
+
+    async with asyncio.timeout(20):
+        assert await watching == ()
+        await asyncio.gather(asking, return_exceptions=True)

@@ -1,0 +1,7 @@
+"""Fixtures for tests of processes: the turn and the recording of the executors' tests."""
+
+from __future__ import annotations
+
+from tests.orchestrator.executors.conftest import tell, turn
+
+__all__ = ["tell", "turn"]
