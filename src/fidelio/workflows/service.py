@@ -14,12 +14,12 @@ from fidelio.definitions.library import Library
 from fidelio.engine.record import Record
 from fidelio.errors import FidelioError
 from fidelio.ledger import Ledger
-from fidelio.workflows.checkpoints import Asking
-from fidelio.workflows.content import Reading
-from fidelio.workflows.moves import Moving
-from fidelio.workflows.start import Starting
+from fidelio.workflows.checkpoints import CheckpointService
+from fidelio.workflows.content import ContentService
+from fidelio.workflows.moves import MoveService
+from fidelio.workflows.start import StartService
 from fidelio.workflows.tokens import SessionTokens
-from fidelio.workflows.trace import Tracing
+from fidelio.workflows.trace import TraceService
 from fidelio.workflows.unit_of_work import (
     CallResult,
     ServerPolicy,
@@ -30,7 +30,7 @@ from fidelio.workflows.unit_of_work import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.workflows.navigator.service import Navigating
+    from fidelio.workflows.navigator.service import NavigatorService
 
 DEFAULT_POLICY = ServerPolicy()
 
@@ -49,17 +49,17 @@ class WorkflowService:
     ) -> None:
         self.library = library
         self.unit = WorkflowUnit(ledger, clock, WorkflowRecords(), library, tokens, policy)
-        self.sessions = Starting(self.unit)
-        self.moves = Moving(self.unit)
-        self.reads = Reading(self.unit)
-        self.checkpoints = Asking(self.unit)
-        self.traces = Tracing(self.unit)
+        self.sessions = StartService(self.unit)
+        self.moves = MoveService(self.unit)
+        self.reads = ContentService(self.unit)
+        self.checkpoints = CheckpointService(self.unit)
+        self.traces = TraceService(self.unit)
 
     @cached_property
-    def navigation(self) -> Navigating:
-        from fidelio.workflows.navigator.service import Navigating  # noqa: PLC0415  # only one dialect leads, the others start without it
+    def navigation(self) -> NavigatorService:
+        from fidelio.workflows.navigator.service import NavigatorService  # noqa: PLC0415  # only one dialect leads, the others start without it
 
-        return Navigating(self.unit)
+        return NavigatorService(self.unit)
 
     async def status(self, token: str) -> CallResult[None]:
         """Where the session stands. Never held by the gate."""

@@ -284,7 +284,7 @@ async def end_session(app: App, *, ending: str, directories: tuple[str, ...], wi
 
     from fidelio.app.application import House
     from fidelio.inbox import this_person
-    from fidelio.workflows.moves import Moving
+    from fidelio.workflows.moves import MoveService
     from fidelio.workflows.tokens import Claims
 
     person = this_person()
@@ -294,7 +294,7 @@ async def end_session(app: App, *, ending: str, directories: tuple[str, ...], wi
         opened = await unit.load_claims(Claims(sid=session.id))
         library = _library(app, opened.record.found_in, directories, with_bundled=with_bundled)
         chosen = replace(unit, library=library, policy=replace(unit.policy, chosen_place=True))
-        ended = await Moving(chosen).end(session.id, by=person)
+        ended = await MoveService(chosen).end(session.id, by=person)
     if as_json:
         print_json({"session": ended.session, "status": ended.record.status, "warnings": list(ended.warnings)})
         return

@@ -102,13 +102,13 @@ async def _record_session(app: App, library: Library) -> Recorded:
     from fidelio.tokens.keyring import open_keys
     from fidelio.workflows.moves import Move
     from fidelio.workflows.service import WorkflowService
-    from fidelio.workflows.start import Asked
+    from fidelio.workflows.start import StartInput
     from fidelio.workflows.tokens import SessionTokens
 
     async with app.ledger() as ledger:
         tokens = SessionTokens(open_keys(app.settings.home.keys), now_ms)
         service = WorkflowService(ledger, library, tokens)
-        token = (await service.sessions.start(Asked("hello", "tour"))).token
+        token = (await service.sessions.start(StartInput("hello", "tour"))).token
         first = library.workflow("hello").activities[0]
         entered = await service.moves.move(token, Move(first.id))
         return Recorded(await ledger.events(entered.session), await verify_session(ledger, entered.session))

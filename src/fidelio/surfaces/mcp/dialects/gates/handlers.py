@@ -77,11 +77,11 @@ class GatesDialect(Dialect):
         return reply(await self.health())
 
     async def start_session(self, asked: StartSession) -> Done:
-        from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
+        from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
         token = given(asked.session_token) or ""
-        outcome = await service.sessions.start(Asked(asked.workflow_id, given(asked.agent_id), token, exact=True))
+        outcome = await service.sessions.start(StartInput(asked.workflow_id, given(asked.agent_id), token, exact=True))
         return reply(started_json(outcome), outcome)
 
     async def get_workflow(self, asked: GetWorkflow) -> Done:
@@ -126,10 +126,10 @@ class GatesDialect(Dialect):
         return reply(resolved_json(outcome), outcome, transitions=ways)
 
     async def get_skills(self, asked: WithToken) -> Done:
-        from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.gate import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.workflow_skills(asked.session_token, supporting=True, gate=let_through)
+        outcome = await service.reads.workflow_skills(asked.session_token, supporting=True, gate=allow_always)
         workflow = outcome.record.workflow
         found = {one.id: skill_json(service.reads, one, workflow) for one in outcome.result if one.loaded is not None}
         body: dict[str, Any] = {"scope": "workflow", "skills": found, "session_token": outcome.token}
@@ -155,8 +155,8 @@ class GatesDialect(Dialect):
         return document({"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, asked: GetTrace) -> Done:
-        from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.gate import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, after=asked.after, gate=let_through)
+        outcome = await service.traces.trace(asked.session_token, asked.trace_tokens, after=asked.after, gate=allow_always)
         return document(trace_json(outcome), outcome)

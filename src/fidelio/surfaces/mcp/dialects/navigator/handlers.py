@@ -22,7 +22,7 @@ from fidelio.toolkit.tools import Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
     from fidelio.engine.apply_move import Act
-    from fidelio.workflows.navigator.service import Shown
+    from fidelio.workflows.navigator.service import NavigatorReply
     from fidelio.workflows.service import WorkflowService
 
 INSTRUCTIONS = (
@@ -76,7 +76,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
             await service.unit.note_misuse("nav_action", asked.state, problem)
             raise
 
-    async def _acted(self, service: WorkflowService, asked: NavAction) -> Shown:
+    async def _acted(self, service: WorkflowService, asked: NavAction) -> NavigatorReply:
         if asked.action == "get_resource":
             index = _needed(asked.index, "index", asked.action)
             return await service.navigation.read(asked.state, index, asked.variables)
@@ -129,12 +129,12 @@ def _needed(value: str, name: str, action: str) -> str:
     return value
 
 
-def _shown(found: Shown) -> Done:
+def _shown(found: NavigatorReply) -> Done:
     return _wording()(found)
 
 
 @cache
-def _wording() -> Callable[[Shown], Done]:
+def _wording() -> Callable[[NavigatorReply], Done]:
     """Nearly every call ends with it, and to look for a module takes its time even where it is loaded."""
     from fidelio.surfaces.mcp.dialects.navigator.replies import shown  # noqa: PLC0415  # waits for the first call
 

@@ -48,7 +48,7 @@ from fidelio.toolkit.tools import Done, Outcome, ToolTable
 if TYPE_CHECKING:
     from fidelio.definitions.models import Workflow
     from fidelio.engine.record import Record
-    from fidelio.workflows.checkpoints import Yielded
+    from fidelio.workflows.checkpoints import YieldedCheckpoint
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult as Performed
 
@@ -92,11 +92,13 @@ class SessionsDialect(Dialect):
         return reply(await self.health())
 
     async def start_session(self, asked: StartSession) -> Done:
-        from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
+        from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.sessions.start(
-            Asked(asked.workflow_id, asked.agent_id, asked.session_token, asked.parent_session_token, given(asked.fidelity))
+            StartInput(
+                asked.workflow_id, asked.agent_id, asked.session_token, asked.parent_session_token, given(asked.fidelity)
+            )
         )
         return reply(started_json(outcome), outcome)
 
@@ -252,20 +254,20 @@ def _handle(asked: PresentCheckpoint | RespondCheckpoint) -> str:
     return token
 
 
-def _yielded_json(outcome: Performed[Yielded]) -> dict[str, Any]:
+def _yielded_json(outcome: Performed[YieldedCheckpoint]) -> dict[str, Any]:
     yielded = outcome.result
     body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.token}
     if yielded.answer is not None:
         known = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **known, "message": "This checkpoint was answered before in this visit. Go on."}
-    from fidelio.workflows.gate import only_a_person  # noqa: PLC0415  # the first reply does not wait for it
+    from fidelio.workflows.gate import person_remedy  # noqa: PLC0415  # the first reply does not wait for it
 
     waiting = outcome.record.waiting
     demands = waiting is not None and waiting.request == yielded.request and waiting.person
     also = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
     message = (
         "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
-        f"resolved, call resume_checkpoint. {only_a_person(yielded.request) if demands else also}"
+        f"resolved, call resume_checkpoint. {person_remedy(yielded.request) if demands else also}"
     )
     return {**body, "request_id": yielded.request, "message": typed_here(message)}
 
