@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fidelio.errors import BadRecord
 from fidelio.ledger.checks import check_change, check_path
 from fidelio.ledger.codec import decode, encode
-from fidelio.ledger.cursors import from_number, from_text, page_size, to_cursor
 from fidelio.ledger.model import Change, NewEvent
+from fidelio.ledger.paging import from_number, from_text, page_size, to_cursor
 from tests.support import proves
 
 

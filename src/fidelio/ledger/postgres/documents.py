@@ -11,9 +11,9 @@ from collections.abc import Set as AbstractSet
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.cursors import from_text, page_size, to_cursor
 from fidelio.ledger.encoding import PreparedDocument
 from fidelio.ledger.model import Document, Page
+from fidelio.ledger.paging import from_text, page_size, to_cursor
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import VERSION, marks, to_document
 

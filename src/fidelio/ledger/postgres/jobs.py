@@ -17,9 +17,9 @@ import asyncpg
 
 from fidelio.errors import BadRecord, StaleLease
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import page_size
 from fidelio.ledger.encoding import PreparedJob
 from fidelio.ledger.model import Dead, Done, Job, Lease, Retry, Settlement
+from fidelio.ledger.paging import page_size
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import to_job
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fidelio.errors import LedgerDamaged, SessionNotFound
-from fidelio.ledger.cursors import from_number, page_size, to_cursor
 from fidelio.ledger.model import Event, Page, Session
+from fidelio.ledger.paging import from_number, page_size, to_cursor
 from fidelio.ledger.postgres.apply import require_session, session_not_found
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import EVENT, SESSION, to_event, to_session

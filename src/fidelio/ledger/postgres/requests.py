@@ -6,9 +6,9 @@ Whoever changes a request holds the row of its session, so asking and then writi
 from __future__ import annotations
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
-from fidelio.ledger.cursors import from_number, page_size, to_cursor
 from fidelio.ledger.encoding import PreparedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
+from fidelio.ledger.paging import from_number, page_size, to_cursor
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.postgres.rows import REQUEST, to_request
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import page_size
 from fidelio.ledger.model import Hit, Query
+from fidelio.ledger.paging import page_size
 from fidelio.ledger.postgres.apply import session_not_found
 from fidelio.ledger.postgres.database import Link
 from fidelio.ledger.search import Term, explain, leaves, parse, score

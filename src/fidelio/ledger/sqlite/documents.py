@@ -8,9 +8,9 @@ import apsw
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.cursors import from_text, page_size, to_cursor
 from fidelio.ledger.encoding import PreparedDocument
 from fidelio.ledger.model import Document, Page
+from fidelio.ledger.paging import from_text, page_size, to_cursor
 from fidelio.ledger.sqlite.rows import fetch, statement, to_document
 
 _VERSION = "space, path, version, digest, author, time"

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from fidelio.errors import BadRecord, SessionNotFound, StaleLease
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import page_size
 from fidelio.ledger.encoding import PreparedJob
 from fidelio.ledger.model import Dead, Done, Job, Lease, Retry, Settlement
+from fidelio.ledger.paging import page_size
 from fidelio.ledger.projection import DELETED, was_deleted
 from fidelio.ledger.sqlite.rows import fetch, statement, to_job
 

@@ -7,9 +7,9 @@ from typing import Any
 import apsw
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
-from fidelio.ledger.cursors import from_number, page_size, to_cursor
 from fidelio.ledger.encoding import PreparedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
+from fidelio.ledger.paging import from_number, page_size, to_cursor
 from fidelio.ledger.sqlite.rows import REQUEST, fetch, statement, to_request
 
 _OPEN = statement("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")

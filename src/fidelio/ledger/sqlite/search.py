@@ -12,8 +12,8 @@ import apsw
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import page_size
 from fidelio.ledger.model import FieldMatch, Hit, Query
+from fidelio.ledger.paging import page_size
 from fidelio.ledger.search import LONGEST_WORD, Term, explain, leaves, parse, score
 from fidelio.ledger.sqlite.apply import session_not_found
 from fidelio.ledger.sqlite.search_index import Source, document_fields, tag
