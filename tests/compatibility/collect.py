@@ -44,7 +44,7 @@ STRUCTS = {
     "record of an agent session": "fidelio.orchestrator.record.record:Record",
     "claims of a session token": "fidelio.workflows.tokens:Claims",
     "claims of a state token": "fidelio.workflows.tokens:StateClaims",
-    "session in a state token": "fidelio.workflows.tokens:Kept",
+    "session in a state token": "fidelio.workflows.tokens:CarriedSession",
     "text in an event": "fidelio.ledger.long_text:Text",
     "plan of a conducted run": "fidelio.conductor.plan:Plan",
     "progress of a conducted run": "fidelio.conductor.context:Happening",

@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.conductor import limits as patience
 from fidelio.errors import ConductorFailure
-from fidelio.workflows.start import Asked
+from fidelio.workflows.start import StartInput
 from tests.conductor.band import concert, obedient, steps_in, token_in
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
 from tests.support import proves
@@ -248,7 +248,7 @@ async def test_a_worker_that_starts_the_child_itself_does_not_get_a_second_one(o
 
     async def eager(name: str, prompt: str) -> str:
         if name == "sail" and "trip" in steps_in(prompt):
-            await (await played.house.workflows()).sessions.start(Asked("crossing", parent_token=token_in(prompt)))
+            await (await played.house.workflows()).sessions.start(StartInput("crossing", parent_token=token_in(prompt)))
         return await sailor(name, prompt)
 
     async with concert(orchestra, eager) as played:

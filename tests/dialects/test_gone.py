@@ -14,7 +14,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Event, Request
 from fidelio.settings import Settings
-from fidelio.workflows.moves import Moved
+from fidelio.workflows.moves import MoveResult
 from fidelio.workflows.unit_of_work import CallResult
 from tests.dialects.conftest import Opens, Player, Reply, playing
 from tests.dialects.gates.conftest import payload
@@ -52,7 +52,7 @@ async def end(play: Player, token: str, **more: Any) -> Reply:
     return await play("next_activity", session_token=token, activity_id="__terminal__", **more)
 
 
-async def ended_by_person(settings: Settings, library: Path, session: str) -> CallResult[Moved]:
+async def ended_by_person(settings: Settings, library: Path, session: str) -> CallResult[MoveResult]:
     async with House(settings, (str(library),)) as house:
         return await (await house.workflows()).moves.end(session, by="person:test")
 

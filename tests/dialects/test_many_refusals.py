@@ -19,7 +19,7 @@ from fidelio.ledger.model import Change, CommitResult, NewEvent, Session
 from fidelio.ledger.unit_of_work import REFUSAL_ATTEMPTS
 from fidelio.settings import Settings
 from fidelio.workflows.moves import Move
-from fidelio.workflows.start import Asked
+from fidelio.workflows.start import StartInput
 from tests.dialects.conftest import Player, Reply, playing
 from tests.support import proves
 
@@ -211,7 +211,7 @@ async def test_a_refusal_that_loses_every_time_is_still_on_record(
 ) -> None:
     async with House(settings, [str(library)]) as house:
         service = await house.workflows()
-        ledger, token = service.unit.ledger, (await service.sessions.start(Asked("score", "agent"))).token
+        ledger, token = service.unit.ledger, (await service.sessions.start(StartInput("score", "agent"))).token
         session, commit = await only_session(ledger), ledger.commit
 
         async def commit_after_another(*changes: Change) -> tuple[CommitResult, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fidelio.ledger import open_ledger
-from fidelio.ledger.cursors import MAX_PAGE_SIZE
 from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import NewEvent
+from fidelio.ledger.paging import MAX_PAGE_SIZE
 from fidelio.orchestrator.record.record import QUEUED, RunRecord
 from fidelio.orchestrator.runs.queueing import original_prompt
 from tests.support import proves

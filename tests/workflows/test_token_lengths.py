@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fidelio.engine.record import OpenCheckpoint, Parent, Place, Record
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.workflows.tokens import Segment, SessionTokens, stands_for
+from fidelio.workflows.tokens import Segment, SessionTokens, matches_claim
 from tests.support import proves
 
 NOW = 1_800_000_000_000
@@ -52,7 +52,7 @@ def test_no_token_is_longer_than_700_characters(session: str, record: Record, ag
     assert len(token) <= 700
     assert opened == TOKENS.open(token)
     assert opened.sid == session
-    assert stands_for(opened.aid, agent)
+    assert matches_claim(opened.aid, agent)
 
 
 @proves("tokens.length")

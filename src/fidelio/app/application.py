@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.blueprints.catalogue import Blueprints
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.tokens.keyring import KeyRing
-    from fidelio.workflows.moves import Moved
+    from fidelio.workflows.moves import MoveResult
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
 
@@ -159,7 +159,7 @@ class House:
 
         return open_keys(self.settings.home.keys)
 
-    async def end_session(self, name: str, *, by: str) -> CallResult[Moved]:
+    async def end_session(self, name: str, *, by: str) -> CallResult[MoveResult]:
         """End a session whose definition was deleted: one that is missing where it came from, or on our own search path."""
         session = await (await self.records()).find(name)
         return await (await self.workflows()).end_without_definition(session.id, self._library_of, by=by)

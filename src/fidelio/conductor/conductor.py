@@ -47,7 +47,7 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.moves import Move
-from fidelio.workflows.start import Asked
+from fidelio.workflows.start import StartInput
 
 if TYPE_CHECKING:
     from fidelio.conductor.workers import Workers
@@ -90,7 +90,7 @@ class Conductor:
     async def begin(self, plan: Plan) -> str:
         """A new session with its plan. Everything that can be checked has been checked when it returns."""
         await self.check(plan)
-        outcome = await self._workflows.sessions.start(Asked(plan.workflow, CONDUCTOR))
+        outcome = await self._workflows.sessions.start(StartInput(plan.workflow, CONDUCTOR))
         await keep(self._ledger, outcome.session, plan)
         return outcome.session
 

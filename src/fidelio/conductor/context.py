@@ -10,7 +10,7 @@ import msgspec
 from fidelio.conductor.choices import step_at
 from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
 from fidelio.errors import DefinitionError, DefinitionGone
-from fidelio.workflows.missing import why_gone
+from fidelio.workflows.missing import describe_missing
 
 if TYPE_CHECKING:
     from fidelio.clock import Clock
@@ -81,7 +81,7 @@ class Stage:
             return self.workflows.library.workflow(record.workflow)
         except DefinitionError as problem:
             raise DefinitionGone(
-                f"The definition of {record.workflow} is gone: {why_gone(problem)}", remedy="Put its files back."
+                f"The definition of {record.workflow} is gone: {describe_missing(problem)}", remedy="Put its files back."
             ) from problem
 
     async def has_moved(self, session: str, before: Record) -> bool:

@@ -24,7 +24,7 @@ from fidelio.errors import WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.navigator.wording import left_out
+from fidelio.workflows.navigator.wording import loop_warnings
 from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowDecision, new_events
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Leading:
             found = accept(workflow, call.record, Act("advance_loop", loop), self._how(), Actor(f"agent:{call.agent}"))
             if isinstance(found, Refusal):
                 raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
-            return WorkflowDecision(None, events=new_events(found, call.agent), warnings=tuple(left_out(found)))
+            return WorkflowDecision(None, events=new_events(found, call.agent), warnings=tuple(loop_warnings(found)))
 
         return (await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)).warnings
 

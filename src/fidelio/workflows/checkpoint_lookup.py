@@ -1,4 +1,4 @@
-"""Which asking of a checkpoint a call means.
+"""Looks up which request of a checkpoint a call refers to.
 
 A question comes back in every visit and every pass, under the same name. So an answer belongs to the asking that its token was
 made for: a call that is repeated late confirms what was said then, and never decides what is asked now.
@@ -16,14 +16,14 @@ from fidelio.errors import RequestNotFound, WorkflowRefusal
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Request
 from fidelio.workflows.missing import is_withdrawn
-from fidelio.workflows.tokens import Claims, bounded
+from fidelio.workflows.tokens import Claims, shorten_claim
 from fidelio.workflows.unit_of_work import WorkflowCall
 
 # An activity that asks at its door asks a question of a loop for the first pass; outside loops there is none.
-FIRST_PASSES = (0, 1)
+FIRST_ITERATIONS = (0, 1)
 
 
-class Meant(msgspec.Struct, frozen=True):
+class CheckpointReference(msgspec.Struct, frozen=True):
     """The asking that a call is about, the request that stands for it, and its answer where it has one."""
 
     asked: Asked
@@ -31,21 +31,21 @@ class Meant(msgspec.Struct, frozen=True):
     answer: Answer | None = None
 
 
-async def meant_by_handle(ledger: Ledger, call: WorkflowCall) -> Meant:
+async def find_by_handle(ledger: Ledger, call: WorkflowCall) -> CheckpointReference:
     """The asking that a handle means: the one it was made for, else the one that waits."""
     named = call.claims.req
     waiting = call.record.waiting
     if waiting is not None and named in (None, waiting.request):
-        return Meant(waiting.asked, waiting.request)
+        return CheckpointReference(waiting.asked, waiting.request)
     if named is None:
         raise _not_active()
     return await _earlier(ledger, call, named)
 
 
-async def meant_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> Meant:
+async def find_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> CheckpointReference:
     """The asking that a checkpoint's name means to whoever holds this token."""
-    claims, now = call.claims, standing(call.record, checkpoint_id)
-    if claims.req is not None and claims.bcp == bounded(checkpoint_id):
+    claims, now = call.claims, find_current(call.record, checkpoint_id)
+    if claims.req is not None and claims.bcp == shorten_claim(checkpoint_id):
         return now if now is not None and now.request == claims.req else await _earlier(ledger, call, claims.req)
     if _moved_on(claims, call.record):
         return await _asked_then(ledger, call, checkpoint_id)
@@ -54,12 +54,12 @@ async def meant_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) 
     return now
 
 
-def standing(record: Record, checkpoint_id: str) -> Meant | None:
+def find_current(record: Record, checkpoint_id: str) -> CheckpointReference | None:
     """The question as it stands in the present visit: it waits, or it has got its answer."""
     if (waiting := record.pending_as(checkpoint_id)) is not None:
-        return Meant(waiting.asked, waiting.request)
+        return CheckpointReference(waiting.asked, waiting.request)
     answer = record.answer_to(checkpoint_id)
-    return Meant(answer.asked, answer.request, answer) if answer is not None else None
+    return CheckpointReference(answer.asked, answer.request, answer) if answer is not None else None
 
 
 def _moved_on(claims: Claims, record: Record) -> bool:
@@ -67,10 +67,10 @@ def _moved_on(claims: Claims, record: Record) -> bool:
     before_any = claims.act == "" and record.visit == 1  # nothing was asked before, so the name has only one meaning
     if claims.act is None or before_any:
         return False
-    return claims.act != bounded(record.activity) or claims.vis not in (None, record.visit)
+    return claims.act != shorten_claim(record.activity) or claims.vis not in (None, record.visit)
 
 
-async def _earlier(ledger: Ledger, call: WorkflowCall, named: str) -> Meant:
+async def _earlier(ledger: Ledger, call: WorkflowCall, named: str) -> CheckpointReference:
     try:
         request = await ledger.request(named)
     except RequestNotFound:
@@ -80,22 +80,22 @@ async def _earlier(ledger: Ledger, call: WorkflowCall, named: str) -> Meant:
     return _of(request)
 
 
-async def _asked_then(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> Meant:
+async def _asked_then(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> CheckpointReference:
     """What the name meant in the visit that the token is of."""
     activity, visit = call.claims.act or "", call.claims.vis or 0
-    for iteration in FIRST_PASSES:
+    for iteration in FIRST_ITERATIONS:
         key = Asked(checkpoint_id, activity, visit, iteration).key
         for request in (await ledger.requests(session=call.session.id, state=None, key=key)).items:
             return _of(request)
     raise _not_asked_then(call.record, checkpoint_id)
 
 
-def _of(request: Request) -> Meant:
+def _of(request: Request) -> CheckpointReference:
     detail = request.detail
     asked = Asked(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
     if is_withdrawn(request):
         raise _withdrawn(asked.checkpoint)
-    return Meant(asked, request.id, _answer_of(request, asked))
+    return CheckpointReference(asked, request.id, _answer_of(request, asked))
 
 
 def _answer_of(request: Request, asked: Asked) -> Answer | None:

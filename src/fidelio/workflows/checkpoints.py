@@ -20,15 +20,15 @@ from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
-from fidelio.workflows.checkpoint_lookup import Meant, meant_by_handle, meant_by_name, standing
-from fidelio.workflows.gate import no_activity, refuse_while_waiting, refused
-from fidelio.workflows.missing import definition_of
-from fidelio.workflows.requests import as_asked, as_it_would_be_asked, closing, put
+from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
+from fidelio.workflows.gate import no_activity, refusal_error, refuse_while_waiting
+from fidelio.workflows.missing import load_definition
+from fidelio.workflows.requests import close_with_answer, word_as_asked, word_as_of_now, yield_request
 from fidelio.workflows.tokens import About
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 
-class Yielded(msgspec.Struct, frozen=True):
+class YieldedCheckpoint(msgspec.Struct, frozen=True):
     """A question that waits, or the answer that it got before in this visit."""
 
     checkpoint: str
@@ -36,7 +36,7 @@ class Yielded(msgspec.Struct, frozen=True):
     answer: Answer | None = None
 
 
-class Presented(msgspec.Struct, frozen=True):
+class PresentedCheckpoint(msgspec.Struct, frozen=True):
     """A question in the words in which it is asked, and the answer on record, if there is one."""
 
     definition: Checkpoint
@@ -46,7 +46,7 @@ class Presented(msgspec.Struct, frozen=True):
     condition_holds: Truth = None
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class ResolvedCheckpoint(msgspec.Struct, frozen=True):
     """What became of an answer."""
 
     checkpoint: str
@@ -54,103 +54,109 @@ class Resolved(msgspec.Struct, frozen=True):
     workflow: Workflow
 
 
-class Asking:
+class CheckpointService:
     """Everything about checkpoints."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
 
-    async def yield_(self, token: str, checkpoint_id: str, variables: Mapping[str, Any]) -> CallResult[Yielded]:
+    async def yield_(self, token: str, checkpoint_id: str, variables: Mapping[str, Any]) -> CallResult[YieldedCheckpoint]:
         """Closes the gate. A question that was answered in this visit does not close it again; one that waits is handed on."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Yielded]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[YieldedCheckpoint]:
             record = call.record
             armed = record.pending_as(checkpoint_id) if record.open is None else None
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
             version, checkpoint = self._definition(call, checkpoint_id)
-            said, workflow = self.told(version, record, variables), version.workflow
+            said, workflow = self.variable_warnings(version, record, variables), version.workflow
             answer = record.answer_for(asking(workflow, record, checkpoint_id))
-            told = self.telling(version, call, variables)
+            told = self.variable_events(version, call, variables)
             if (known := answer or armed) is not None:
-                yielded = Yielded(checkpoint_id, known.request, answer)
+                yielded = YieldedCheckpoint(checkpoint_id, known.request, answer)
                 return WorkflowDecision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
             informed = foreseen(record, told, self._unit.clock())
-            draft, request = put(workflow, informed, checkpoint, person=self._unit.policy.asks_person)
+            draft, request = yield_request(workflow, informed, checkpoint, person=self._unit.policy.asks_person)
             events = (*told, *new_events([draft], call.agent))
-            return WorkflowDecision(Yielded(checkpoint_id, request.id), events=events, requests=(request,), warnings=said)
+            return WorkflowDecision(
+                YieldedCheckpoint(checkpoint_id, request.id), events=events, requests=(request,), warnings=said
+            )
 
         return await self._unit.perform("yield_checkpoint", token, decide)
 
-    async def present(self, token: str) -> CallResult[Presented]:
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Presented]:
-            meant = await meant_by_handle(self._unit.ledger, call)
-            workflow = definition_of(self._unit, call).workflow
+    async def present(self, token: str) -> CallResult[PresentedCheckpoint]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[PresentedCheckpoint]:
+            meant = await find_by_handle(self._unit.ledger, call)
+            workflow = load_definition(self._unit, call).workflow
             presented = await self._presented(workflow, call.record, _find(workflow, meant.asked), meant)
             return WorkflowDecision(presented, about=About(presented.definition.id, meant.request))
 
         return await self._unit.perform("present_checkpoint", token, decide)
 
-    async def read(self, token: str, activity_id: str, checkpoint_id: str) -> CallResult[Presented]:
+    async def read(self, token: str, activity_id: str, checkpoint_id: str) -> CallResult[PresentedCheckpoint]:
         """A checkpoint of any activity. Looking at it moves nothing."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Presented]:
-            version = definition_of(self._unit, call)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[PresentedCheckpoint]:
+            version = load_definition(self._unit, call)
             activity = self._unit.library.activity(version.workflow.id, activity_id)
             checkpoint = find_checkpoint(activity, checkpoint_id)
             if checkpoint is None:
                 raise _no_checkpoint(activity, checkpoint_id)
             here = activity.id == call.record.activity
-            meant = standing(call.record, checkpoint_id) if here else None
+            meant = find_current(call.record, checkpoint_id) if here else None
             return WorkflowDecision(
                 await self._presented(version.workflow, call.record, checkpoint, meant),
-                warnings=self.told(version, call.record, {}),
+                warnings=self.variable_warnings(version, call.record, {}),
             )
 
         return await self._unit.perform("get_checkpoint", token, decide)
 
-    async def _presented(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: Meant | None) -> Presented:
+    async def _presented(
+        self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: CheckpointReference | None
+    ) -> PresentedCheckpoint:
         person = only_person(workflow, record, checkpoint, server=self._unit.policy.answered_by_person)
         truth = condition_holds(workflow, record, checkpoint)
         if meant is None:
-            return Presented(as_it_would_be_asked(workflow, record, checkpoint), "", None, person, truth)
+            return PresentedCheckpoint(word_as_of_now(workflow, record, checkpoint), "", None, person, truth)
         worded = await self._worded(workflow, record, checkpoint, meant.request)
-        return Presented(worded, meant.request, meant.answer or record.answer_for(meant.asked), person, truth)
+        return PresentedCheckpoint(worded, meant.request, meant.answer or record.answer_for(meant.asked), person, truth)
 
     async def _worded(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, request: str) -> Checkpoint:
         try:
-            return as_asked(checkpoint, await self._unit.ledger.request(request))
+            return word_as_asked(checkpoint, await self._unit.ledger.request(request))
         except RequestNotFound:
             # It was asked and answered on the server that the session comes from.
-            return as_it_would_be_asked(workflow, record, checkpoint)
+            return word_as_of_now(workflow, record, checkpoint)
 
-    async def respond(self, token: str, choice: Choice, *, asked_person: Collection[str] = ()) -> CallResult[Resolved]:
+    async def respond(
+        self, token: str, choice: Choice, *, asked_person: Collection[str] = ()
+    ) -> CallResult[ResolvedCheckpoint]:
         """An answer that the model passes on, to the question that the handle stands for.
 
         `asked_person` are the requests that this very call has put to a person: it learns what they said, whatever the model
         had passed on before they spoke.
         """
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Resolved]:
-            return self._answered(call, await meant_by_handle(self._unit.ledger, call), choice, asked_person)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[ResolvedCheckpoint]:
+            return self._answered(call, await find_by_handle(self._unit.ledger, call), choice, asked_person)
 
         return await self._unit.perform("respond_checkpoint", token, decide)
 
     async def respond_to(
         self, token: str, checkpoint_id: str, choice: Choice, *, asked_person: Collection[str] = ()
-    ) -> CallResult[Resolved]:
+    ) -> CallResult[ResolvedCheckpoint]:
         """The same for one of several questions that wait. The token of the reply stands for the first that is left."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Resolved]:
-            meant = await meant_by_name(self._unit.ledger, call, checkpoint_id)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[ResolvedCheckpoint]:
+            meant = await find_by_name(self._unit.ledger, call, checkpoint_id)
             return msgspec.structs.replace(self._answered(call, meant, choice, asked_person), about=None)
 
         return await self._unit.perform("respond_checkpoint", token, decide)
 
     def _answered(
-        self, call: WorkflowCall, meant: Meant, choice: Choice, asked_person: Collection[str]
-    ) -> WorkflowDecision[Resolved]:
-        version = definition_of(self._unit, call)
+        self, call: WorkflowCall, meant: CheckpointReference, choice: Choice, asked_person: Collection[str]
+    ) -> WorkflowDecision[ResolvedCheckpoint]:
+        version = load_definition(self._unit, call)
         workflow = version.workflow
         given = meant.answer or call.record.answer_for(meant.asked)
         if given is not None and meant.request in asked_person:
@@ -158,11 +164,13 @@ class Asking:
         else:
             resolution = self._resolution(workflow, call.record, choice, meant)
         if isinstance(resolution, Refusal):
-            raise refused_answer(resolution, meant.request)
+            raise answer_refusal(resolution, meant.request)
         decision = _record_answer(resolution, call, meant.request, workflow)
-        return msgspec.structs.replace(decision, warnings=self.told(version, call.record, {}))
+        return msgspec.structs.replace(decision, warnings=self.variable_warnings(version, call.record, {}))
 
-    def _resolution(self, workflow: Workflow, record: Record, choice: Choice, meant: Meant) -> Resolution | Refusal:
+    def _resolution(
+        self, workflow: Workflow, record: Record, choice: Choice, meant: CheckpointReference
+    ) -> Resolution | Refusal:
         rules = self._unit.policy
         how = Circumstances(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
         return resolve(workflow, record, choice, how, asked=meant.asked, earlier=meant.answer)
@@ -175,16 +183,16 @@ class Asking:
             answer = call.record.last
             if answer is None or answer.visit != call.record.visit:
                 raise _nothing_resolved(call.record)
-            version = definition_of(self._unit, call)
-            said = self.told(version, call.record, variables)
+            version = load_definition(self._unit, call)
+            said = self.variable_warnings(version, call.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=call.agent),)
-            return WorkflowDecision(answer, events=(*event, *self.telling(version, call, variables)), warnings=said)
+            return WorkflowDecision(answer, events=(*event, *self.variable_events(version, call, variables)), warnings=said)
 
         return await self._unit.perform("resume_checkpoint", token, decide)
 
     def _definition(self, call: WorkflowCall, checkpoint_id: str) -> tuple[Version, Checkpoint]:
-        version, record = definition_of(self._unit, call), call.record
+        version, record = load_definition(self._unit, call), call.record
         if not record.activity:
             raise no_activity()
         checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)
@@ -192,25 +200,25 @@ class Asking:
             raise _no_checkpoint(self._unit.library.activity(record.workflow, record.activity), checkpoint_id)
         return version, checkpoint
 
-    def telling(self, version: Version, call: WorkflowCall, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
+    def variable_events(self, version: Version, call: WorkflowCall, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
         """What puts the variables that an agent reports on record."""
         person = self._unit.policy.answered_by_person
         return new_events(telling(version.workflow, call.record, variables, call.agent, person=person), call.agent)
 
-    def told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    def variable_warnings(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
         drift, person = check_drift(record, version.workflow.version, version.hash), self._unit.policy.answered_by_person
         problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
         no = too_much(record.variables, variables) or refusal(problems, self._unit.fidelity(record))
         if no is not None:
-            raise refused(no)
+            raise refusal_error(no)
         return tuple(warnings(problems))
 
 
-def refused_answer(refusal: Refusal, request: str) -> WorkflowRefusal:
+def answer_refusal(refusal: Refusal, request: str) -> WorkflowRefusal:
     """The refusal of an answer, for whoever can reach a person where only a person may give one."""
     if refusal.code != "checkpoint.person":
-        return refused(refusal)
+        return refusal_error(refusal)
     return PersonNeeded(refusal.sentence, remedy=refusal.remedy, reason=refusal.code, request=request)
 
 
@@ -223,8 +231,10 @@ def _nothing_resolved(record: Record) -> WorkflowRefusal:
     )
 
 
-def _record_answer(resolution: Resolution, call: WorkflowCall, request: str, workflow: Workflow) -> WorkflowDecision[Resolved]:
-    resolved = Resolved(resolution.asked.checkpoint, resolution, workflow)
+def _record_answer(
+    resolution: Resolution, call: WorkflowCall, request: str, workflow: Workflow
+) -> WorkflowDecision[ResolvedCheckpoint]:
+    resolved = ResolvedCheckpoint(resolution.asked.checkpoint, resolution, workflow)
     about = About(resolution.asked.checkpoint, request)
     if resolution.repeated:
         return WorkflowDecision(resolved, about=about)
@@ -232,7 +242,7 @@ def _record_answer(resolution: Resolution, call: WorkflowCall, request: str, wor
     assurance, by = assurance_of(channel), f"agent:{call.agent}"
     body = resolution.body(by=by, channel=channel, assurance=assurance)
     event = NewEvent(type=ANSWERED, body=body, actor=call.agent)
-    return WorkflowDecision(resolved, events=(event,), requests=(closing(body),), about=about)
+    return WorkflowDecision(resolved, events=(event,), requests=(close_with_answer(body),), about=about)
 
 
 def _find(workflow: Workflow, asked: Asked) -> Checkpoint:

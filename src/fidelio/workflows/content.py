@@ -1,4 +1,4 @@
-"""What agents read: the workflow, the current activity, skills and resources. Reading never moves a session."""
+"""Serves definitions to agents: the workflow, the current activity, skills and resources. Reading never moves a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fidelio.engine.record import SKILL_LOADED, Record
 from fidelio.errors import DefinitionError, PartNotFound, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
-from fidelio.workflows.missing import definition_of, left_out, unreadable_skill
+from fidelio.workflows.missing import load_definition, missing_activity_warnings, unreadable_skill_warning
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ResourceText(msgspec.Struct, frozen=True):
     content: str
 
 
-class Reading:
+class ContentService:
     """Everything that serves definitions to a session."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
@@ -82,11 +82,11 @@ class Reading:
     async def workflow(self, token: str, *, gate: Gate = refuse_while_waiting) -> CallResult[WorkflowText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[WorkflowText]:
             gate(call.record, "read the workflow")
-            version = definition_of(self._unit, call)
+            version = load_definition(self._unit, call)
             workflow, primary = version.workflow, version.workflow.skills.primary
             skill = self._found(primary, workflow.id) if primary else SkillFound("", None)
             source = self._unit.library.toon("workflow", workflow=workflow.id)
-            said = (*_drift(version, call.record), *skill.warnings, *left_out(workflow))
+            said = (*_drift(version, call.record), *skill.warnings, *missing_activity_warnings(workflow))
             return WorkflowDecision(WorkflowText(workflow, skill.text, source), warnings=said)
 
         return await self._unit.perform("get_workflow", token, decide)
@@ -94,7 +94,7 @@ class Reading:
     async def activity(self, token: str) -> CallResult[ActivityText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ActivityText]:
             refuse_while_waiting(call.record, "read the activity")
-            version = definition_of(self._unit, call)
+            version = load_definition(self._unit, call)
             activity = self._current(version.workflow, call.record)
             text = version.source(activity.id).toon
             return WorkflowDecision(ActivityText(version.workflow, activity, text), warnings=_drift(version, call.record))
@@ -108,7 +108,7 @@ class Reading:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[tuple[SkillFound, ...]]:
             gate(call.record, "read the skills")
-            version = definition_of(self._unit, call)
+            version = load_definition(self._unit, call)
             skills = version.workflow.skills
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
             found = tuple(self._found(name, version.workflow.id) for name in names if name)
@@ -120,7 +120,7 @@ class Reading:
     async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> CallResult[SkillFound]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[SkillFound]:
             gate(call.record, "read a skill")
-            version = definition_of(self._unit, call)
+            version = load_definition(self._unit, call)
             reference, owner = self._wanted_skill(version.workflow, call.record, step_id)
             skill = self._unit.library.skill(reference, workflow=version.workflow.id, owner=owner)
             body = {"skill": reference, "owner": skill.owner}
@@ -132,7 +132,7 @@ class Reading:
     async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> CallResult[ResourceText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ResourceText]:
             gate(call.record, "read a resource")
-            version = definition_of(self._unit, call)
+            version = load_definition(self._unit, call)
             resource, owner = self._resource(reference, call.record)
             text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
             # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
@@ -177,7 +177,7 @@ class Reading:
         except PartNotFound:
             return SkillFound(reference, None)
         except UnreadableDefinition as problem:
-            return SkillFound(reference, None, (unreadable_skill(reference, problem),))
+            return SkillFound(reference, None, (unreadable_skill_warning(reference, problem),))
 
     def _wanted_skill(self, workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
         if not record.activity:

@@ -29,12 +29,12 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
     also = f"A person can also answer it: fidelio answer {waiting.request} OPTION."
     raise WorkflowRefusal(
         f"Cannot {action}: Active checkpoint '{waiting.checkpoint}' in activity '{waiting.activity}' waits for an answer.",
-        remedy=f"{only_a_person(waiting.request)} Then call resume_checkpoint." if waiting.person else f"{handle}{how} {also}",
+        remedy=f"{person_remedy(waiting.request)} Then call resume_checkpoint." if waiting.person else f"{handle}{how} {also}",
         reason=UNRESOLVED,
     )
 
 
-def only_a_person(request: str) -> str:
+def person_remedy(request: str) -> str:
     """What helps where an answer of the model is not taken, whatever it calls."""
     return (
         "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
@@ -48,7 +48,7 @@ def refuse_while_pending(record: Record, action: str) -> None:
         return
     person = next((one for one in record.pending if one.person), None)
     also = f"A person can also answer: fidelio answer {waiting.request} OPTION."
-    who = f"'{person.checkpoint}': {only_a_person(person.request)}" if person is not None else also
+    who = f"'{person.checkpoint}': {person_remedy(person.request)}" if person is not None else also
     call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
     raise WorkflowRefusal(
         phrases.unresolved(action, waiting.activity, (one.checkpoint for one in record.pending)),
@@ -67,18 +67,18 @@ def refuse_unanswered_end(record: Record, session: str) -> None:
         return
     raise WorkflowRefusal(
         phrases.unresolved("end the session", waiting.activity, (one.checkpoint for one in record.pending)),
-        remedy=only_by_answer(waiting, session),
+        remedy=answer_remedy(waiting, session),
         reason=UNRESOLVED,
     )
 
 
-def only_by_answer(waiting: OpenCheckpoint, session: str) -> str:
+def answer_remedy(waiting: OpenCheckpoint, session: str) -> str:
     """How such a session comes to its end."""
     answer, end = f"fidelio answer {waiting.request} OPTION", f"fidelio sessions --end {session}"
     return f"A person can answer what waits as it was asked: {answer}. A person can also end the session as it is: {end}."
 
 
-def let_through(_record: Record, _action: str) -> None:
+def allow_always(_record: Record, _action: str) -> None:
     """For what may be read whatever waits."""
 
 
@@ -86,6 +86,6 @@ def no_activity(remedy: str = "Call next_activity first.") -> WorkflowRefusal:
     return WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy=remedy, reason="activity.none")
 
 
-def refused(no: Refusal) -> WorkflowRefusal:
+def refusal_error(no: Refusal) -> WorkflowRefusal:
     """A refusal of the rules as the error that surfaces show."""
     return WorkflowRefusal(no.sentence, remedy=no.remedy, reason=no.code)

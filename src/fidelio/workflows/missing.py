@@ -1,4 +1,8 @@
-"""What a workflow lacks because files of it cannot be read: an agent that is led through the rest has to be told."""
+"""Missing definitions: decides whether one was deleted or is unavailable, and what an agent or a person can still do.
+
+A session is led by its definition. Where files of it cannot be read, the agent is warned of what is missing; where all of it
+was deleted, the session can only be ended, and the record says that nobody has checked it.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +29,20 @@ from fidelio.errors import (
 from fidelio.errors.workflows import Located
 from fidelio.inbox import RequestChange, assurance_of, dismiss_all
 from fidelio.ledger.model import Request
-from fidelio.workflows.gate import only_by_answer
+from fidelio.workflows.gate import answer_remedy
 from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit
 
 
-def left_out(workflow: Workflow) -> tuple[str, ...]:
+def missing_activity_warnings(workflow: Workflow) -> tuple[str, ...]:
     """A warning for each activity that is written somewhere and missing all the same."""
     return tuple(f"Activity '{name}' is left out: {_why(findings)}" for name, findings in workflow.broken.items())
 
 
-def unreadable_skill(name: str, problem: UnreadableDefinition) -> str:
+def unreadable_skill_warning(name: str, problem: UnreadableDefinition) -> str:
     return f"Skill '{name}' is left out: {_why(problem.findings)}"
 
 
-def why_gone(problem: DefinitionError) -> str:
+def describe_missing(problem: DefinitionError) -> str:
     """Why the definition of a session cannot be had, without where its files lie or lay."""
     return _why(problem.findings) if isinstance(problem, UnreadableDefinition) else problem.sentence
 
@@ -51,7 +55,7 @@ def _why(findings: Sequence[Located]) -> str:
     return f"{place}: {worst.sentence} `fidelio lint` says how to mend it."
 
 
-def refuse_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> None:
+def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> None:
     """Raises where nobody can tell whether the definition is gone; `why` says what was found in its stead."""
     record, session = call.record, call.session.id
     if unit.policy.chosen_place or _looked_at(unit.library, record):
@@ -65,7 +69,7 @@ def refuse_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> None:
     raise DefinitionOutOfReach(f"{why} {sentence}", remedy=remedy)
 
 
-def not_given(why: str) -> DefinitionOutOfReach:
+def unavailable_error(why: str) -> DefinitionOutOfReach:
     """The system does not let anybody look."""
     return DefinitionOutOfReach(
         f"The definition of this session cannot be looked at: {why}",
@@ -73,7 +77,7 @@ def not_given(why: str) -> DefinitionOutOfReach:
     )
 
 
-def is_hidden(version: Version, record: Record) -> bool:
+def is_unavailable(version: Version, record: Record) -> bool:
     """Whether the system keeps back the activity that the session stands in or begins with."""
     if not version.out_of_reach:
         return False
@@ -92,13 +96,13 @@ def _looked_at(library: Library, record: Record) -> bool:
 
 
 # What a parent is told of a child that ended so.
-OUTCOME = "without-definition"
+ENDED_WITHOUT_DEFINITION = "without-definition"
 # How the call of a person who ends such a session stands in the trace.
 ENDED_BY_PERSON = "end_session"
 _UNCHECKED = "The session was ended without it: nobody has checked whether everything was done that it asks for."
 
 
-class Ender(msgspec.Struct, frozen=True):
+class EndedBy(msgspec.Struct, frozen=True):
     """Who ends a session unchecked, and over which channel."""
 
     by: str
@@ -109,28 +113,28 @@ class Ender(msgspec.Struct, frozen=True):
         return {"by": self.by, "channel": self.channel, "assurance": assurance_of(self.channel)}
 
 
-def definition_of(unit: WorkflowUnit, call: WorkflowCall) -> Version:
+def load_definition(unit: WorkflowUnit, call: WorkflowCall) -> Version:
     """The definition that a session goes by, as it is now."""
     try:
         version = unit.library.version(call.record.workflow)
     except UnreachableDefinition as fault:
-        raise not_given(why_gone(fault)) from fault
+        raise unavailable_error(describe_missing(fault)) from fault
     except DefinitionError as problem:
-        refuse_uncertain(unit, call, why_gone(problem))
-        sentence = f"The definition of this session is gone: {why_gone(problem)}"
+        refuse_if_uncertain(unit, call, describe_missing(problem))
+        sentence = f"The definition of this session is gone: {describe_missing(problem)}"
         raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(unit, call)}") from problem
-    if is_hidden(version, call.record):
-        raise not_given(" ".join(left_out(version.workflow)))
+    if is_unavailable(version, call.record):
+        raise unavailable_error(" ".join(missing_activity_warnings(version.workflow)))
     return version
 
 
-def lost_place(unit: WorkflowUnit, call: WorkflowCall, workflow: Workflow) -> DefinitionGone | None:
+def deleted_activity_error(unit: WorkflowUnit, call: WorkflowCall, workflow: Workflow) -> DefinitionGone | None:
     """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
     record = call.record
     if not is_lost(workflow, record):
         return None
     sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
-    refuse_uncertain(unit, call, sentence)
+    refuse_if_uncertain(unit, call, sentence)
     return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(unit, call)}")
 
 
@@ -140,26 +144,26 @@ def _way_out(unit: WorkflowUnit, call: WorkflowCall) -> str:
     if record.status == "completed" or not unit.policy.moves:
         return "."
     if unit.fidelity(record) == "enforce":
-        return f". {only_by_person(session)}"
-    return f". {only_by_answer(record.waiting, session)}" if record.waiting else f", or end the session with `{TERMINAL}`."
+        return f". {end_by_person_remedy(session)}"
+    return f". {answer_remedy(record.waiting, session)}" if record.waiting else f", or end the session with `{TERMINAL}`."
 
 
-def only_by_person(session: str) -> str:
+def end_by_person_remedy(session: str) -> str:
     how = f"fidelio sessions --end {session}"
     return f"Where moves are enforced a session does not end unchecked, unless a person ends it: {how}."
 
 
-def nameplate(record: Record) -> Workflow:
+def placeholder_workflow(record: Record) -> Workflow:
     """What the record itself knows of a workflow whose definition is gone. Nothing is left of it but its end."""
     name, version = record.workflow, record.version
     return Workflow.model_construct(id=name, version=version, title=name, initial_activity=TERMINAL)
 
 
-def is_nameplate(workflow: Workflow) -> bool:
+def is_placeholder(workflow: Workflow) -> bool:
     return workflow.initial_activity == TERMINAL and not workflow.activities
 
 
-def unchecked(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]) -> Iterator[str]:
+def unchecked_warnings(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]) -> Iterator[str]:
     """What is to be said of an end without a definition."""
     yield f"{gone.sentence} {_UNCHECKED}"
     for waiting in record.pending:
@@ -168,9 +172,9 @@ def unchecked(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]
         yield f"Variables {phrases.names(variables)} were not taken: nothing says whether they fit."
 
 
-def unchecked_end(
+def unchecked_end_event(
     record: Record,
-    who: Ender,
+    who: EndedBy,
     *,
     condition: str | None,
     manifest: Sequence[dict[str, str]] | None,
@@ -182,7 +186,7 @@ def unchecked_end(
     return Draft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
 
 
-def withdrawn(record: Record, who: Ender) -> tuple[RequestChange, ...]:
+def dismiss_pending(record: Record, who: EndedBy) -> tuple[RequestChange, ...]:
     """Nobody is to answer for a session that has ended."""
     return dismiss_all((waiting.request for waiting in record.pending), by=who.by, channel=who.channel)
 

@@ -1,4 +1,4 @@
-"""How a session moves from activity to activity, and to its end."""
+"""Moves a session from activity to activity, and to its end: `next_activity`."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from fidelio.engine.triggers import brought_back, child_finished
 from fidelio.engine.variables import check_report, telling, too_much
 from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.gate import refuse_unanswered_end, refuse_while_pending, refuse_while_waiting, refused
+from fidelio.workflows.gate import refusal_error, refuse_unanswered_end, refuse_while_pending, refuse_while_waiting
 from fidelio.workflows.missing import (
     ENDED_BY_PERSON,
-    OUTCOME,
-    Ender,
-    definition_of,
-    lost_place,
-    nameplate,
-    unchecked,
-    unchecked_end,
-    withdrawn,
+    ENDED_WITHOUT_DEFINITION,
+    EndedBy,
+    deleted_activity_error,
+    dismiss_pending,
+    load_definition,
+    placeholder_workflow,
+    unchecked_end_event,
+    unchecked_warnings,
 )
-from fidelio.workflows.requests import arm
-from fidelio.workflows.tokens import Claims, bounded
+from fidelio.workflows.requests import arm_checkpoints
+from fidelio.workflows.tokens import Claims, shorten_claim
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 
@@ -55,7 +55,7 @@ class Move(msgspec.Struct, frozen=True):
     variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MoveResult(msgspec.Struct, frozen=True):
     """Where the session is now. `activity` is None at the end."""
 
     workflow: Workflow
@@ -64,28 +64,28 @@ class Moved(msgspec.Struct, frozen=True):
     first_event: int
 
 
-class Moving:
+class MoveService:
     """Everything that next_activity does."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
 
-    async def move(self, token: str, move: Move) -> CallResult[Moved]:
-        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[Moved]:
+    async def move(self, token: str, move: Move) -> CallResult[MoveResult]:
+        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[MoveResult]:
             how = "The orchestrator resolves it with respond_checkpoint first."
             refuse_while_waiting(call.record, f"enter '{move.to}'", remedy=how)
             return await self._decided(call, version, move)
 
         return await self._performed(token, move, decide)
 
-    async def enter(self, token: str, move: Move) -> CallResult[Moved]:
+    async def enter(self, token: str, move: Move) -> CallResult[MoveResult]:
         """The same where an activity asks all its questions at the door, and holds the session until they are answered.
 
         Entering the current activity while something waits is no move: it shows the activity again and asks what this visit has
         not asked yet.
         """
 
-        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[Moved]:
+        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[MoveResult]:
             record = call.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
@@ -94,74 +94,78 @@ class Moving:
             if decision.result.activity is None:
                 return decision
             after = foreseen(record, decision.events, self._unit.clock())
-            armed = arm(decision.result.workflow, after, person=self._unit.policy.asks_person)
+            armed = arm_checkpoints(decision.result.workflow, after, person=self._unit.policy.asks_person)
             events = (*decision.events, *new_events(armed.drafts, call.agent))
             return replace(decision, events=events, requests=armed.requests)
 
         return await self._performed(token, move, decide)
 
-    async def end(self, session: str, *, by: str) -> CallResult[Moved]:
+    async def end(self, session: str, *, by: str) -> CallResult[MoveResult]:
         """A person ends a session whose definition is gone, whatever level it is led at. One that has it is left alone."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Moved]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
             _refuse_unmovable(call)
             try:
-                gone = lost_place(self._unit, call, definition_of(self._unit, call).workflow)
+                gone = deleted_activity_error(self._unit, call, load_definition(self._unit, call).workflow)
             except DefinitionGone as whole:
                 gone = whole
             if gone is None:
                 raise _has_definition(call.record)
-            return await self._parting(call, Move(TERMINAL), gone, Ender(by, "cli"))
+            return await self._parting(call, Move(TERMINAL), gone, EndedBy(by, "cli"))
 
         return await self._unit.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
 
     async def _performed(
-        self, token: str, move: Move, decide: Callable[[WorkflowCall, Version], Awaitable[WorkflowDecision[Moved]]]
-    ) -> CallResult[Moved]:
-        async def decide_or_end(call: WorkflowCall) -> WorkflowDecision[Moved]:
+        self, token: str, move: Move, decide: Callable[[WorkflowCall, Version], Awaitable[WorkflowDecision[MoveResult]]]
+    ) -> CallResult[MoveResult]:
+        async def decide_or_end(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
             try:
-                version = definition_of(self._unit, call)
+                version = load_definition(self._unit, call)
             except DefinitionGone as gone:
                 return await self.last_move(call, move, gone)
-            lost = lost_place(self._unit, call, version.workflow) if ends_workflow(version.workflow, move.to) else None
+            lost = (
+                deleted_activity_error(self._unit, call, version.workflow) if ends_workflow(version.workflow, move.to) else None
+            )
             if lost is not None:
                 return await self.last_move(call, replace(move, to=TERMINAL), lost)
             return await decide(call, version)
 
         return await self._unit.perform("next_activity", token, decide_or_end)
 
-    async def last_move(self, call: WorkflowCall, move: Move, gone: DefinitionGone) -> WorkflowDecision[Moved]:
+    async def last_move(self, call: WorkflowCall, move: Move, gone: DefinitionGone) -> WorkflowDecision[MoveResult]:
         """The one move of an agent that takes no definition."""
         self._refuse(call)
         if move.to != TERMINAL or self._unit.fidelity(call.record) == "enforce":
             raise gone
         refuse_unanswered_end(call.record, call.session.id)
-        return await self._parting(call, move, gone, Ender(f"agent:{call.agent}"))
+        return await self._parting(call, move, gone, EndedBy(f"agent:{call.agent}"))
 
-    async def _parting(self, call: WorkflowCall, move: Move, gone: DefinitionGone, who: Ender) -> WorkflowDecision[Moved]:
+    async def _parting(
+        self, call: WorkflowCall, move: Move, gone: DefinitionGone, who: EndedBy
+    ) -> WorkflowDecision[MoveResult]:
         """The end of a session that nobody can check, and what it means for a parent that waits for it."""
         record = call.record
-        said = tuple(unchecked(record, gone, move.variables))
+        said = tuple(unchecked_warnings(record, gone, move.variables))
         steps = None if move.steps is None else for_event(move.steps)
-        drafts = [unchecked_end(record, who, condition=move.claim, manifest=steps, warnings=said)]
+        drafts = [unchecked_end_event(record, who, condition=move.claim, manifest=steps, warnings=said)]
         after = foreseen(record, drafts, self._unit.clock())
         return WorkflowDecision(
-            Moved(nameplate(record), None, record.activity, record.since),
+            MoveResult(placeholder_workflow(record), None, record.activity, record.since),
             events=new_events(drafts, call.agent),
-            requests=withdrawn(record, who),
+            requests=dismiss_pending(record, who),
             warnings=said,
-            linked=await self.returning(call, after, outcome=OUTCOME),
+            linked=await self.finish_in_parent(call, after, outcome=ENDED_WITHOUT_DEFINITION),
             closes=True,
         )
 
     def _refuse(self, call: WorkflowCall) -> None:
         if not self._unit.policy.moves:
-            raise not_yours()
+            raise move_not_allowed()
         _refuse_unmovable(call)
 
     async def _decided(
         self, call: WorkflowCall, version: Version, move: Move, *, again: bool | None = None, per_pass: bool = True
-    ) -> WorkflowDecision[Moved]:
+    ) -> WorkflowDecision[MoveResult]:
         self._refuse(call)
         ends = ends_workflow(version.workflow, move.to)
         activity = None if ends else self._activity(version.workflow, move.to)
@@ -177,8 +181,8 @@ class Moving:
         drafts = departure(
             version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, again=again
         )
-        moved = Moved(version.workflow, activity, call.record.activity, call.record.since)
-        linked = await self.returning(call, foreseen(informed, drafts, self._unit.clock())) if ends else ()
+        moved = MoveResult(version.workflow, activity, call.record.activity, call.record.since)
+        linked = await self.finish_in_parent(call, foreseen(informed, drafts, self._unit.clock())) if ends else ()
         events = new_events([*told, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=said, linked=linked, closes=True)
 
@@ -196,14 +200,14 @@ class Moving:
         ]
         no = too_much(record.variables, move.variables) or refusal(problems, self._unit.fidelity(record))
         if no is not None:
-            raise refused(no)
+            raise refusal_error(no)
         return tuple(warnings(problems))
 
     def _activity(self, workflow: Workflow, name: str) -> Activity:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
         return workflow.activity(name) or self._unit.library.activity(workflow.id, name)
 
-    async def returning(
+    async def finish_in_parent(
         self, call: WorkflowCall, record: Record, *, outcome: str = "completed"
     ) -> tuple[LinkedChange[Record], ...]:
         """The end of a child that its parent waits for gives the parent its outcome and the variables back."""
@@ -228,7 +232,7 @@ class Moving:
         return brought_back(workflow, parent, ended, person=self._unit.policy.answered_by_person)
 
 
-def not_yours() -> WorkflowRefusal:
+def move_not_allowed() -> WorkflowRefusal:
     return WorkflowRefusal(
         "You do one activity of this workflow; whoever gave it to you moves the session.",
         remedy="End your turn with the manifest of what you did.",
@@ -251,7 +255,7 @@ def _refuse_unmovable(call: WorkflowCall) -> None:
             "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
         )
     claimed = call.claims.act
-    if claimed is not None and claimed != bounded(record.activity):
+    if claimed is not None and claimed != shorten_claim(record.activity):
         raise WorkflowRefusal(
             f"This token is stale: it stands at '{claimed or 'the start'}', the session at '{record.activity or 'the start'}'.",
             remedy="Somebody else moved the session. Continue it with start_session and this token; it returns a current one.",

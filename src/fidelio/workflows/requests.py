@@ -1,8 +1,8 @@
-"""Checkpoints as requests in the inbox: what a question consists of when it is put on record, alone or with others."""
+"""Turns checkpoints into requests of the inbox, one by one or all of an activity at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -11,20 +11,22 @@ import msgspec
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.definitions.models.activity import Option
 from fidelio.engine.checkpoints import asking, demands_person, effect_of, to_arm
-from fidelio.engine.record import ARMED, YIELDED, Draft, Record
+from fidelio.engine.record import ANSWERED, ARMED, YIELDED, Draft, Record
 from fidelio.engine.scope import filled, known
 from fidelio.inbox import NewRequest, RequestChange, answer_request, dismiss_request, open_request
 from fidelio.ledger.model import Request
 
 
-class Armed(msgspec.Struct, frozen=True):
+class ArmedCheckpoints(msgspec.Struct, frozen=True):
     """The questions that an activity asks at its door."""
 
     drafts: tuple[Draft, ...] = ()
     requests: tuple[NewRequest, ...] = ()
 
 
-def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool, request: str = "") -> NewRequest:
+def checkpoint_request(
+    workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool, request: str = ""
+) -> NewRequest:
     """The question as a person reads it: with what it is about put in, as far as that is known when it is asked.
 
     `person`: the server wants people to answer everything. `request` is the id of one that was asked on another server.
@@ -49,7 +51,7 @@ def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": option.id, **shown, "effect": effect_of(option.effect)}
 
 
-def as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
+def word_as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
     """The checkpoint in the words in which it was asked, which are the same for everybody who reads it."""
     worded = {one["id"]: one for one in request.options}
     return _in_words(checkpoint, request.question, [worded.get(option.id, {}) for option in checkpoint.options])
@@ -67,15 +69,15 @@ def _reworded(option: Option, words: Mapping[str, Any]) -> Option:
     return option.model_copy(update=shown) if any(getattr(option, key) != text for key, text in shown.items()) else option
 
 
-def as_it_would_be_asked(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
+def word_as_of_now(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
     """The same before anybody has asked it: with what is known now."""
     values = known(workflow, record)
     return _in_words(checkpoint, filled(checkpoint.message, values), [_option(option, values) for option in checkpoint.options])
 
 
-def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, NewRequest]:
+def yield_request(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, NewRequest]:
     """One question on record, and in the inbox."""
-    request = question(workflow, record, checkpoint, person=person)
+    request = checkpoint_request(workflow, record, checkpoint, person=person)
     return Draft(YIELDED, _named(checkpoint, request)), request
 
 
@@ -84,7 +86,7 @@ def _named(checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
     return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"], **person}
 
 
-def closing(answer: Mapping[str, Any]) -> RequestChange:
+def close_with_answer(answer: Mapping[str, Any]) -> RequestChange:
     """What becomes of the request when this answer, as its event holds it, is put on record."""
     request, by, channel = answer["request"], answer["by"], answer["channel"]
     given = {"option": answer["option"], "mode": answer["mode"]}
@@ -93,11 +95,16 @@ def closing(answer: Mapping[str, Any]) -> RequestChange:
     return answer_request(request, given, by=by, channel=channel)
 
 
-def arm(workflow: Workflow, record: Record, *, person: bool) -> Armed:
+def close_answered(drafts: Iterable[Draft]) -> tuple[RequestChange, ...]:
+    """What becomes of the requests that these events answer."""
+    return tuple(close_with_answer(draft.body) for draft in drafts if draft.type == ANSWERED)
+
+
+def arm_checkpoints(workflow: Workflow, record: Record, *, person: bool) -> ArmedCheckpoints:
     """Every question of the activity that was just entered, as far as this visit has not dealt with it."""
     entries, requests = list[dict[str, Any]](), list[NewRequest]()
     for checkpoint, truth in to_arm(workflow, record):
-        request = question(workflow, record, checkpoint, person=person)
+        request = checkpoint_request(workflow, record, checkpoint, person=person)
         entries.append({**_named(checkpoint, request), "condition_holds": truth})
         requests.append(request)
-    return Armed((Draft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else Armed()
+    return ArmedCheckpoints((Draft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else ArmedCheckpoints()

@@ -1,4 +1,4 @@
-"""Sessions that began on another server: a genuine state token carries what this ledger has to know to go on with them.
+"""Restores sessions of another server from a state token, which carries what this ledger has to know of them.
 
 That they were restored is the first event of their record here. What happened before is in the ledger they come from.
 """
@@ -21,15 +21,15 @@ from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import Decision
-from fidelio.workflows.requests import question
-from fidelio.workflows.tokens import Kept, StateClaims
+from fidelio.workflows.requests import checkpoint_request
+from fidelio.workflows.tokens import CarriedSession, StateClaims
 from fidelio.workflows.unit_of_work import WorkflowUnit
 
 
 async def restore(unit: WorkflowUnit, claims: StateClaims) -> Session:
     """Commit the sessions that the token carries, parents first, as far as the ledger does not know them."""
     known: set[str] = set()
-    for kept in claims.kept():
+    for kept in claims.carried_sessions():
         # Another call may have brought the same session a moment ago, and a parent may have been here before its child.
         with suppress(SessionExists):
             await unit.create(kept.session, Record(), _birth(unit, kept, known, claims.aid))
@@ -37,7 +37,7 @@ async def restore(unit: WorkflowUnit, claims: StateClaims) -> Session:
     return await unit.ledger.session(claims.sid)
 
 
-def _birth(unit: WorkflowUnit, kept: Kept, known: set[str], agent: str) -> Decision[None]:
+def _birth(unit: WorkflowUnit, kept: CarriedSession, known: set[str], agent: str) -> Decision[None]:
     record = replace(kept.record, found_in=_found_in(unit, kept.record.workflow))
     snapshot = _snapshot(unit, record.workflow)
     digests = tuple(map(hash_blob, snapshot))
@@ -77,7 +77,7 @@ def _questions(unit: WorkflowUnit, record: Record) -> Iterator[RequestChange]:
     for waiting in record.pending:
         checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
-            yield question(workflow, record, checkpoint, person=unit.policy.asks_person, request=waiting.request)
+            yield checkpoint_request(workflow, record, checkpoint, person=unit.policy.asks_person, request=waiting.request)
 
 
 def _workflow(unit: WorkflowUnit, record: Record) -> Workflow | None:

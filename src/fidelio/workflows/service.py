@@ -17,12 +17,12 @@ from fidelio.definitions.library import Library
 from fidelio.engine.record import Record
 from fidelio.errors import FidelioError
 from fidelio.ledger import Ledger
-from fidelio.workflows.checkpoints import Asking
-from fidelio.workflows.content import Reading
-from fidelio.workflows.moves import Moved, Moving
-from fidelio.workflows.start import Starting
+from fidelio.workflows.checkpoints import CheckpointService
+from fidelio.workflows.content import ContentService
+from fidelio.workflows.moves import MoveResult, MoveService
+from fidelio.workflows.start import StartService
 from fidelio.workflows.tokens import Claims, SessionTokens
-from fidelio.workflows.trace import Tracing
+from fidelio.workflows.trace import TraceService
 from fidelio.workflows.unit_of_work import (
     CallResult,
     ServerPolicy,
@@ -33,7 +33,7 @@ from fidelio.workflows.unit_of_work import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.workflows.navigator.service import Navigating
+    from fidelio.workflows.navigator.service import NavigatorService
 
 DEFAULT_POLICY = ServerPolicy()
 
@@ -52,17 +52,17 @@ class WorkflowService:
     ) -> None:
         self.library = library
         self.unit = WorkflowUnit(ledger, clock, WorkflowRecords(), library, tokens, policy)
-        self.sessions = Starting(self.unit)
-        self.moves = Moving(self.unit)
-        self.reads = Reading(self.unit)
-        self.checkpoints = Asking(self.unit)
-        self.traces = Tracing(self.unit)
+        self.sessions = StartService(self.unit)
+        self.moves = MoveService(self.unit)
+        self.reads = ContentService(self.unit)
+        self.checkpoints = CheckpointService(self.unit)
+        self.traces = TraceService(self.unit)
 
     @cached_property
-    def navigation(self) -> Navigating:
-        from fidelio.workflows.navigator.service import Navigating  # noqa: PLC0415  # only one dialect leads, the others start without it
+    def navigation(self) -> NavigatorService:
+        from fidelio.workflows.navigator.service import NavigatorService  # noqa: PLC0415  # only one dialect leads, the others start without it
 
-        return Navigating(self.unit)
+        return NavigatorService(self.unit)
 
     async def status(self, token: str) -> CallResult[None]:
         """Where the session stands. Never held by the gate."""
@@ -80,8 +80,10 @@ class WorkflowService:
         """Record a call that was refused before any rule saw it; see `UnitOfWork.note_misuse`."""
         await self.unit.note_misuse(tool, token, error, session=session)
 
-    async def end_without_definition(self, session: str, library_of: Callable[[str], Library], *, by: str) -> CallResult[Moved]:
+    async def end_without_definition(
+        self, session: str, library_of: Callable[[str], Library], *, by: str
+    ) -> CallResult[MoveResult]:
         """End a session whose definition was deleted. `library_of` gives the library of the place that a session came from."""
         record = (await self.unit.load_claims(Claims(sid=session))).record
         unit = replace(self.unit, library=library_of(record.found_in), rules=replace(self.unit.policy, chosen_place=True))
-        return await Moving(unit).end(session, by=by)
+        return await MoveService(unit).end(session, by=by)

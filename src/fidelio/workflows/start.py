@@ -1,4 +1,4 @@
-"""How sessions begin: fresh, as a child, taken over by another agent, or rebuilt from a token that nobody can vouch for."""
+"""Starts sessions: fresh, as a child, continued by another agent, or rebuilt from a token that does not verify."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import LinkedChange, blank_session
-from fidelio.workflows.missing import definition_of, left_out, nameplate
-from fidelio.workflows.tokens import Claims, stands_for
+from fidelio.workflows.missing import load_definition, missing_activity_warnings, placeholder_workflow
+from fidelio.workflows.tokens import Claims, matches_claim
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
 
 ORCHESTRATOR = "orchestrator"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StartInput(msgspec.Struct, frozen=True):
     """What start_session was asked for.
 
     `agent` is None for whoever the token was made for. `exact`: a session is continued only with a genuine token, and only
@@ -53,7 +53,7 @@ class Asked(msgspec.Struct, frozen=True):
         return self.agent or ORCHESTRATOR
 
 
-class Started(msgspec.Struct, frozen=True):
+class StartResult(msgspec.Struct, frozen=True):
     """How the session began. `warning` is what the caller has to know about it."""
 
     workflow: Workflow
@@ -63,7 +63,7 @@ class Started(msgspec.Struct, frozen=True):
     warning: str = ""
 
 
-class Birth(msgspec.Struct, frozen=True):
+class SessionStart(msgspec.Struct, frozen=True):
     """The first event of a session, the definition that it goes by, and the row that it fills."""
 
     event: NewEvent
@@ -79,14 +79,14 @@ class _Origin(msgspec.Struct, frozen=True):
     claims_to_continue: str = ""
 
 
-class Starting:
+class StartService:
     """Everything that start_session does."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
         self._newest: tuple[Workflow, bytes] | None = None
 
-    async def start(self, asked: Asked) -> CallResult[Started]:
+    async def start(self, asked: StartInput) -> CallResult[StartResult]:
         if not asked.session_token:
             return await self._fresh(asked, _Origin(new_session_id()), {})
         claims: Claims | None = None
@@ -99,10 +99,10 @@ class Starting:
                 raise
             return await self._without_proof(asked, problem)
 
-    async def _inherit(self, asked: Asked, claims: Claims) -> CallResult[Started]:
+    async def _inherit(self, asked: StartInput, claims: Claims) -> CallResult[StartResult]:
         """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Started]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[StartResult]:
             if asked.exact:
                 _refuse_other_workflow(asked, call.record)
             if asked.parent_token:
@@ -110,7 +110,7 @@ class Starting:
                 _refuse_other_parent(parent, call.record)
             mismatches = [] if asked.exact else _mismatches(asked, claims, call.record)
             workflow, said = self._as_it_is_now(call)
-            started = Started(workflow, inherited=True, warning=" ".join(mismatches))
+            started = StartResult(workflow, inherited=True, warning=" ".join(mismatches))
             return WorkflowDecision(started, warnings=(*mismatches, *said))
 
         return await self._unit.perform("start_session", asked.session_token, decide, agent=asked.agent)
@@ -121,13 +121,13 @@ class Starting:
         Whoever takes over one that has lost it needs a token that is not stale, to end it with.
         """
         try:
-            version = definition_of(self._unit, call)
+            version = load_definition(self._unit, call)
         except DefinitionGone as gone:
-            return nameplate(call.record), (str(gone),)
+            return placeholder_workflow(call.record), (str(gone),)
         drift = check_drift(call.record, version.workflow.version, version.hash)
-        return version.workflow, (*warnings(drift), *left_out(version.workflow))
+        return version.workflow, (*warnings(drift), *missing_activity_warnings(version.workflow))
 
-    async def _without_proof(self, asked: Asked, problem: FidelioError) -> CallResult[Started]:
+    async def _without_proof(self, asked: StartInput, problem: FidelioError) -> CallResult[StartResult]:
         if not self._unit.policy.adoption:
             raise problem
         claims = self._unit.tokens.claimed(asked.session_token)
@@ -136,14 +136,14 @@ class Starting:
             raise problem
         return await self._recover(asked) if claims is None else await self._adopt(asked, claims)
 
-    async def _recover(self, asked: Asked) -> CallResult[Started]:
+    async def _recover(self, asked: StartInput) -> CallResult[StartResult]:
         warning = (
             "The saved token cannot be read, so a fresh session was started. The previous session state was NOT inherited; "
             "reconstruct it from what you saved."
         )
         return await self._fresh(asked, _Origin(new_session_id()), {"recovered": True, "warning": warning})
 
-    async def _adopt(self, asked: Asked, claims: Claims) -> CallResult[Started]:
+    async def _adopt(self, asked: StartInput, claims: Claims) -> CallResult[StartResult]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
         if taken is not None and taken.kind == "workflow" and read(taken.raw).fidelity == "enforce":
@@ -166,7 +166,7 @@ class Starting:
         except SessionNotFound:
             return None
 
-    async def _fresh(self, asked: Asked, origin: _Origin, flags: dict[str, Any]) -> CallResult[Started]:
+    async def _fresh(self, asked: StartInput, origin: _Origin, flags: dict[str, Any]) -> CallResult[StartResult]:
         """Under the lock of the parent, where there is one: its record changes, too."""
         began = self._unit.clock()
         parent = self._parent(asked.parent_token) if asked.parent_token else None
@@ -174,14 +174,14 @@ class Starting:
         async def load() -> WorkflowCall:
             return new_call(origin.session, Record(), asked.author)
 
-        async def decide(_: WorkflowCall) -> WorkflowDecision[Started]:
+        async def decide(_: WorkflowCall) -> WorkflowDecision[StartResult]:
             workflow = self._unit.library.workflow(asked.workflow_id or META)
             above = await self._unit.load_claims(parent) if parent is not None else None
-            said = (*([flags["warning"]] if flags.get("warning") else ()), *left_out(workflow))
+            said = (*([flags["warning"]] if flags.get("warning") else ()), *missing_activity_warnings(workflow))
             decision = self._birth(asked, origin, workflow, above)
-            return replace(decision, result=Started(workflow, **flags), warnings=said)
+            return replace(decision, result=StartResult(workflow, **flags), warnings=said)
 
-        async def commit(call: WorkflowCall, decision: WorkflowDecision[Started]) -> CallResult[Started]:
+        async def commit(call: WorkflowCall, decision: WorkflowDecision[StartResult]) -> CallResult[StartResult]:
             return await self._unit.commit_call("start_session", call, decision, began)
 
         locked = parent.sid if parent is not None else origin.session
@@ -198,10 +198,12 @@ class Starting:
         except BadToken as error:
             raise BadToken(f"parent_session_token: {error.sentence}", remedy=error.remedy) from error
 
-    def _birth(self, asked: Asked, origin: _Origin, workflow: Workflow, parent: WorkflowCall | None) -> WorkflowDecision[Any]:
+    def _birth(
+        self, asked: StartInput, origin: _Origin, workflow: Workflow, parent: WorkflowCall | None
+    ) -> WorkflowDecision[Any]:
         more, linked = _claimed(origin, workflow), tuple[LinkedChange[Record], ...]()
         if parent is not None:
-            definition = definition_of(self._unit, parent).workflow
+            definition = load_definition(self._unit, parent).workflow
             link = _link(parent, workflow.id, origin.session, definition, person=self._unit.policy.answered_by_person)
             more |= link.inherited
             linked = (LinkedChange(parent.session.id, link.events, parent.record),)
@@ -216,7 +218,7 @@ class Starting:
         fidelity: Fidelity | None = None,
         parent: WorkflowCall | None = None,
         **more: Any,
-    ) -> Birth:
+    ) -> SessionStart:
         """How a session of this workflow begins; `more` is what its first event says besides."""
         snapshot = self._snapshot(workflow)
         body: dict[str, Any] = {
@@ -231,7 +233,9 @@ class Starting:
             **more,
         }
         event = NewEvent(type=STARTED, body=body, actor=agent, blobs=(body["snapshot"],))
-        return Birth(event, snapshot, NewSession(kind="workflow", parent=parent.session.id if parent is not None else None))
+        return SessionStart(
+            event, snapshot, NewSession(kind="workflow", parent=parent.session.id if parent is not None else None)
+        )
 
     def _snapshot(self, workflow: Workflow) -> bytes:
         """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
@@ -272,7 +276,7 @@ def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
     return {**place, "unverified": True, "claims_to_continue": origin.claims_to_continue}
 
 
-def _refuse_other_workflow(asked: Asked, record: Record) -> None:
+def _refuse_other_workflow(asked: StartInput, record: Record) -> None:
     if asked.workflow_id != record.workflow:
         raise WorkflowRefusal(
             phrases.workflow_mismatch(record.workflow, asked.workflow_id),
@@ -288,9 +292,9 @@ def _refuse_other_parent(parent: WorkflowCall, record: Record) -> None:
         )
 
 
-def _mismatches(asked: Asked, claims: Claims, record: Record) -> list[str]:
+def _mismatches(asked: StartInput, claims: Claims, record: Record) -> list[str]:
     found = []
-    if claims.aid and not stands_for(claims.aid, asked.author):
+    if claims.aid and not matches_claim(claims.aid, asked.author):
         found.append(f"agent_id '{asked.agent}' does not match the inherited session token's agent_id '{claims.aid}'.")
     if asked.workflow_id and asked.workflow_id != record.workflow:
         found.append(f"workflow_id '{asked.workflow_id}' is ignored: the token belongs to workflow '{record.workflow}'.")

@@ -1,4 +1,4 @@
-"""Session tokens and trace tokens: sealed notes that open the record, and that commit to a part of it.
+"""Session tokens, which open a record, and trace tokens, which commit to a range of its events.
 
 A session token says where a session stood when it was made and opens the record of where it stands. The same string serves as
 the checkpoint handle: then it names its checkpoint by the request that waits. The short handle (`s_…`) names a session and
@@ -64,7 +64,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     pcpt: int | None = None
 
 
-class Kept(msgspec.Struct, frozen=True):
+class CarriedSession(msgspec.Struct, frozen=True):
     """A session as a state token carries it, so that a server whose ledger does not know it can go on with it."""
 
     session: str
@@ -76,8 +76,8 @@ class StateClaims(Claims, frozen=True, kw_only=True):
 
     carried: msgspec.Raw
 
-    def kept(self) -> tuple[Kept, ...]:
-        return _decoded(self.carried, tuple[Kept, ...])
+    def carried_sessions(self) -> tuple[CarriedSession, ...]:
+        return _decoded(self.carried, tuple[CarriedSession, ...])
 
 
 class About(msgspec.Struct, frozen=True):
@@ -115,14 +115,14 @@ class SessionTokens:
         """
         claims: dict[str, Any] = {
             "sid": session,
-            "wf": bounded(record.workflow),
-            "act": bounded(record.activity),
-            "skill": bounded(record.skill),
-            "cond": bounded(record.condition),
-            "v": bounded(record.version),
+            "wf": shorten_claim(record.workflow),
+            "act": shorten_claim(record.activity),
+            "skill": shorten_claim(record.skill),
+            "cond": shorten_claim(record.condition),
+            "v": shorten_claim(record.version),
             "seq": record.seq,
             "ts": self._clock() // 1000,
-            "aid": bounded(agent),
+            "aid": shorten_claim(agent),
             **_visit(record),
         }
         if about is None and (waiting := record.waiting) is not None:
@@ -130,9 +130,13 @@ class SessionTokens:
         if about is not None:
             claims["req"] = about.request
             if any(one.request == about.request for one in record.pending):
-                claims["bcp"] = bounded(about.checkpoint)
+                claims["bcp"] = shorten_claim(about.checkpoint)
         if (parent := record.parent) is not None:
-            place = {"pwf": bounded(parent.workflow), "pact": bounded(parent.activity), "pv": bounded(parent.version)}
+            place = {
+                "pwf": shorten_claim(parent.workflow),
+                "pact": shorten_claim(parent.activity),
+                "pv": shorten_claim(parent.version),
+            }
             claims |= {"psid": parent.session, **place}
         if record.armed:
             claims["pcp"] = [one.checkpoint for one in record.pending]
@@ -146,20 +150,20 @@ class SessionTokens:
             del self._made[next(iter(self._made))]
         self._made[token] = claims
 
-    def make_state(self, carried: Sequence[Kept], *, agent: str) -> str:
+    def make_state(self, carried: Sequence[CarriedSession], *, agent: str) -> str:
         """A token that opens the last of these sessions, and holds all of them for a server that knows none."""
         session, record = carried[-1].session, carried[-1].record
-        place = {"wf": bounded(record.workflow), "act": bounded(record.activity), "seq": record.seq}
+        place = {"wf": shorten_claim(record.workflow), "act": shorten_claim(record.activity), "seq": record.seq}
         claims: dict[str, Any] = {
             "sid": session,
             **place,
             **_visit(record),
             "ts": self._clock() // 1000,
-            "aid": bounded(agent),
+            "aid": shorten_claim(agent),
             "carried": msgspec.Raw(msgspec.json.encode([_as_carried(one) for one in carried])),
         }
         if (waiting := record.waiting) is not None:
-            claims |= {"bcp": bounded(waiting.checkpoint), "req": waiting.request}
+            claims |= {"bcp": shorten_claim(waiting.checkpoint), "req": waiting.request}
         content = msgspec.json.encode(claims)
         if len(content) > MOST_BYTES:
             # What is too large to carry still opens the session where the ledger knows it.
@@ -193,7 +197,7 @@ class SessionTokens:
     def make_trace(self, segment: Segment) -> str:
         head = base64.urlsafe_b64encode(segment.head).rstrip(b"=").decode()
         span = [segment.first, segment.last, segment.ts]
-        claims = {"sid": segment.sid, "act": bounded(segment.act), "span": span, "head": head}
+        claims = {"sid": segment.sid, "act": shorten_claim(segment.act), "span": span, "head": head}
         return _sealed(self._traces, claims, LONGEST_TRACE, spare=("act",))
 
     def open_trace(self, token: str) -> Segment:
@@ -203,7 +207,7 @@ class SessionTokens:
         return Segment(payload["sid"], payload["act"], first, last, head, ts)
 
 
-def _as_carried(kept: Kept) -> Kept:
+def _as_carried(kept: CarriedSession) -> CarriedSession:
     """Whoever has a state can read it, and where a server keeps its files is no business of theirs."""
     return replace(kept, record=replace(kept.record, found_in=""))
 
@@ -226,14 +230,14 @@ def _sealed(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Sequence
 
 
 @lru_cache(maxsize=1024)
-def bounded(text: str) -> str:
+def shorten_claim(text: str) -> str:
     # As JSON, because that is what takes room: a letter may have four bytes, or six when it is escaped.
     return text if len(msgspec.json.encode(text)) <= LONGEST_TEXT + 2 else _digest(text)
 
 
-def stands_for(claimed: str, text: str) -> bool:
+def matches_claim(claimed: str, text: str) -> bool:
     """Whether a token that says the one may mean the other."""
-    return claimed in (text, bounded(text), _brief(text), _brief(bounded(text)))
+    return claimed in (text, shorten_claim(text), _brief(text), _brief(shorten_claim(text)))
 
 
 def alias(session: str) -> str:

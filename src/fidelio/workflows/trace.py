@@ -1,4 +1,4 @@
-"""The trace: every call on a session, from the ledger, and tokens that commit to a stretch of it.
+"""The trace: every call on a session, from the ledger, and tokens that commit to a range of its events.
 
 A session may have a hundred thousand calls and a caller may bring a thousand tokens. So a reply holds a bounded part of what
 was asked for and says where it ends; and between two looks into the ledger everybody else has a turn.
@@ -16,12 +16,12 @@ from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ledger.model import Event, Session
 from fidelio.workflows.gate import Gate, refuse_while_waiting
-from fidelio.workflows.moves import Moved
+from fidelio.workflows.moves import MoveResult
 from fidelio.workflows.tokens import Claims, Segment, alias
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
 
 # Reading the trace and the status is looking, not working: it would only bury what happened.
-LOOKING = frozenset({"get_trace", "get_workflow_status"})
+READING_TOOLS = frozenset({"get_trace", "get_workflow_status"})
 PAGE = 200
 # What one reply holds, and how much is looked through for it.
 MOST_CALLS = 1000
@@ -31,7 +31,7 @@ MOST_TOKENS = 100
 LONGEST_LINE = 64
 
 
-class Rest(msgspec.Struct, frozen=True):
+class TraceCursor(msgspec.Struct, frozen=True):
     """Where the next reply goes on: behind `after`, in the stretch of the first token that is not among the `done` ones."""
 
     after: int
@@ -44,16 +44,16 @@ class Trace(msgspec.Struct, frozen=True):
     source: str
     events: tuple[dict[str, Any], ...]
     errors: tuple[str, ...] = ()
-    rest: Rest | None = None
+    rest: TraceCursor | None = None
 
 
-class Tracing:
+class TraceService:
     """Everything about the trace."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
 
-    def seal(self, outcome: CallResult[Moved]) -> str:
+    def seal(self, outcome: CallResult[MoveResult]) -> str:
         """A token that commits to the events of the stretch that a move has closed."""
         last = outcome.events[-1]
         segment = Segment(
@@ -86,7 +86,7 @@ class _Reading:
 
     async def whole(self, after: int) -> Trace:
         rest = await self._read(self._call, after, self._call.record.seq)
-        return Trace("memory", tuple(self._found), rest=None if rest is None else Rest(rest))
+        return Trace("memory", tuple(self._found), rest=None if rest is None else TraceCursor(rest))
 
     async def stretches(self, tokens: Sequence[str], after: int) -> Trace:
         """Every stretch once, also where its token is repeated."""
@@ -94,7 +94,7 @@ class _Reading:
             number = tokens.index(token)
             reached = 0 if place == MOST_TOKENS else await self._resolved(number, token, after)
             if reached is not None:
-                return Trace("tokens", tuple(self._found), tuple(self._errors), Rest(reached, number))
+                return Trace("tokens", tuple(self._found), tuple(self._errors), TraceCursor(reached, number))
             after = 0
         return Trace("tokens", tuple(self._found), tuple(self._errors))
 
@@ -128,7 +128,7 @@ class _Reading:
 
     def _is_wanted(self, event: Event, last: int) -> bool:
         """Whether a call belongs there and was not shown before: stretches may overlap."""
-        if event.seq > last or event.id in self._seen or event.body.get("name") in LOOKING:
+        if event.seq > last or event.id in self._seen or event.body.get("name") in READING_TOOLS:
             return False
         self._seen.add(event.id)
         return True

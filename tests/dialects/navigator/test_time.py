@@ -13,7 +13,7 @@ from fidelio.errors import MoveRefused
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.workflows.navigator.service import Navigating
+from fidelio.workflows.navigator.service import NavigatorService
 from fidelio.workflows.service import WorkflowService
 from fidelio.workflows.tokens import SessionTokens
 from fidelio.workflows.unit_of_work import ServerPolicy
@@ -37,7 +37,7 @@ def watch() -> Watch:
 
 
 @pytest.fixture
-async def navigation(settings: Settings, library: Path, watch: Watch) -> AsyncIterator[Navigating]:
+async def navigation(settings: Settings, library: Path, watch: Watch) -> AsyncIterator[NavigatorService]:
     settings.home.ensure()
     tokens = SessionTokens(FixedKeys(b"k" * 32), watch)
     async with await open_ledger(settings.ledger) as ledger:
@@ -46,7 +46,7 @@ async def navigation(settings: Settings, library: Path, watch: Watch) -> AsyncIt
         yield WorkflowService(ledger, found, tokens, clock=watch, policy=rules).navigation
 
 
-async def at_the_question(navigation: Navigating, *steps: str) -> str:
+async def at_the_question(navigation: NavigatorService, *steps: str) -> str:
     state = (await navigation.start("tour", {})).state
     for step in steps:
         state = (await navigation.act(state, Act("complete_step", step), {})).state
@@ -56,7 +56,7 @@ async def at_the_question(navigation: Navigating, *steps: str) -> str:
 @proves("navigator.time")
 @pytest.mark.parametrize("steps", [["list"], ["list", "shine"]])
 async def test_looking_and_trying_do_not_make_the_person_think_anew(
-    navigation: Navigating, watch: Watch, steps: list[str]
+    navigation: NavigatorService, watch: Watch, steps: list[str]
 ) -> None:
     state = await at_the_question(navigation, *steps)
     for wait in (1500, 1000, 500):

@@ -11,9 +11,9 @@ from collections.abc import Set as AbstractSet
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.cursors import clamp_page_size, decode_text_cursor, encode_cursor
 from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
+from fidelio.ledger.paging import clamp_page_size, decode_text_cursor, encode_cursor
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.rows import VERSION, placeholders, to_document
 

@@ -16,9 +16,9 @@ import asyncpg
 
 from fidelio.errors import BadRecord, StaleLease
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import clamp_page_size
 from fidelio.ledger.encoding import EncodedJob
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
+from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.rows import to_job
 

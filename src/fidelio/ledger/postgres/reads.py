@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fidelio.errors import LedgerDamaged, SessionNotFound
-from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.model import Event, Page, Session
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.postgres.apply import require_session, session_not_found
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.rows import EVENT, SESSION, to_event, to_session

@@ -6,9 +6,9 @@ The caller of a change has locked the row of the session, so no other transactio
 from __future__ import annotations
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
-from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.encoding import EncodedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.rows import REQUEST, to_request
 

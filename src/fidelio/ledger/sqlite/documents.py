@@ -8,9 +8,9 @@ import apsw
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.cursors import clamp_page_size, decode_text_cursor, encode_cursor
 from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
+from fidelio.ledger.paging import clamp_page_size, decode_text_cursor, encode_cursor
 from fidelio.ledger.sqlite.rows import fetch, join_sql, to_document
 
 _COLUMNS = "space, path, version, digest, author, time"

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from fidelio.errors import BadRecord, SessionNotFound, StaleLease
 from fidelio.ledger.codec import decode
-from fidelio.ledger.cursors import clamp_page_size
 from fidelio.ledger.encoding import EncodedJob
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
+from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.projection import DELETED, session_deleted
 from fidelio.ledger.sqlite.rows import fetch, join_sql, to_job
 

@@ -14,8 +14,8 @@ from typing import Any
 import apsw
 
 from fidelio.errors import LedgerClosed, SessionNotFound
-from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.model import Event, Page, Session
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.sqlite.apply import require_session, session_not_found
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_error

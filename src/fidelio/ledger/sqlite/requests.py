@@ -7,9 +7,9 @@ from typing import Any
 import apsw
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
-from fidelio.ledger.cursors import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.encoding import EncodedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
 from fidelio.ledger.sqlite.rows import REQUEST, fetch, join_sql, to_request
 
 _INSERT = join_sql("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")

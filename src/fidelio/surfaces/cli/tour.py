@@ -102,11 +102,11 @@ def _show_drawing(library: Library) -> None:
 async def _record_session(application: House) -> Recorded:
     """Begins `hello` exactly as an agent would, and verifies what was recorded."""
     from fidelio.workflows.moves import Move
-    from fidelio.workflows.start import Asked
+    from fidelio.workflows.start import StartInput
 
     async with application:
         service, records = await application.workflows(), await application.records()
-        token = (await service.sessions.start(Asked("hello", "tour"))).token
+        token = (await service.sessions.start(StartInput("hello", "tour"))).token
         first = service.library.workflow("hello").activities[0]
         entered = await service.moves.move(token, Move(first.id))
         return Recorded(await records.events(entered.session), await records.verify(entered.session))

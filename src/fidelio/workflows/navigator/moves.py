@@ -1,4 +1,4 @@
-"""What a session that is led move by move shows of itself, and what its moves bring with them beyond the rules.
+"""Works out what follows from a move in the navigator dialect: the next request, and child sessions that begin.
 
 A question that is reached is put on record at once, so that it is in the inbox and its clock runs. A workflow that a step or
 an activity starts begins with the move that starts it, in the same transaction.
@@ -24,15 +24,15 @@ from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.requests import put
-from fidelio.workflows.start import Birth, Starting, new_call
+from fidelio.workflows.requests import yield_request
+from fidelio.workflows.start import SessionStart, StartService, new_call
 from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, new_events
 
 # Workflows that start each other as soon as they begin would never come to anything.
 DEEPEST = 8
 
 
-class Reached(msgspec.Struct, frozen=True):
+class ReachedCheckpoint(msgspec.Struct, frozen=True):
     """What is possible after a move, and the question that it has come to, as it goes on record; none when it came to none."""
 
     situation: Situation
@@ -40,7 +40,7 @@ class Reached(msgspec.Struct, frozen=True):
     requests: tuple[NewRequest, ...] = ()
 
 
-class Aftermath(msgspec.Struct, frozen=True):
+class MoveConsequences(msgspec.Struct, frozen=True):
     """What follows from a move. `child` is the session that begins with it and goes first."""
 
     drafts: tuple[Draft, ...]
@@ -51,17 +51,17 @@ class Aftermath(msgspec.Struct, frozen=True):
     child: str = ""
 
 
-def reached(workflow: Workflow, record: Record, *, person: bool, now: int) -> Reached:
+def reach_checkpoint(workflow: Workflow, record: Record, *, person: bool, now: int) -> ReachedCheckpoint:
     """A question that is all that is possible now waits from now on. Where other work can still come first, it does not yet."""
     found = situation(workflow, record, now=now, person=person)
     checkpoint = current_checkpoint(workflow, record, found.checkpoint) if found.checkpoint else None
     if record.waiting is not None or checkpoint is None or any(move.target != checkpoint.id for move in found.offered):
-        return Reached(found)
-    draft, request = put(workflow, record, checkpoint, person=person)
-    return Reached(situation(workflow, foreseen(record, [draft], now), now=now, person=person), (draft,), (request,))
+        return ReachedCheckpoint(found)
+    draft, request = yield_request(workflow, record, checkpoint, person=person)
+    return ReachedCheckpoint(situation(workflow, foreseen(record, [draft], now), now=now, person=person), (draft,), (request,))
 
 
-def as_led(unit: WorkflowUnit, record: Record) -> Record:
+def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
     """The record as strict as this server is, to look at what is possible. What is kept stays as the session began."""
     fidelity = unit.fidelity(record)
     return record if fidelity == record.fidelity else replace(record, fidelity=fidelity)
@@ -80,12 +80,12 @@ class Consequences:
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._starting = Starting(unit)
+        self._starts = StartService(unit)
 
-    def birth(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> Birth:
-        return self._starting.birth(workflow, agent, variables=dict(variables), variables_by=by)
+    def birth(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> SessionStart:
+        return self._starts.birth(workflow, agent, variables=dict(variables), variables_by=by)
 
-    async def of(self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[Draft], *, step: str = "") -> Aftermath:
+    async def of(self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[Draft], *, step: str = "") -> MoveConsequences:
         """What follows when these drafts are written; `step` is the one that they complete."""
         after = foreseen(call.record, drafts, self._unit.clock())
         triggers = fired(workflow, call.record, after, step)
@@ -109,7 +109,7 @@ class Consequences:
         due: Sequence[Triggered],
         *,
         depth: int,
-    ) -> Aftermath:
+    ) -> MoveConsequences:
         """`after` is the record that the drafts lead to, `due` the workflows that begin with them."""
         if not due:
             return self._reaching(workflow, drafts, after)
@@ -125,15 +125,17 @@ class Consequences:
         if not linked:
             return self._reaching(workflow, drafts, after, said)
         now = self._unit.clock()
-        led = as_led(self._unit, foreseen(after, started, now))
+        led = with_server_level(self._unit, foreseen(after, started, now))
         waits = situation(workflow, led, now=now, person=self._unit.policy.answered_by_person)
-        return Aftermath((*drafts, *started), waits, (), tuple(linked), tuple(said), linked[0].session)
+        return MoveConsequences((*drafts, *started), waits, (), tuple(linked), tuple(said), linked[0].session)
 
-    def _reaching(self, workflow: Workflow, drafts: Sequence[Draft], after: Record, said: Sequence[str] = ()) -> Aftermath:
+    def _reaching(
+        self, workflow: Workflow, drafts: Sequence[Draft], after: Record, said: Sequence[str] = ()
+    ) -> MoveConsequences:
         """What follows from a move that no session begins with."""
-        led, person = as_led(self._unit, after), self._unit.policy.answered_by_person
-        asks = reached(workflow, led, person=person, now=self._unit.clock())
-        return Aftermath((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
+        led, person = with_server_level(self._unit, after), self._unit.policy.answered_by_person
+        asks = reach_checkpoint(workflow, led, person=person, now=self._unit.clock())
+        return MoveConsequences((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
 
     def _child(
         self, parent: WorkflowCall, workflow: Workflow, record: Record, trigger: Triggered, depth: int
@@ -142,7 +144,7 @@ class Consequences:
         definition = self._unit.library.workflow(trigger.workflow)
         inherited = inheritance(workflow, record, trigger, person=self._unit.policy.answered_by_person)
         standing = replace(parent, record=record)
-        born = self._starting.birth(definition, parent.agent, parent=standing, **inherited)
+        born = self._starts.birth(definition, parent.agent, parent=standing, **inherited)
         session, begun = new_session_id(), [Draft(born.event.type, dict(born.event.body))]
         fresh = foreseen(Record(), begun, self._unit.clock())
         entry = first_entry(definition, fresh)

@@ -1,4 +1,4 @@
-"""A session that the server leads: it says where the session stands and what is possible, and takes exactly that.
+"""Service of the navigator dialect: says which moves are possible in a session, and accepts exactly those.
 
 The state token of every reply opens the session again, here or on a server that shares the keys. Where a workflow waits for
 one that it has started, that one is shown until it has ended, whichever of the two a token was made for. A move is made only
@@ -22,22 +22,22 @@ from fidelio.engine.apply_move import Act, Actor, accept, choice_of
 from fidelio.engine.checkpoints import current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import ANSWERED, CHILD_FINISHED, Draft, Record, foreseen
+from fidelio.engine.record import CHILD_FINISHED, Draft, Record, foreseen
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.variables import telling
 from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
-from fidelio.inbox import NewRequest, RequestChange, assurance_of
+from fidelio.inbox import NewRequest, assurance_of
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.checkpoints import Asking, refused_answer
-from fidelio.workflows.missing import left_out, lost_place
-from fidelio.workflows.moves import Move, Moving, not_yours
+from fidelio.workflows.checkpoints import CheckpointService, answer_refusal
+from fidelio.workflows.missing import deleted_activity_error, missing_activity_warnings
+from fidelio.workflows.moves import Move, MoveService, move_not_allowed
 from fidelio.workflows.navigator import wording as words
-from fidelio.workflows.navigator.moves import Consequences, as_led, first_entry, reached
-from fidelio.workflows.navigator.states import answered_before, is_elsewhere, last_moved, stood_at
-from fidelio.workflows.navigator.survey import Standing, Survey
-from fidelio.workflows.requests import closing, put
+from fidelio.workflows.navigator.moves import Consequences, first_entry, reach_checkpoint, with_server_level
+from fidelio.workflows.navigator.states import carried_record, find_earlier_answer, has_moved_on, last_move_time
+from fidelio.workflows.navigator.survey import NavigatorView, SituationReader
+from fidelio.workflows.requests import close_answered, yield_request
 from fidelio.workflows.start import ORCHESTRATOR, new_call
 from fidelio.workflows.tokens import Claims
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
@@ -46,10 +46,10 @@ from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDec
 DEEPEST = 32
 
 
-class Shown(msgspec.Struct, frozen=True):
+class NavigatorReply(msgspec.Struct, frozen=True):
     """The reply to a call: where the session stands after it, and the tokens that open it there."""
 
-    standing: Standing
+    standing: NavigatorView
     message: str
     state: str
     token: str
@@ -83,50 +83,50 @@ class _NotAsked(Exception):
     """A question that only a person may answer has not been put on record yet."""
 
 
-class Navigating:
+class NavigatorService:
     """Everything that leads an agent move by move."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._asking = Asking(unit)
-        self._moving = Moving(unit)
+        self._checkpoints = CheckpointService(unit)
+        self._moves = MoveService(unit)
         self._consequences = Consequences(unit)
-        self._survey = Survey(unit)
+        self._survey = SituationReader(unit)
 
-    async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> Shown:
+    async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> NavigatorReply:
         """A fresh session, inside its first activity where there is one to begin with."""
         began, session, version = self._unit.clock(), new_session_id(), self._survey.version(workflow_id)
         born = self._consequences.birth(version.workflow, agent, variables, f"agent:{agent}")
         fresh = foreseen(Record(), [Draft(born.event.type, dict(born.event.body))], began)
-        said = self._asking.told(version, fresh, variables)
+        said = self._checkpoints.variable_warnings(version, fresh, variables)
         begun = new_call(session, fresh, agent)
         found = await self._consequences.of(begun, version.workflow, first_entry(version.workflow, fresh))
         decision = WorkflowDecision(
-            _Made(version, words.started(version.workflow), found.situation, found.child, begins=bool(found.child)),
+            _Made(version, words.describe_start(version.workflow), found.situation, found.child, begins=bool(found.child)),
             events=(born.event, *new_events(found.drafts, agent)),
             requests=found.requests,
             blobs=(born.snapshot,),
-            warnings=(*said, *found.warnings, *left_out(version.workflow)),
+            warnings=(*said, *found.warnings, *missing_activity_warnings(version.workflow)),
             create=born.create,
             linked=found.linked,
         )
         blank = replace(begun, record=Record())
         return await self._shown(await self._unit.commit_call("nav_start", blank, decision, began))
 
-    async def look(self, token: str, *, tool: str = "nav_situation") -> Shown:
+    async def look(self, token: str, *, tool: str = "nav_situation") -> NavigatorReply:
         """Where the session stands. Looking changes nothing."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
             await self._here(call)
             version, gone = self._survey.of(call)
             found = self._survey.recall(call.session.id, call.record, version)
-            lost = gone or lost_place(self._unit, call, version.workflow)
-            said = (str(lost),) if lost is not None else self._asking.told(version, call.record, {})
+            lost = gone or deleted_activity_error(self._unit, call, version.workflow)
+            said = (str(lost),) if lost is not None else self._checkpoints.variable_warnings(version, call.record, {})
             return WorkflowDecision(_Made(version, situation=found), warnings=said)
 
         return await self._shown(await self._performed(tool, self._unit.claims(token), decide))
 
-    async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> Shown:
+    async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> NavigatorReply:
         """A resource, where reading one is possible now. What the agent reports with the call is put on record."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
@@ -134,7 +134,7 @@ class Navigating:
             version, gone = self._survey.of(call)
             if gone is not None:
                 raise gone
-            said = self._asking.told(version, call.record, variables)
+            said = self._checkpoints.variable_warnings(version, call.record, variables)
             resource = self._survey.resource(version, call.record, reference)
             if isinstance(resource, Refusal):
                 raise await self._no(call, version, resource)
@@ -156,7 +156,9 @@ class Navigating:
             linked=found.linked,
         )
 
-    async def act(self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()) -> Shown:
+    async def act(
+        self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()
+    ) -> NavigatorReply:
         """Makes one move, if it is one of those that are possible, after what the agent reports with it.
 
         `asked_person` are the requests that this very call has put to a person: it learns what they said.
@@ -169,14 +171,14 @@ class Navigating:
             version, gone = self._survey.of(call)
             if claims.sid != call.session.id:
                 # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
-                raise await self._no(call, version, Refusal("STALE_STATE", *words.moved_on(version.workflow)))
+                raise await self._no(call, version, Refusal("STALE_STATE", *words.describe_moved_on(version.workflow)))
             if gone is None and _ends(version.workflow, act):
-                gone = lost_place(self._unit, call, version.workflow)
+                gone = deleted_activity_error(self._unit, call, version.workflow)
             if gone is not None:
                 return await self._last(call, version, Move(_way(act), variables=variables), gone)
             if act.answers and (given := _given(call.record, act, asked_person)) is not None:
                 found = await self._consequences.of(call, version.workflow, ())
-                made = _Made(version, words.answered(act.target, given), found.situation)
+                made = _Made(version, words.describe_answer(act.target, given), found.situation)
                 return WorkflowDecision(made, events=new_events(found.drafts, call.agent), requests=found.requests)
             # What nothing has come after is neither stale nor a repetition.
             newest = self._survey.has_shown(call.session.id, call.record, token)
@@ -190,7 +192,7 @@ class Navigating:
             if checkpoint is None or call.record.waiting is not None:
                 return WorkflowDecision(_Made(version), unfinished=True)
             person = self._unit.policy.asks_person
-            draft, request = put(version.workflow, call.record, checkpoint, person=person)
+            draft, request = yield_request(version.workflow, call.record, checkpoint, person=person)
             return WorkflowDecision(
                 _Made(version), events=new_events([draft], call.agent), requests=(request,), unfinished=True
             )
@@ -203,31 +205,36 @@ class Navigating:
 
     async def _last(self, call: WorkflowCall, version: Version, move: Move, gone: DefinitionGone) -> WorkflowDecision[_Made]:
         """The end of a session whose definition is gone; any other move needs it."""
-        if is_elsewhere(call):
-            raise await self._no(call, version, Refusal("STALE_STATE", *words.stale(stood_at(call.claims), call)))
-        end = await self._moving.last_move(call, move, gone)
+        await self._refuse_stale(call, version)
+        end = await self._moves.last_move(call, move, gone)
         back = tuple(map(self._going_on, end.linked))
-        made = _Made(version, words.completed(version.workflow), goes_to=back[0].session if back else "")
+        made = _Made(version, words.describe_end(version.workflow), goes_to=back[0].session if back else "")
         return WorkflowDecision(made, end.events, end.requests, warnings=end.warnings, linked=back)
+
+    async def _refuse_stale(self, call: WorkflowCall, version: Version) -> None:
+        if has_moved_on(call):
+            sentence, remedy = words.describe_stale(carried_record(call.claims), call)
+            raise await self._no(call, version, Refusal("STALE_STATE", sentence, remedy))
 
     async def _repeated(self, call: WorkflowCall, version: Version, act: Act) -> WorkflowDecision[_Made] | None:
         """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
         workflow, record = version.workflow, call.record
-        given = await answered_before(self._unit.ledger, call, workflow, act.target) if act.answers else None
+        given = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
         if given is not None:
             found = resolve(workflow, record, choice_of(act), self._how(), asked=given.asked, earlier=given)
             if isinstance(found, Refusal):
                 raise await self._no(call, version, found)
-            said = self._asking.told(version, record, {})
-            return WorkflowDecision(_Made(version, words.answered(act.target, given.option or given.mode)), warnings=said)
-        if is_elsewhere(call):
-            raise await self._no(call, version, Refusal("STALE_STATE", *words.stale(stood_at(call.claims), call)))
+            said = self._checkpoints.variable_warnings(version, record, {})
+            return WorkflowDecision(
+                _Made(version, words.describe_answer(act.target, given.option or given.mode)), warnings=said
+            )
+        await self._refuse_stale(call, version)
         return None
 
     async def _decided(
         self, call: WorkflowCall, version: Version, act: Act, variables: Mapping[str, Any]
     ) -> WorkflowDecision[_Made]:
-        said = self._asking.told(version, call.record, variables)
+        said = self._checkpoints.variable_warnings(version, call.record, variables)
         told = self._telling(version, call, variables) if variables else []
         informed = replace(call, record=foreseen(call.record, told, self._unit.clock())) if told else call
         asks, drafts = await self._accepted(call, informed.record, version, act)
@@ -237,7 +244,7 @@ class Navigating:
         back = await self._back(call, ended) if ended is not None else ()
         made = _Made(
             version,
-            words.made(version.workflow, act, found.situation),
+            words.describe_move(version.workflow, act, found.situation),
             found.situation,
             found.child or (back[0].session if back else ""),
             begins=bool(found.child),
@@ -245,8 +252,8 @@ class Navigating:
         return WorkflowDecision(
             made,
             events=new_events([*told, *found.drafts], call.agent),
-            requests=(*asks, *_closed(found.drafts), *found.requests),
-            warnings=(*said, *words.left_out(drafts), *found.warnings),
+            requests=(*asks, *close_answered(found.drafts), *found.requests),
+            warnings=(*said, *words.loop_warnings(drafts), *found.warnings),
             linked=(*found.linked, *back),
         )
 
@@ -267,18 +274,18 @@ class Navigating:
         """
         rules, workflow = self._unit.policy, version.workflow
         if act.action == "transition" and not rules.moves:
-            why = not_yours()
+            why = move_not_allowed()
             raise await self._no(call, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
         asks: tuple[NewRequest, ...] = ()
         checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.pending_as(act.target) is None:
-            _, asked = put(workflow, informed, checkpoint, person=rules.asks_person)
-            since = await last_moved(self._unit.ledger, call.session.id, call.record)
+            _, asked = yield_request(workflow, informed, checkpoint, person=rules.asks_person)
+            since = await last_move_time(self._unit.ledger, call.session.id, call.record)
             asks, act = (asked,), replaced(act, request=asked.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
         known = self._survey.recall(call.session.id, informed, version) if informed is call.record else None
         actor = Actor(f"agent:{call.agent}", channel, assurance_of(channel))
-        found = accept(workflow, as_led(self._unit, informed), act, self._how(), actor, found=known)
+        found = accept(workflow, with_server_level(self._unit, informed), act, self._how(), actor, found=known)
         if isinstance(found, Refusal):
             raise await self._unacceptable(call, version, act, found)
         return asks, found
@@ -287,7 +294,7 @@ class Navigating:
         if no.code != "checkpoint.person":
             return await self._no(call, version, no)
         waiting = call.record.pending_as(act.target)
-        return _NotAsked() if waiting is None else refused_answer(no, waiting.request)
+        return _NotAsked() if waiting is None else answer_refusal(no, waiting.request)
 
     async def _no(self, call: WorkflowCall, version: Version, no: Refusal) -> MoveRefused:
         standing = await self._survey.standing(call.session.id, version, call.record, call.agent)
@@ -295,7 +302,7 @@ class Navigating:
 
     async def _back(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
         """The parent that waits for this session goes on with its end; what it comes to then is put on record with it."""
-        return tuple(map(self._going_on, await self._moving.returning(call, record)))
+        return tuple(map(self._going_on, await self._moves.finish_in_parent(call, record)))
 
     def _going_on(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
         now = self._unit.clock()
@@ -307,7 +314,7 @@ class Navigating:
             return parent
         if after.children:
             return parent
-        asks = reached(workflow, as_led(self._unit, after), person=self._unit.policy.asks_person, now=now)
+        asks = reach_checkpoint(workflow, with_server_level(self._unit, after), person=self._unit.policy.asks_person, now=now)
         more = new_events(asks.drafts, parent.events[0].actor)
         return replace(parent, events=(*parent.events, *more), requests=asks.requests)
 
@@ -333,7 +340,7 @@ class Navigating:
         if any(event.body.get("session") == call.session.id for event in ended):
             raise _Elsewhere(record.parent.session)
 
-    async def _shown(self, outcome: CallResult[_Made]) -> Shown:
+    async def _shown(self, outcome: CallResult[_Made]) -> NavigatorReply:
         made, agent = outcome.result, outcome.agent
         session, record, version, token = outcome.session, outcome.record, made.version, outcome.token
         if made.goes_to:
@@ -342,14 +349,14 @@ class Navigating:
             token = self._unit.tokens.make(session, record, agent=agent)
         found = None if made.goes_to else made.situation
         standing = await self._survey.standing(session, version, record, agent, found)
-        message = made.message or words.standing(version.workflow, record, standing.situation)
+        message = made.message or words.describe_position(version.workflow, record, standing.situation)
         if made.goes_to:
-            message = f"{message} {words.elsewhere(made.version.workflow, version.workflow, begins=made.begins)}"
+            message = f"{message} {words.describe_switch(made.version.workflow, version.workflow, begins=made.begins)}"
         state = self._unit.tokens.make_state(await self._survey.carried(session, record), agent=agent)
         self._survey.remember(standing, version, state)
-        return Shown(standing, message, state, token, outcome.warnings, made.resource)
+        return NavigatorReply(standing, message, state, token, outcome.warnings, made.resource)
 
-    async def standing(self, token: str) -> Standing:
+    async def standing(self, token: str) -> NavigatorView:
         """Where the agent is, for a reply to a call that is on record already."""
         call = await self._followed(self._unit.claims(token))
         version, _ = self._survey.of(call)
@@ -366,7 +373,7 @@ class Navigating:
                 return call
         raise _circle()
 
-    async def state_of(self, standing: Standing) -> str:
+    async def state_of(self, standing: NavigatorView) -> str:
         """The token that opens a session where it stands."""
         carried = await self._survey.carried(standing.session, standing.record)
         return self._unit.tokens.make_state(carried, agent=standing.agent)
@@ -382,10 +389,6 @@ def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | Non
     if last is None or last.checkpoint != act.target or last.request not in asked_person:
         return None
     return None if record.pending_as(act.target) else last.option
-
-
-def _closed(drafts: tuple[Draft, ...]) -> tuple[RequestChange, ...]:
-    return tuple(closing(draft.body) for draft in drafts if draft.type == ANSWERED)
 
 
 def _way(act: Act) -> str:

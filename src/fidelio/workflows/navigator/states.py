@@ -1,4 +1,4 @@
-"""Whether a state still stands where the session does, and what an answer means that comes with an older one.
+"""Compares a state token with the current record: is it stale, and was the answer it brings given before?
 
 A call whose reply was lost is made again, with the state of that moment. It must not act on what came later: another activity,
 visit or pass may have a step or a question of the same name. So a state acts only where it stands. Only an answer that is
@@ -23,7 +23,7 @@ from fidelio.engine.record import (
 )
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events
-from fidelio.workflows.tokens import Claims, StateClaims, bounded
+from fidelio.workflows.tokens import Claims, StateClaims, shorten_claim
 from fidelio.workflows.unit_of_work import WorkflowCall
 
 # What can make a question the one that has to be answered. Looking at it, or trying in vain, does not.
@@ -32,28 +32,28 @@ _MOVES = (STARTED, RESTORED, ENTERED, STEP_COMPLETED, LOOP_ADVANCED, ANSWERED, V
 _RECENT = 64
 
 
-def is_elsewhere(call: WorkflowCall) -> bool:
+def has_moved_on(call: WorkflowCall) -> bool:
     """Whether the session has gone into another activity, visit or pass since the token was made.
 
     A session token knows only its activity, and a short handle not even that.
     """
-    then, act = stood_at(call.claims), call.claims.act
+    then, act = carried_record(call.claims), call.claims.act
     if then is not None:
         return _place(then) != _place(call.record)
-    return act is not None and act != bounded(call.record.activity)
+    return act is not None and act != shorten_claim(call.record.activity)
 
 
-def stood_at(claims: Claims) -> Record | None:
+def carried_record(claims: Claims) -> Record | None:
     """The record as it was when a state was made; None for other tokens, and for a state that was too large to carry it."""
-    kept = claims.kept() if isinstance(claims, StateClaims) else ()
+    kept = claims.carried_sessions() if isinstance(claims, StateClaims) else ()
     return kept[-1].record if kept else None
 
 
-async def answered_before(ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str) -> Answer | None:
+async def find_earlier_answer(ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str) -> Answer | None:
     """The answer that the question which the state speaks of got after the state was made."""
-    then, claims = stood_at(call.claims), call.claims
+    then, claims = carried_record(call.claims), call.claims
     if then is None:
-        named = claims.req if claims.bcp == bounded(checkpoint) else None
+        named = claims.req if claims.bcp == shorten_claim(checkpoint) else None
         if named is None or any(one.request == named for one in call.record.pending):
             return None
         return await _answer(ledger, call.session.id, checkpoint, request=named)
@@ -65,7 +65,7 @@ async def answered_before(ledger: Ledger, call: WorkflowCall, workflow: Workflow
     return await _answer(ledger, call.session.id, checkpoint, key=asked.key)
 
 
-async def last_moved(ledger: Ledger, session: str, record: Record) -> int:
+async def last_move_time(ledger: Ledger, session: str, record: Record) -> int:
     """When a session last came to something new."""
     recent = await ledger.events(session, after=max(0, record.seq - _RECENT), types=_MOVES)
     return max((event.time for event in recent or await all_events(ledger, session, types=_MOVES)), default=0)

@@ -1,6 +1,6 @@
-"""What is possible in a session that is led move by move when its definition is gone: nothing but its end.
+"""Reads the situation of a navigated session: what is possible now, also where its definition was deleted.
 
-Where only the activity is gone in which it stands, its end comes to what the definition still has to offer.
+Without a definition only the end is possible. Where only the current activity was deleted, the end is offered in addition.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from fidelio.engine.record import Record
 from fidelio.engine.transitions import TERMINAL, is_lost
 from fidelio.errors import DefinitionError, DefinitionGone, PartNotFound, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.gate import refuse_unanswered_end
-from fidelio.workflows.missing import definition_of, is_nameplate, nameplate, only_by_person
-from fidelio.workflows.moves import not_yours
+from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load_definition, placeholder_workflow
+from fidelio.workflows.moves import move_not_allowed
 from fidelio.workflows.navigator import wording as words
-from fidelio.workflows.navigator.moves import as_led
-from fidelio.workflows.navigator.states import last_moved
-from fidelio.workflows.tokens import LARGEST_REMEMBERED, Claims, Kept
+from fidelio.workflows.navigator.moves import with_server_level
+from fidelio.workflows.navigator.states import last_move_time
+from fidelio.workflows.tokens import LARGEST_REMEMBERED, CarriedSession, Claims
 from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit
 
 
-def remains(record: Record) -> Version:
+def placeholder_version(record: Record) -> Version:
     """What stands in for the definition. It is the one that the session began with as far as anybody can tell."""
-    return Version(nameplate(record), record.definition, _no_source)
+    return Version(placeholder_workflow(record), record.definition, _no_source)
 
 
-def only_the_end(unit: WorkflowUnit, session: str, record: Record) -> Situation:
+def end_only_situation(unit: WorkflowUnit, session: str, record: Record) -> Situation:
     position = Position(record.workflow, record.activity)
     if record.status == "completed":
         return Situation(position)
     if unit.fidelity(record) == "enforce":
-        return _blocked(position, only_by_person(session), "DEFINITION_GONE")
+        return _blocked(position, end_by_person_remedy(session), "DEFINITION_GONE")
     try:
         refuse_unanswered_end(record, session)
     except WorkflowRefusal as no:
@@ -52,7 +52,7 @@ def with_unchecked_end(unit: WorkflowUnit, session: str, workflow: Workflow, rec
     shown = any(move.target == TERMINAL for move in (*found.required, *found.blocked))
     if shown or record.waiting is not None or not is_lost(workflow, record):
         return found
-    end = only_the_end(unit, session, record)
+    end = end_only_situation(unit, session, record)
     return replace(found, required=(*found.required, *end.required), blocked=(*found.blocked, *end.blocked))
 
 
@@ -64,7 +64,7 @@ def _no_source(activity: str) -> Source:
     raise PartNotFound(f"Activity not found: {activity}.", remedy="Its definition is gone.")
 
 
-class Standing(msgspec.Struct, frozen=True):
+class NavigatorView(msgspec.Struct, frozen=True):
     """Where a session stands and what is possible there.
 
     `resources` are the numbers of those that can be read. `person`: the server wants people to answer everything.
@@ -98,7 +98,7 @@ class _Seen(msgspec.Struct, frozen=True):
     state: str
 
 
-class Survey:
+class SituationReader:
     """Looks at sessions for those who lead them."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
@@ -114,9 +114,9 @@ class Survey:
     def of(self, call: WorkflowCall) -> tuple[Version, DefinitionGone | None]:
         """The same for a session that has begun. Where the definition is gone, what is left of it, and the error to raise."""
         try:
-            return self._freed(definition_of(self._unit, call)), None
+            return self._freed(load_definition(self._unit, call)), None
         except DefinitionGone as gone:
-            return remains(call.record), gone
+            return placeholder_version(call.record), gone
 
     def _freed(self, version: Version) -> Version:
         if version.workflow.id != META:
@@ -126,9 +126,9 @@ class Survey:
             self._meta = version, version._replace(workflow=free)
         return self._meta[1]
 
-    async def carried(self, session: str, record: Record) -> list[Kept]:
+    async def carried(self, session: str, record: Record) -> list[CarriedSession]:
         """The session and the parents that wait for it, these first."""
-        carried = [Kept(session, record)]
+        carried = [CarriedSession(session, record)]
         while (parent := carried[0].record.parent) is not None:
             try:
                 call = await self._unit.load_claims(Claims(sid=parent.session))
@@ -136,22 +136,22 @@ class Survey:
                 break
             if carried[0].session not in [child.session for child in call.record.children]:
                 break
-            carried.insert(0, Kept(parent.session, call.record))
+            carried.insert(0, CarriedSession(parent.session, call.record))
         return carried
 
     async def standing(
         self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
-    ) -> Standing:
+    ) -> NavigatorView:
         person = self._unit.policy.answered_by_person
         found = found or self._situation(session, version.workflow, record)
         found = self._allowed(with_unchecked_end(self._unit, session, version.workflow, record, found))
         wait = await self._wait(session, record, found)
-        return Standing(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
+        return NavigatorView(session, version.workflow, record, found, agent, self._readable(version, record), person, wait)
 
     def _situation(self, session: str, workflow: Workflow, record: Record) -> Situation:
-        if is_nameplate(workflow):
-            return only_the_end(self._unit, session, record)
-        led, person = as_led(self._unit, record), self._unit.policy.answered_by_person
+        if is_placeholder(workflow):
+            return end_only_situation(self._unit, session, record)
+        led, person = with_server_level(self._unit, record), self._unit.policy.answered_by_person
         return situation(workflow, led, now=self._unit.clock(), person=person)
 
     def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
@@ -169,13 +169,13 @@ class Survey:
         """Whoever does one activity of a session that somebody else leads does not move it."""
         if self._unit.policy.moves:
             return found
-        why = not_yours().sentence
+        why = move_not_allowed().sentence
         held = [replace(move, reason=why, code=words.NOT_YOURS) for move in found.offered if move.action == "transition"]
         required = tuple(move for move in found.required if move.action != "transition")
         optional = tuple(move for move in found.optional if move.action != "transition")
         return replace(found, required=required, optional=optional, blocked=(*found.blocked, *held))
 
-    def remember(self, standing: Standing, version: Version, state: str) -> None:
+    def remember(self, standing: NavigatorView, version: Version, state: str) -> None:
         """What was shown is what the next call begins with, unless somebody else writes or time changes it."""
         if standing.record.waiting is not None:
             return
@@ -199,11 +199,11 @@ class Survey:
         if not least:
             return 0
         waiting = record.pending_as(found.checkpoint)
-        since = waiting.yielded_at if waiting is not None else await last_moved(self._unit.ledger, session, record)
+        since = waiting.yielded_at if waiting is not None else await last_move_time(self._unit.ledger, session, record)
         return max(0, since + least - self._unit.clock())
 
     def _readable(self, version: Version, record: Record) -> tuple[str, ...]:
-        if not record.activity or record.waiting is not None or is_nameplate(version.workflow):
+        if not record.activity or record.waiting is not None or is_placeholder(version.workflow):
             return ()
         return self._resources(version).readable
 

@@ -1,4 +1,4 @@
-"""What the navigation says of a session in a sentence: what a call has done, and where it stands."""
+"""Words the messages of the navigator dialect: what a call has done, and where the session is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOT_YOURS = "NOT_YOURS"
 _GO_ON = "Nothing was done. Go on with the state of this reply, which shows what is possible now, or of nav_situation."
 
 
-def started(workflow: Workflow) -> str:
+def describe_start(workflow: Workflow) -> str:
     more = " Its activities are independent of each other: enter the one that fits." if workflow.independent else ""
     return f"Started workflow '{workflow.id}'.{more}"
 
 
-def made(workflow: Workflow, act: Act, after: Situation) -> str:
+def describe_move(workflow: Workflow, act: Act, after: Situation) -> str:
     """What a move has done."""
     if act.action == "complete_step":
         return f"Completed step '{act.target}'"
@@ -29,22 +29,24 @@ def made(workflow: Workflow, act: Act, after: Situation) -> str:
         return _pass(act.target, after)
     if act.action == "transition":
         ends = ends_workflow(workflow, act.target)
-        return completed(workflow) if ends else f"Entered activity '{act.target}'"
-    return answered(act.target, act.option or ("condition_not_met" if act.action == "dismiss_checkpoint" else "its default"))
+        return describe_end(workflow) if ends else f"Entered activity '{act.target}'"
+    return describe_answer(
+        act.target, act.option or ("condition_not_met" if act.action == "dismiss_checkpoint" else "its default")
+    )
 
 
-def answered(checkpoint: str, option: str) -> str:
+def describe_answer(checkpoint: str, option: str) -> str:
     return f"Checkpoint '{checkpoint}' is answered: {option}"
 
 
-def completed(workflow: Workflow) -> str:
+def describe_end(workflow: Workflow) -> str:
     return f"Workflow '{workflow.id}' is completed."
 
 
-def standing(workflow: Workflow, record: Record, found: Situation) -> str:
+def describe_position(workflow: Workflow, record: Record, found: Situation) -> str:
     """Where a session stands, for whoever comes back to it."""
     if record.status == "completed":
-        return completed(workflow)
+        return describe_end(workflow)
     if not record.activity:
         return f"Workflow '{workflow.id}' has not entered an activity yet."
     if found.checkpoint:
@@ -53,13 +55,13 @@ def standing(workflow: Workflow, record: Record, found: Situation) -> str:
     return f"In activity '{record.activity}': step '{step}' is next." if step else f"In activity '{record.activity}'."
 
 
-def elsewhere(left: Workflow, entered: Workflow, *, begins: bool) -> str:
+def describe_switch(left: Workflow, entered: Workflow, *, begins: bool) -> str:
     if begins:
         return f"Workflow '{entered.id}' begins; '{left.id}' waits for its end."
     return f"Back in workflow '{entered.id}'."
 
 
-def stale(then: Record | None, call: WorkflowCall) -> tuple[str, str]:
+def describe_stale(then: Record | None, call: WorkflowCall) -> tuple[str, str]:
     """`then` is the record of the state, where it carries one."""
     stood = _at(then) if then is not None else f"'{call.claims.act or 'the start'}'"
     sentence = f"This state is stale: it stands at {stood}, the session at {_at(call.record)}."
@@ -72,7 +74,7 @@ def _at(record: Record) -> str:
     return visit if running is None else f"{visit}, pass {running.iteration} of loop '{running.loop}'"
 
 
-def moved_on(workflow: Workflow) -> tuple[str, str]:
+def describe_moved_on(workflow: Workflow) -> tuple[str, str]:
     sentence = f"This state is stale: the work has gone on in workflow '{workflow.id}'."
     return sentence, _GO_ON
 
@@ -85,7 +87,7 @@ def no_resource(record: Record, reference: str, numbers: Sequence[str], problem:
     return Refusal("RESOURCE_NOT_FOUND", problem or f"Resource not found: {reference}.", listed)
 
 
-def left_out(drafts: Iterable[Draft]) -> Iterator[str]:
+def loop_warnings(drafts: Iterable[Draft]) -> Iterator[str]:
     """That a loop goes over less than its list has."""
     for draft in drafts:
         if draft.type == LOOP_ADVANCED and (rest := draft.body.get("left_out")):

@@ -14,9 +14,9 @@ from fidelio.definitions.models import Workflow
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
-from fidelio.workflows.report.model import AnswerGiven, Refused, Report, Visit
+from fidelio.workflows.report.model import AnswerGiven, RefusedCall, Report, Visit
 
-__all__ = ["AnswerGiven", "Refused", "Report", "Visit", "report_session"]
+__all__ = ["AnswerGiven", "RefusedCall", "Report", "Visit", "report_session"]
 
 
 async def report_session(ledger: Ledger, session: str) -> Report:

@@ -1,4 +1,4 @@
-"""How a report comes about: the events of a session one after the other, each linked the record as it was when it happened.
+"""Builds the report of a session: the events of a session one after the other, each with the record as it was when it happened.
 
 What the definition asked for and nobody did, and what was reported out of place, is looked for when an activity is left, with
 what was known then. Only what is certain is held against anybody: a question whose condition nobody could know is not called
@@ -35,8 +35,8 @@ from fidelio.engine.record import (
 from fidelio.engine.scope import told
 from fidelio.engine.variables import contradicted
 from fidelio.ledger.model import Event
-from fidelio.workflows.missing import ENDED_BY_PERSON, OUTCOME
-from fidelio.workflows.report.model import AnswerGiven, Refused, Report, Visit
+from fidelio.workflows.missing import ENDED_BY_PERSON, ENDED_WITHOUT_DEFINITION
+from fidelio.workflows.report.model import AnswerGiven, RefusedCall, Report, Visit
 
 
 def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
@@ -263,7 +263,7 @@ def _child_started(building: _Building, event: Event) -> None:
 
 
 def _child_finished(building: _Building, event: Event) -> None:
-    if event.body["outcome"] == OUTCOME:
+    if event.body["outcome"] == ENDED_WITHOUT_DEFINITION:
         child = f"{event.body['workflow']} ({event.body['session']})"
         said = f"Its child {child} was ended without its definition: nobody has checked what came of it."
         for visit in building.report.visits[-1:]:
@@ -282,7 +282,7 @@ def _called(building: _Building, event: Event) -> None:
     if body["aid"] not in report.agents and body["name"] != ENDED_BY_PERSON:
         report.agents.append(body["aid"])
     if body["s"] == "error":
-        report.refused.append(Refused(event.time, body["name"], body["aid"], body.get("err", "")))
+        report.refused.append(RefusedCall(event.time, body["name"], body["aid"], body.get("err", "")))
 
 
 _STEPS: Mapping[str, Callable[[_Building, Event], None]] = {

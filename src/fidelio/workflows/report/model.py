@@ -1,4 +1,4 @@
-"""What a report consists of. It is kept apart from how it is made, because it is also what others read and print."""
+"""Values of a report. They are apart from the builder because surfaces read and print them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Visit:
 
 
 @dataclass(slots=True)
-class Refused:
+class RefusedCall:
     """A call that was refused."""
 
     at: int
@@ -78,7 +78,7 @@ class Report:
     ended_unchecked_by: str = ""
     agents: list[str] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedCall] = field(default_factory=list)
     variables: dict[str, Any] = field(default_factory=dict)
     set_by: dict[str, str] = field(default_factory=dict)
     never_entered: list[str] = field(default_factory=list)

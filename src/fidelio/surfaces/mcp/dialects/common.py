@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fidelio.definitions.library.listing import Entry
     from fidelio.definitions.models import Definition, Workflow
     from fidelio.engine.record import Answer, Record
-    from fidelio.workflows.checkpoints import Resolved
-    from fidelio.workflows.start import Started
+    from fidelio.workflows.checkpoints import ResolvedCheckpoint
+    from fidelio.workflows.start import StartResult
     from fidelio.workflows.trace import Trace
     from fidelio.workflows.unit_of_work import CallResult
 
@@ -119,7 +119,7 @@ def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]
     ]
 
 
-def started_json(outcome: CallResult[Started]) -> dict[str, Any]:
+def started_json(outcome: CallResult[StartResult]) -> dict[str, Any]:
     """The body of start_session."""
     started, workflow = outcome.result, outcome.result.workflow
     about = {"id": workflow.id, "version": workflow.version, "title": workflow.title, "description": workflow.description}
@@ -157,7 +157,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
     return {**body, "answered_by": answer.by, "channel": answer.channel}
 
 
-def resolution_json(resolved: Resolved) -> dict[str, Any]:
+def resolution_json(resolved: ResolvedCheckpoint) -> dict[str, Any]:
     """What became of an answer that was just given."""
     resolution = resolved.resolution
     body = {"resolved_option": resolution.option, "effect": resolution.effect, "dismissed": resolution.dismissed}

@@ -82,11 +82,11 @@ class GatesDialect(Dialect):
         return reply(context, await self.health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
-        from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
+        from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
-        outcome = await service.sessions.start(Asked(arguments.workflow_id, agent, token, exact=True))
+        outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
         return reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
@@ -131,10 +131,10 @@ class GatesDialect(Dialect):
         return reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
     async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
-        from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.gate import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=let_through)
+        outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
         workflow = outcome.record.workflow
         found = {one.id: skill_json(service.reads, one, workflow) for one in outcome.result if one.loaded is not None}
         body: dict[str, Any] = {"scope": "workflow", "skills": found, "session_token": outcome.token}
@@ -160,10 +160,10 @@ class GatesDialect(Dialect):
         return document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
-        from fidelio.workflows.gate import let_through  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.gate import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.traces.trace(
-            arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=let_through
+            arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=allow_always
         )
         return document(context, trace_json(outcome), outcome)

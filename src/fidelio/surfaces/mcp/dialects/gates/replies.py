@@ -13,8 +13,8 @@ from fidelio.toolkit import CallContext, Done
 if TYPE_CHECKING:
     from fidelio.definitions.models import Definition, Workflow
     from fidelio.engine.record import Record
-    from fidelio.workflows.checkpoints import Presented, Resolved
-    from fidelio.workflows.content import Reading, SkillFound
+    from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
+    from fidelio.workflows.content import ContentService, SkillFound
     from fidelio.workflows.unit_of_work import CallResult
 
 # More definitions than the workflows that one server leads through at a time have.
@@ -77,7 +77,7 @@ def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def checkpoint_json(presented: Presented) -> dict[str, Any]:
+def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
     body = {**definition_json(presented.definition), "condition_holds": presented.condition_holds}
     if presented.demands_person:
         body["answered_by"] = "person"
@@ -88,13 +88,13 @@ def checkpoint_json(presented: Presented) -> dict[str, Any]:
     return body
 
 
-def resolved_json(outcome: CallResult[Resolved]) -> dict[str, Any]:
+def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
     remaining = [one.checkpoint for one in outcome.record.pending]
     token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
     return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
 
 
-def skill_json(reads: Reading, skill: SkillFound, workflow: str) -> dict[str, Any]:
+def skill_json(reads: ContentService, skill: SkillFound, workflow: str) -> dict[str, Any]:
     """The skill with references in place of its resources: what get_resource takes, and what it would return."""
     if skill.loaded is None:
         return {}

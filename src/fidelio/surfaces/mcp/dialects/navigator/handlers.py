@@ -22,7 +22,7 @@ from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
     from fidelio.engine.apply_move import Act
-    from fidelio.workflows.navigator.service import Shown
+    from fidelio.workflows.navigator.service import NavigatorReply
     from fidelio.workflows.service import WorkflowService
 
 INSTRUCTIONS = (
@@ -76,7 +76,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
             await service.note_misuse("nav_action", arguments.state, problem)
             raise
 
-    async def _perform(self, context: CallContext, service: WorkflowService, arguments: NavAction) -> Shown:
+    async def _perform(self, context: CallContext, service: WorkflowService, arguments: NavAction) -> NavigatorReply:
         if arguments.action == "get_resource":
             index = _require(arguments.index, "index", arguments.action)
             return await service.navigation.read(arguments.state, index, arguments.variables)
@@ -133,12 +133,12 @@ def _require(value: str, name: str, action: str) -> str:
     return value
 
 
-def _reply(context: CallContext, found: Shown) -> Done:
+def _reply(context: CallContext, found: NavigatorReply) -> Done:
     return _renderer()(context, found)
 
 
 @cache
-def _renderer() -> Callable[[CallContext, Shown], Done]:
+def _renderer() -> Callable[[CallContext, NavigatorReply], Done]:
     """Cached because nearly every call ends with it, and an import statement costs time even for a loaded module."""
     from fidelio.surfaces.mcp.dialects.navigator.replies import situation_reply  # noqa: PLC0415  # waits for the first call
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Step
     from fidelio.engine.moves import LoopPosition, Move
     from fidelio.errors import WorkflowRefusal
-    from fidelio.workflows.navigator.service import Shown
-    from fidelio.workflows.navigator.survey import Standing
+    from fidelio.workflows.navigator.service import NavigatorReply
+    from fidelio.workflows.navigator.survey import NavigatorView
 
 Json = dict[str, Any]
 
 
-def situation_reply(context: CallContext, found: Shown) -> Done:
+def situation_reply(context: CallContext, found: NavigatorReply) -> Done:
     """The one shape of every navigation reply."""
     body = _landscape(context, found.standing, found.message, found.state, success=True)
     if found.resource is not None:
@@ -34,14 +34,14 @@ def situation_reply(context: CallContext, found: Shown) -> Done:
     return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
-def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: Standing, state: str) -> Done:
+def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:
     """A move that was refused: nothing has moved, and the reply says what is possible instead."""
     message = context.render(refusal)
     body = _landscape(context, standing, f"Action failed: {message}", state, success=False)
     return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
 
 
-def checkpoint_reply(context: CallContext, found: Shown) -> Done:
+def checkpoint_reply(context: CallContext, found: NavigatorReply) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
     if (question := _question(context, found.standing)) is not None:
         how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
@@ -50,7 +50,7 @@ def checkpoint_reply(context: CallContext, found: Shown) -> Done:
     return Done(as_json(whole), {"session_token": found.token}, structured=whole)
 
 
-def _landscape(context: CallContext, standing: Standing, message: str, state: str, *, success: bool) -> Json:
+def _landscape(context: CallContext, standing: NavigatorView, message: str, state: str, *, success: bool) -> Json:
     unverified = {"unverified": True} if standing.record.unverified else {}
     return {
         "success": success,
@@ -64,7 +64,7 @@ def _landscape(context: CallContext, standing: Standing, message: str, state: st
     }
 
 
-def _position(standing: Standing) -> Json:
+def _position(standing: NavigatorView) -> Json:
     position, activity = standing.situation.position, _activity(standing)
     place: Json = {"workflow": position.workflow, "activity": None, "step": None, "loop": None}
     if activity is not None:
@@ -77,7 +77,7 @@ def _position(standing: Standing) -> Json:
     return place
 
 
-def _artifacts(standing: Standing) -> Json:
+def _artifacts(standing: NavigatorView) -> Json:
     """What the activity is to leave behind: said once, when nothing in it is done yet."""
     here = standing.record.here
     expected = [] if here.at or here.running else expected_artifacts(standing.workflow, standing.record)
@@ -90,7 +90,7 @@ def _loop(loop: LoopPosition) -> Json:
     return {"id": loop.id, "name": loop.name, "iteration": loop.iteration, "total": loop.total, **item}
 
 
-def _actions(context: CallContext, standing: Standing) -> Json:
+def _actions(context: CallContext, standing: NavigatorView) -> Json:
     found = standing.situation
     optional = [_offer(standing, move) for move in found.optional]
     if standing.resources:
@@ -102,7 +102,7 @@ def _actions(context: CallContext, standing: Standing) -> Json:
     }
 
 
-def _offer(standing: Standing, move: Move) -> Json:
+def _offer(standing: NavigatorView, move: Move) -> Json:
     offer = _named(move)
     offer.update(_details(standing, move))
     return offer
@@ -120,7 +120,7 @@ def _named(move: Move) -> Json:
     return {"action": "respond_to_checkpoint", "checkpoint": move.target, **flag}
 
 
-def _details(standing: Standing, move: Move) -> Iterator[tuple[str, Any]]:
+def _details(standing: NavigatorView, move: Move) -> Iterator[tuple[str, Any]]:
     if move.options:
         yield "options", list(move.options)
     if move.person:
@@ -137,7 +137,7 @@ def _details(standing: Standing, move: Move) -> Iterator[tuple[str, Any]]:
         yield from _of_loop(standing, move.target)
 
 
-def _of_step(standing: Standing, step: Step) -> Iterator[tuple[str, Any]]:
+def _of_step(standing: NavigatorView, step: Step) -> Iterator[tuple[str, Any]]:
     yield "name", step.name
     if step.description:
         yield "description", told_here(standing.workflow, standing.record, step.description)
@@ -147,7 +147,7 @@ def _of_step(standing: Standing, step: Step) -> Iterator[tuple[str, Any]]:
         yield "starts", [trigger.workflow for trigger in step.triggers]
 
 
-def _of_activity(standing: Standing, target: str) -> Iterator[tuple[str, Any]]:
+def _of_activity(standing: NavigatorView, target: str) -> Iterator[tuple[str, Any]]:
     activity = standing.workflow.activity(target)
     if activity is None:
         yield from [("ends", True)] if ends_workflow(standing.workflow, target) else []
@@ -159,7 +159,7 @@ def _of_activity(standing: Standing, target: str) -> Iterator[tuple[str, Any]]:
     yield "recognition", list(activity.recognition)
 
 
-def _of_loop(standing: Standing, name: str) -> Iterator[tuple[str, Any]]:
+def _of_loop(standing: NavigatorView, name: str) -> Iterator[tuple[str, Any]]:
     activity, running = _activity(standing), standing.record.here.running
     loop = next((one for one in activity.loops if one.id == name), None) if activity is not None else None
     if loop is None:
@@ -168,7 +168,7 @@ def _of_loop(standing: Standing, name: str) -> Iterator[tuple[str, Any]]:
     yield "iteration", running.iteration + 1 if running is not None and running.loop == name else 1
 
 
-def _question(context: CallContext, standing: Standing) -> Json | None:
+def _question(context: CallContext, standing: NavigatorView) -> Json | None:
     name = standing.situation.checkpoint
     checkpoint = current_checkpoint(standing.workflow, standing.record, name) if name else None
     if checkpoint is None:
@@ -179,7 +179,7 @@ def _question(context: CallContext, standing: Standing) -> Json | None:
     return {**body, **_who(standing, checkpoint)}
 
 
-def _without_definition(context: CallContext, standing: Standing) -> Json | None:
+def _without_definition(context: CallContext, standing: NavigatorView) -> Json | None:
     """A pending checkpoint that the definition no longer has: who can still answer it, and how."""
     waiting = standing.record.waiting
     if waiting is None or not standing.situation.checkpoint:
@@ -194,7 +194,7 @@ def _without_definition(context: CallContext, standing: Standing) -> Json | None
     return {**about, "answered_by": "person", "request_id": waiting.request}
 
 
-def _who(standing: Standing, checkpoint: Checkpoint) -> Json:
+def _who(standing: NavigatorView, checkpoint: Checkpoint) -> Json:
     waiting = standing.record.pending_as(checkpoint.id)
     person = only_person(standing.workflow, standing.record, checkpoint, server=standing.person)
     return {
@@ -208,7 +208,7 @@ def _option(name: str, label: str, description: str | None, values: Mapping[str,
     return {"id": name, "label": filled(label, values), **explained}
 
 
-def _activity(standing: Standing) -> Activity | None:
+def _activity(standing: NavigatorView) -> Activity | None:
     return standing.workflow.activity(standing.record.activity)
 
 

@@ -88,11 +88,11 @@ class SessionsDialect(Dialect):
         return reply(context, await self.health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
-        from fidelio.workflows.start import Asked  # noqa: PLC0415  # everything heavy waits for the first call
+        from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.sessions.start(
-            Asked(
+            StartInput(
                 arguments.workflow_id,
                 arguments.agent_id,
                 arguments.session_token,

@@ -14,7 +14,7 @@ from fidelio.toolkit import CallContext, Done
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
     from fidelio.engine.record import Record
-    from fidelio.workflows.checkpoints import Resolved, Yielded
+    from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
     from fidelio.workflows.unit_of_work import CallResult
 
 EITHER = "Either checkpoint_handle or session_token must be provided."
@@ -41,25 +41,25 @@ def with_header(outcome: CallResult[Any], text: str, *lines: str) -> str:
     return "\n".join([*lines, f"session_token: {outcome.token}", "", text])
 
 
-def resolved_json(resolved: Resolved, handle: str) -> dict[str, Any]:
+def resolved_json(resolved: ResolvedCheckpoint, handle: str) -> dict[str, Any]:
     body = {"checkpoint_id": resolved.checkpoint, "resolved": True, "checkpoint_handle": handle}
     return {**body, **resolution_json(resolved)}
 
 
-def yielded_json(context: CallContext, outcome: CallResult[Yielded]) -> dict[str, Any]:
+def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -> dict[str, Any]:
     yielded = outcome.result
     body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.token}
     if yielded.answer is not None:
         known = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **known, "message": "This checkpoint was answered before in this visit. Go on."}
-    from fidelio.workflows.gate import only_a_person  # noqa: PLC0415  # the first reply does not wait for it
+    from fidelio.workflows.gate import person_remedy  # noqa: PLC0415  # the first reply does not wait for it
 
     waiting = outcome.record.waiting
     demands = waiting is not None and waiting.request == yielded.request and waiting.person
     also = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
     message = (
         "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
-        f"resolved, call resume_checkpoint. {only_a_person(yielded.request) if demands else also}"
+        f"resolved, call resume_checkpoint. {person_remedy(yielded.request) if demands else also}"
     )
     return {**body, "request_id": yielded.request, "message": context.render(message)}
 
