@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, path_of, tools_of
 
@@ -62,7 +62,7 @@ Tools = dict[str, dict[str, Any]]
 
 
 def tools(dialect: str) -> Tools:
-    served = tools_of(dialect, House(load_settings(environ={"FIDELIO_HOME": "unused"})))
+    served = tools_of(dialect, Application(load_settings(environ={"FIDELIO_HOME": "unused"})))
     return {tool["name"]: tool for tool in served.table.describe()}
 
 

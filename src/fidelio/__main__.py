@@ -1,4 +1,4 @@
-"""The way in. `fidelio mcp` takes a short cut: an agent waits for it, so it must not pay for the command line's imports."""
+"""Entry point. `fidelio mcp` bypasses the command line: an agent waits for it, so it must not pay for those imports."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.conductor.conductor import Conductor
 from fidelio.conductor.context import Happening
 from fidelio.conductor.plan import Plan
@@ -104,7 +104,7 @@ class Band(Workers):
 class Concert:
     """A house in which a band plays."""
 
-    def __init__(self, orchestra: Orchestra, house: House, band: Band) -> None:
+    def __init__(self, orchestra: Orchestra, house: Application, band: Band) -> None:
         self.orchestra, self.house, self.band = orchestra, house, band
         self.seen: list[Happening] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.conductor.conductor import Conductor
 from fidelio.conductor.context import Happening
 from fidelio.conductor.plan import Plan
@@ -74,9 +74,9 @@ class Orchestra:
         return Plan(workflow=workflow, **{"agent": "robot", "project": str(self.project), **more})
 
     @asynccontextmanager
-    async def house(self, seconds: float = SECONDS) -> AsyncIterator[House]:
+    async def house(self, seconds: float = SECONDS) -> AsyncIterator[Application]:
         directories = [str(self.workflows)] if self.workflows.exists() else []
-        async with asyncio.timeout(seconds), House(self.settings, directories, with_bundled=True) as house:
+        async with asyncio.timeout(seconds), Application(self.settings, directories, with_bundled=True) as house:
             yield house
 
     async def play(
@@ -105,7 +105,7 @@ class Orchestra:
                 await asyncio.gather(person, return_exceptions=True)
 
 
-async def answering(house: House, answers: dict[str, str], told: asyncio.Event) -> None:
+async def answering(house: Application, answers: dict[str, str], told: asyncio.Event) -> None:
     """A person who answers what they were told of."""
     await told.wait()
     inbox = Inbox((await house.workflows()).unit.ledger)
@@ -114,7 +114,7 @@ async def answering(house: House, answers: dict[str, str], told: asyncio.Event) 
             await inbox.answer(request.id, option, by="person:tester", channel="cli")
 
 
-async def workers_of(house: House, session: str) -> list[Any]:
+async def workers_of(house: Application, session: str) -> list[Any]:
     page = await (await house.agents()).list()
     return [one for one in reversed(page.items) if one.name.startswith(session)]
 

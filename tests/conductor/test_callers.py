@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.conductor.plan import plan_of
 from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
@@ -19,14 +19,14 @@ from tests.support import proves
 from tests.support.tool_calls import call_tool
 
 
-async def agent(house: House, orchestra: Orchestra, name: str, **more: Any) -> AgentSession:
+async def agent(house: Application, orchestra: Orchestra, name: str, **more: Any) -> AgentSession:
     """An agent that is at work for as long as the test is."""
     orchestra.blueprint("busy", {"turns": [[{"say": "Hm."}, {"pause": 100}, {"result": "Done."}]]})
     asked = StartAgent(name=name, prompt="Work.", blueprint="busy", project=str(orchestra.project), **more)
     return await (await house.agents()).start(asked)
 
 
-async def run_below(house: House, caller: AgentSession, orchestra: Orchestra, **arguments: Any) -> Done:
+async def run_below(house: Application, caller: AgentSession, orchestra: Orchestra, **arguments: Any) -> Done:
     tools = AgentToolset(house, environ={AGENT_MARKER: caller.run.id}).tools()
     done = await call_tool(tools, "run_workflow", {"project_dir": str(orchestra.project), **arguments})
     assert isinstance(done, Done)

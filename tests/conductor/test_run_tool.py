@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.conductor.workers import Workers
 from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
@@ -18,7 +18,7 @@ from tests.support import proves
 from tests.support.tool_calls import call_tool
 
 
-async def call(house: House, **arguments: Any) -> Done:
+async def call(house: Application, **arguments: Any) -> Done:
     return await done_by(AgentToolset(house, environ={}).tools(), **arguments)
 
 

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
@@ -94,8 +94,8 @@ def dialect() -> str:
 
 @asynccontextmanager
 async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, **options: Any) -> AsyncIterator[Player]:
-    """The tools without any transport, over the workflows in one directory. Takes the options of `House`."""
-    async with House(settings, [str(library)], **options) as house:
+    """The tools without any transport, over the workflows in one directory. Takes the options of `Application`."""
+    async with Application(settings, [str(library)], **options) as house:
         tools = tools_of(dialect, house)
         strict = Strict(tools.table)
 
@@ -120,7 +120,7 @@ async def _unanswered(question: AskPerson) -> Done:
 
 @pytest.fixture
 def memory(settings: Settings, library: Path, dialect: str) -> Opens:
-    """`playing` over the score. Takes the options of `House` and other settings."""
+    """`playing` over the score. Takes the options of `Application` and other settings."""
 
     @asynccontextmanager
     async def open_player(*, house_settings: Settings | None = None, **options: Any) -> AsyncIterator[Player]:
@@ -161,7 +161,7 @@ def http(settings: Settings, library: Path, dialect: str) -> Opens:
         *, house_settings: Settings | None = None, era: Any = "auto", **options: Any
     ) -> AsyncIterator[Player]:
         mine = house_settings or settings
-        async with House(mine, [str(library)], **options) as house:
+        async with Application(mine, [str(library)], **options) as house:
             app = create_app({path_of(dialect): tools_of(dialect, house)}, identity_of(mine), states_of(mine))
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))

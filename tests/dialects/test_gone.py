@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Event, Request
@@ -53,7 +53,7 @@ async def end(play: Player, token: str, **more: Any) -> Reply:
 
 
 async def ended_by_person(settings: Settings, library: Path, session: str) -> CallResult[MoveResult]:
-    async with House(settings, (str(library),)) as house:
+    async with Application(settings, (str(library),)) as house:
         return await (await house.workflows()).moves.end(session, by="person:test")
 
 

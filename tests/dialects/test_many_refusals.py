@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.engine.record import CALLED, Record, read
 from fidelio.errors import UsageProblem
 from fidelio.ledger import Ledger, open_ledger
@@ -209,7 +209,7 @@ async def test_refusals_at_the_same_time_are_all_on_record(settings: Settings, l
 async def test_a_refusal_that_loses_every_time_is_still_on_record(
     settings: Settings, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with House(settings, [str(library)]) as house:
+    async with Application(settings, [str(library)]) as house:
         service = await house.workflows()
         ledger, token = service.unit.ledger, (await service.sessions.start(StartInput("score", "agent"))).token
         session, commit = await only_session(ledger), ledger.commit

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
@@ -93,7 +93,7 @@ async def test_what_hides_the_definition_is_not_what_came_of_it(settings: Settin
     spoilt(other, "solo")
     async with playing(settings, library) as play:
         token = await play.start("solo")
-    async with House(settings, [str(library), str(other)]) as house:
+    async with Application(settings, [str(library), str(other)]) as house:
         done: Any = await call_tool(
             tools_of("sessions", house), "next_activity", {"session_token": token, "activity_id": "__terminal__"}
         )
@@ -117,11 +117,11 @@ async def test_a_place_is_the_same_however_it_is_written(settings: Settings, lib
 @proves("reach.same-place")
 async def test_workflows_of_the_home_that_were_deleted_with_their_directory_are_gone(settings: Settings) -> None:
     own = write_score(settings.home.workflows)
-    async with House(settings) as house:
+    async with Application(settings) as house:
         started: Any = await call_tool(tools_of("sessions", house), "start_session", {"workflow_id": "solo"})
     shutil.rmtree(own)
     ending = {"session_token": started.meta["session_token"], "activity_id": "__terminal__"}
-    async with House(settings) as house:
+    async with Application(settings) as house:
         tools = tools_of("sessions", house)
         await call_tool(tools, "get_workflow", {"session_token": ending["session_token"]})
         write_score(own)
@@ -182,7 +182,7 @@ async def test_a_passing_fault_ends_nothing(
 
 @proves("reach.private")
 async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Settings, library: Path) -> None:
-    async with House(settings, [str(library)]) as house:
+    async with Application(settings, [str(library)]) as house:
         reply: Any = await call_tool(tools_of("navigator", house), "nav_start", {"workflow_id": "solo"})
         claims: Any = (await house.workflows()).unit.claims(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:

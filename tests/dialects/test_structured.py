@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.ledger import open_ledger
@@ -26,7 +26,7 @@ DOCUMENTS = {"get_trace", "list_workflows", "get_workflow", "get_activity", "get
 @proves("mcp.structured")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_schema_says_what_is_always_there_and_documents_have_none(settings: Settings, dialect: str) -> None:
-    described = tools_of(dialect, House(settings)).table.describe()
+    described = tools_of(dialect, Application(settings)).table.describe()
     schemas = {tool["name"]: tool["outputSchema"] for tool in described if "outputSchema" in tool}
 
     assert schemas.keys().isdisjoint(DOCUMENTS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
 from tests.dialects.gates.conftest import payload
@@ -45,7 +45,7 @@ def settings(environ: dict[str, str]) -> Settings:
 
 def started(settings: Settings, *directories: Path, workflow: str = "hello") -> str:
     async def start() -> str:
-        async with House(settings, [str(one) for one in directories]) as house:
+        async with Application(settings, [str(one) for one in directories]) as house:
             done: Any = await call_tool(tools_of("sessions", house), "start_session", {"workflow_id": workflow})
             return str(payload(done.meta["session_token"])["sid"])
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fidelio as package
-from fidelio.app.application import House, open_agents
+from fidelio.app.application import Application, open_agents
 from fidelio.errors import UsageProblem
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent
@@ -196,7 +196,7 @@ def test_a_sentence_names_commands_as_typed_and_leaves_what_only_looks_like_one(
     def fail(*_: object, **__: object) -> None:
         raise UsageProblem("It was not begun by `fidelio run` in my fidelio run/x.")
 
-    monkeypatch.setattr(House, "open_library", fail)
+    monkeypatch.setattr(Application, "open_library", fail)
     code = run(["--home", HOME, "list"])
 
     assert code == UsageProblem.exit_code

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fidelio.workflows.unit_of_work import CallResult
 
 
-class House:
+class Application:
     """One home, one ledger and one library, for the life of a server or of one command."""
 
     def __init__(
@@ -283,8 +283,8 @@ def open_agents(settings: Settings, ledger: Ledger) -> AgentService:
     )
 
 
-def open_bundled(settings: Settings) -> House:
+def open_bundled(settings: Settings) -> Application:
     """An application over the bundled workflows alone, so that a demonstration does not depend on anybody's files."""
     from fidelio.definitions.library.search_path import bundled_root
 
-    return House(settings, [str(bundled_root().path)])
+    return Application(settings, [str(bundled_root().path)])

@@ -1,7 +1,7 @@
-"""The commands by name, and how a person types one.
+"""The table of commands, and how a person types one.
 
-What we tell people to type has to work as it stands: with the program that they have, and in the home that is meant. The rooms
-below know the commands by name alone; the command line and the servers put in the rest where they say it.
+A command that we tell people to type has to work as it stands: with the program that they have, and for the home that is
+meant. Layers below know the commands by name alone; the command line and the servers add the rest where they show them.
 """
 
 from __future__ import annotations

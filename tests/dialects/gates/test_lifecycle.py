@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.dialects import tools_of
@@ -38,7 +38,7 @@ TOOLS = {
 
 @proves("gates.tools")
 def test_the_tools_are_those_of_the_contract(settings: Settings) -> None:
-    described = {tool["name"]: tool["inputSchema"] for tool in tools_of("gates", House(settings)).table.describe()}
+    described = {tool["name"]: tool["inputSchema"] for tool in tools_of("gates", Application(settings)).table.describe()}
 
     assert set(described) == set(TOOLS)
     for name, (required, optional) in TOOLS.items():
@@ -55,7 +55,7 @@ def test_a_client_written_for_the_contract_finds_its_tools_and_parameters(settin
         pytest.skip("the transcripts are not here")
     theirs = json.loads(listed.read_text())
     tools = theirs["result"]["tools"] if "result" in theirs else theirs.get("tools", theirs)
-    ours = {tool["name"]: tool["inputSchema"] for tool in tools_of("gates", House(settings)).table.describe()}
+    ours = {tool["name"]: tool["inputSchema"] for tool in tools_of("gates", Application(settings)).table.describe()}
 
     for tool in tools:
         known = set(ours[tool["name"]].get("properties", {}))

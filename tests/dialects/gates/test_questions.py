@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Request
 from fidelio.settings import Settings, load_settings
@@ -100,7 +100,7 @@ async def test_the_client_of_a_person_shows_the_same_question(settings: Settings
     async with playing(settings, library, dialect="gates") as play:
         await asked_in_gates(play)
     session = (await only_request(settings)).session
-    async with House(settings, [str(library)]) as house:
+    async with Application(settings, [str(library)]) as house:
         answer = {"session_token": session, "checkpoint_id": "sure", "option_id": "y"}
         question = await call_tool(tools_of("gates", house), "respond_checkpoint", answer)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.settings import Settings
@@ -26,7 +26,7 @@ TOOLS = [
 
 @proves("navigator.tools")
 async def test_there_are_exactly_these_twenty_tools(settings: Settings) -> None:
-    async with House(settings) as house:
+    async with Application(settings) as house:
         described = tools_of("navigator", house).table.describe()
 
     assert sorted(tool["name"] for tool in described) == sorted(TOOLS)

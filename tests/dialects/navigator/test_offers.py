@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.definitions.models import Workflow
 from fidelio.inbox import Inbox
 from fidelio.settings import load_settings
@@ -46,7 +46,7 @@ class Stage:
         self._library.mkdir()
         (self._library / "meta.yaml").write_text("id: meta\nversion: 1.0.0\ntitle: Meta\n")
         environ = {"FIDELIO_HOME": str(place / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
-        self.house = House(load_settings(environ=environ), [str(self._library)])
+        self.house = Application(load_settings(environ=environ), [str(self._library)])
         self._tools = tools_of("navigator", self.house)
         self._runner = runner
         self._count = 0

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
@@ -90,7 +90,7 @@ def settings(tmp_path: Path) -> Settings:
 async def in_memory(
     settings: Settings, project: Path, environ: dict[str, str] | None = None, reporter: Reporter | None = None
 ) -> AsyncIterator[Desk]:
-    async with House(settings) as house:
+    async with Application(settings) as house:
         tools = AgentToolset(house, environ=environ or {}).tools()
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
@@ -114,7 +114,7 @@ async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[Desk]:
 
 @asynccontextmanager
 async def over_http(settings: Settings, project: Path) -> AsyncIterator[Desk]:
-    async with House(settings) as house:
+    async with Application(settings) as house:
         tools = AgentToolset(house, environ={}).tools()
         app = create_app({"/mcp/orchestrator": tools}, identity_of(settings), states_of(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
@@ -113,7 +113,7 @@ async def test_a_question_is_told_and_answered_once(desk: Desk) -> None:
 
 @proves("orchestrator-tools.questions")
 async def test_a_question_is_answered_from_the_inbox_too(settings: Settings, project: Path) -> None:
-    async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk, House(settings) as other:
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk, Application(settings) as other:
         desk.script("curious", [{"ask": {"text": "Which colour?", "kind": "question"}}, {"result": "{answer.text} it is."}])
         await desk.start("task", "curious")
         inbox = Inbox((await other.workflows()).unit.ledger)
@@ -176,7 +176,7 @@ async def test_a_session_that_an_agent_starts_is_its_child_and_calls_it_back(set
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{parent}.1"}) as below:
             await below.start("child", prompt="Found it.", callback=True, **ASYNC)
             await below("get_agent_session_status", session_name="child", wait_seconds=30, project_dir=str(project))
-        async with House(settings) as house:
+        async with Application(settings) as house:
             service = await house.agents()
             (child,) = (await service.list(parent=parent)).items
             assert child.name == "child"
@@ -206,7 +206,7 @@ async def test_a_client_that_waits_hears_of_progress(
 
 @proves("orchestrator-tools.hints")
 async def test_replies_fit_the_schemas_that_the_tools_declare(memory: Desk, settings: Settings) -> None:
-    async with House(settings) as house:
+    async with Application(settings) as house:
         described = {tool["name"]: tool for tool in AgentToolset(house, environ={}).tools().table.describe()}
     await memory.start("one")
     calls: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
@@ -31,7 +31,7 @@ READ_ONLY = {name for name in CONTRACT if name.startswith(("list", "get"))}
 
 @proves("orchestrator-tools.contract", "orchestrator-tools.hints")
 def test_the_tools_are_those_that_clients_know(settings: Settings) -> None:
-    described = {tool["name"]: tool for tool in AgentToolset(House(settings), environ={}).tools().table.describe()}
+    described = {tool["name"]: tool for tool in AgentToolset(Application(settings), environ={}).tools().table.describe()}
     assert list(described)[:7] == list(CONTRACT)
     for name, parameters in CONTRACT.items():
         schema = described[name]["inputSchema"]

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, with_agent_header
@@ -36,7 +36,7 @@ class Server:
     """The orchestrator over HTTP, and how a client of each kind calls it."""
 
     url: str
-    house: House
+    house: Application
 
     async def plain(self, tool: str, arguments: dict[str, Any], **headers: str) -> Reply:
         """As from 2026-07-28 on: each request for itself."""
@@ -64,7 +64,7 @@ def _read(reply: httpx2.Response) -> Reply:
 
 @asynccontextmanager
 async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[Server]:
-    async with asyncio.timeout(SECONDS), House(settings) as house:
+    async with asyncio.timeout(SECONDS), Application(settings) as house:
         table = AgentToolset(house, environ=environ or {}).tools()
         app = create_app({"/mcp/orchestrator": table}, identity_of(settings), states_of(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.cli.run import _plan
@@ -72,7 +72,7 @@ async def test_the_workers_of_a_workflow_at_the_command_line_are_of_the_agent_th
 ) -> None:
     wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3}
     monkeypatch.setenv(AGENT_MARKER, "s_0123456789ab.4")
-    async with House(settings, with_bundled=True) as house:
+    async with Application(settings, with_bundled=True) as house:
         assert (await _plan(house, str(project), wanted)).caller == "s_0123456789ab"
         monkeypatch.delenv(AGENT_MARKER)
         assert (await _plan(house, str(project), wanted)).caller is None

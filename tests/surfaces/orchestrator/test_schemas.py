@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
@@ -18,7 +18,7 @@ ASYNC: dict[str, Any] = {"async": True}
 
 @pytest.fixture
 def declared(settings: Settings) -> dict[str, dict[str, Any]]:
-    tools = AgentToolset(House(settings), environ={}).tools().table.describe()
+    tools = AgentToolset(Application(settings), environ={}).tools().table.describe()
     return {tool["name"]: tool.get("outputSchema", {}) for tool in tools}
 
 

@@ -1,4 +1,4 @@
-"""Agent sessions and what happens in them, as a person at a prompt reads it."""
+"""Rendering of agent sessions and their events for a terminal; remedies name commands instead of tools."""
 
 from __future__ import annotations
 

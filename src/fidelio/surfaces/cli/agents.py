@@ -14,7 +14,7 @@ from fidelio.surfaces.cli.agent_words import InCommands, print_event, row, show
 from fidelio.surfaces.cli.context import (
     CliContext,
     F,
-    acting,
+    calling_actor,
     calling_session,
     json_option,
     pass_cli,
@@ -140,7 +140,7 @@ def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str |
 
     async def work() -> int:
         async with cli.agents(host=not detach) as service:
-            session = await service.resume(name, _text(prompt), _project(project), by=acting())
+            session = await service.resume(name, _text(prompt), _project(project), by=calling_actor())
             return await _begun(cli, service, session, detach=detach, as_json=as_json)
 
     return run_async(work())
@@ -157,7 +157,7 @@ def send(cli: CliContext, name: str, message: str, project: str | None, as_json:
 
     async def work() -> int:
         async with cli.agents(host=False) as service:
-            session = await service.send(name, _text(message), _project(project), by=acting())
+            session = await service.send(name, _text(message), _project(project), by=calling_actor())
             return await _begun(cli, service, session, detach=True, as_json=as_json)
 
     return run_async(work())
@@ -239,7 +239,7 @@ def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None
 
     async def work() -> None:
         async with cli.agents() as service:
-            show(cli, await service.stop(name, _project(project), by=acting()), as_json=as_json)
+            show(cli, await service.stop(name, _project(project), by=calling_actor()), as_json=as_json)
 
     run_async(work())
 
@@ -260,11 +260,11 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
     async def work() -> None:
         async with cli.agents() as service:
             if everything:
-                deleted = await service.delete_all(_project(project), by=acting())
+                deleted = await service.delete_all(_project(project), by=calling_actor())
                 click.echo("All sessions removed" if deleted else "No sessions to remove")
                 _say_kept(deleted)
             for name in names:
-                deleted = await service.delete(name, _project(project), by=acting())
+                deleted = await service.delete(name, _project(project), by=calling_actor())
                 click.echo(f"{printable(name)} is deleted.")
                 _say_kept(deleted)
 

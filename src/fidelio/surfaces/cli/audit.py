@@ -1,4 +1,4 @@
-"""Commands for whoever checks afterwards: the trace of a session, and the report of it."""
+"""`fidelio trace` and `fidelio report`: the calls of a session, and how it compares with its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One entry more in a configuration file, added as text: every other byte stays as somebody wrote it.
+"""Text edits that add one entry to a JSON or TOML file and leave every other byte as it is.
 
 To read a file and to write it anew loses what a parser does not keep: digits of large numbers, keys that stand there twice, the
 ends of lines. So parsers only find the place here and check the outcome. Where the place cannot be found for certain, the file

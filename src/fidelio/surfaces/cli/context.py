@@ -1,4 +1,4 @@
-"""What commands share: where things are, how they are opened, and how answers are printed."""
+"""Shared by all commands: the context with home and settings, common options, running async work, and output helpers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import own_program, typed
 
 if TYPE_CHECKING:
-    from fidelio.app.application import House
+    from fidelio.app.application import Application
     from fidelio.app.records import Records
     from fidelio.orchestrator.service.service import AgentService
 
@@ -51,11 +51,11 @@ class CliContext:
         """How a person begins a command for this home."""
         return typed(own_program(), self.home)
 
-    def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> House:
+    def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> Application:
         """The application of this home. A command that only reads does not create the home that somebody misspelt."""
-        from fidelio.app.application import House
+        from fidelio.app.application import Application
 
-        application = House(self.settings, directories, with_bundled=with_bundled)
+        application = Application(self.settings, directories, with_bundled=with_bundled)
         application.creates_home = create
         return application
 
@@ -85,7 +85,7 @@ def calling_session() -> str | None:
     return session_of_run(os.environ.get(AGENT_MARKER, "")) or None
 
 
-def acting() -> str:
+def calling_actor() -> str:
     """Who the record says has asked for something."""
     caller = calling_session()
     return f"agent:{caller}" if caller else "cli"

@@ -1,4 +1,4 @@
-"""The demo: a scripted agent that is led through `hello` by real MCP calls, and a display of what is recorded meanwhile."""
+"""The demo: a scripted agent runs `hello` over real MCP calls, while its events are displayed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fidelio.surfaces.cli.context import here, printable
 from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
 
 if TYPE_CHECKING:
-    from fidelio.app.application import House
+    from fidelio.app.application import Application
     from fidelio.app.records import Records
     from fidelio.ledger.model import Event
 
 LAST_EVENT_SECONDS = 5.0
 
 
-async def show_demo(application: House, address: str, *, token: str | None, person: str | None, program: str) -> None:
+async def show_demo(application: Application, address: str, *, token: str | None, person: str | None, program: str) -> None:
     """Runs the agent to the end of `hello`. `person` is the answer of a scripted person; None waits for a real one.
 
     `token` is what the server wants to be shown, `program` how the commands that it suggests are started.

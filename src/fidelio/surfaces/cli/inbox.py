@@ -1,4 +1,4 @@
-"""Commands for the person who is asked: what waits, and the answer."""
+"""`fidelio inbox` and `fidelio answer`: list the requests that wait for a person, and answer one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How agents are told about Fidelio: which client reads which file of a project, and what its entry looks like there.
+"""`fidelio init`: adds Fidelio to the MCP configuration files of a project, one per client, and makes its home.
 
-Pure text in, text out. What is there stays there: an entry is added or left alone, never replaced.
+An entry is added or left alone, never replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command `fidelio`: global options, the list of commands, and the one place where errors become words and exit codes."""
+"""The command `fidelio`: global options, lazy loading of commands, and mapping of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class ReaderGone(Exception):
-    """Whoever read our output has closed it. Click would end the process itself, with a code that means something else."""
+class OutputClosed(Exception):
+    """The reader of our output has closed it. Click would end the process itself, with a code that means something else."""
 
 
 @contextmanager
-def _noticing_a_gone_reader() -> Iterator[None]:
+def _detect_closed_output() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:
-        raise ReaderGone from error
+        raise OutputClosed from error
 
 
 class LazyGroup(click.Group):
     """Knows its commands by name and imports one only when it is used."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _noticing_a_gone_reader():
+        with _detect_closed_output():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _noticing_a_gone_reader():
+            with _detect_closed_output():
                 return super().invoke(ctx)
         except (FidelioError, BaseExceptionGroup) as error:
             cause, context = _cause(error), ctx.find_object(CliContext)
@@ -99,7 +99,7 @@ def run(arguments: list[str]) -> int:
         return stop.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the outermost boundary of a command
         cause = _cause(error)
-        if isinstance(cause, ReaderGone | BrokenPipeError):
+        if isinstance(cause, OutputClosed | BrokenPipeError):
             discard_output()
             return CLOSED_PIPE
         if "--debug" in arguments:

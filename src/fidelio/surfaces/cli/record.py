@@ -1,4 +1,4 @@
-"""Commands over the record: which sessions there are, what happened in them, where words occur, whether it can be proven."""
+"""Commands over the ledger: `fidelio sessions`, `events`, `search` and `verify`."""
 
 from __future__ import annotations
 

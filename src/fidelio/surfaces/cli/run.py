@@ -1,4 +1,4 @@
-"""`fidelio run`: a workflow carried out by agents, shown as it goes."""
+"""`fidelio run`: runs a workflow with agents and displays its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
-    from fidelio.app.application import House
+    from fidelio.app.application import Application
     from fidelio.conductor.context import Happening
     from fidelio.conductor.plan import Plan
 
@@ -79,7 +79,7 @@ def run_command(
     return 0
 
 
-async def _plan(application: House, place: str, wanted: dict[str, Any]) -> Plan:
+async def _plan(application: Application, place: str, wanted: dict[str, Any]) -> Plan:
     from fidelio.conductor.plan import Plan, read_inputs
 
     workflow = (await application.library()).workflow(wanted["workflow"])

@@ -17,7 +17,7 @@ from fidelio.surfaces.cli.context import CliContext, pass_cli, run_async
 from fidelio.surfaces.mcp.options import OPTIONS, SERVING, Flag, McpOptions
 
 if TYPE_CHECKING:
-    from fidelio.app.application import House
+    from fidelio.app.application import Application
     from fidelio.settings import Settings
     from fidelio.surfaces.mcp.served import ServedTools
 
@@ -170,7 +170,9 @@ def _port(host: str, asked: int | None, *, demo: bool) -> int:
     return 0
 
 
-async def _show(shown: House, address: str, cli: CliContext, *, token: str | None = None, person: str | None = None) -> None:
+async def _show(
+    shown: Application, address: str, cli: CliContext, *, token: str | None = None, person: str | None = None
+) -> None:
     from fidelio.surfaces.cli.demo import show_demo
 
     await show_demo(shown, f"{address}{DEMO_PATH}", token=token, person=person, program=cli.program)
@@ -181,13 +183,13 @@ def _names_outside() -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _every_table(application: House) -> dict[str, ServedTools]:
+def _every_table(application: Application) -> dict[str, ServedTools]:
     from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
 
     return {path_of(dialect): tools_of(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
 
 
-def _table_of_demo(shown: House) -> dict[str, ServedTools]:
+def _table_of_demo(shown: Application) -> dict[str, ServedTools]:
     from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
 
     return {DEMO_PATH: tools_of(DEFAULT, shown)}

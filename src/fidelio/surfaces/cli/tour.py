@@ -1,4 +1,4 @@
-"""`fidelio tour`: the first minute. Everything it shows is real: the files, the findings, the ledger, the proof."""
+"""`fidelio tour`: shows the bundled workflows, a drawing, and a session that is really recorded and verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fidelio.surfaces.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.app.application import House
+    from fidelio.app.application import Application
     from fidelio.app.records import ChainVerdict
     from fidelio.definitions.library import Library
     from fidelio.ledger.model import Event
@@ -59,7 +59,7 @@ def tour_command(cli: CliContext, as_json: bool) -> None:
     _show_next(cli.program, recorded.verdict.session)
 
 
-def _summary(application: House, library: Library) -> dict[str, object]:
+def _summary(application: Application, library: Library) -> dict[str, object]:
     errors, warnings = _lint(library)
     verdict = run_async(_record_session(application)).verdict
     return {
@@ -99,7 +99,7 @@ def _show_drawing(library: Library) -> None:
     click.echo(draw_text(graph, min(terminal_width(), 100), signs=signs_for(sys.stdout.encoding)))
 
 
-async def _record_session(application: House) -> Recorded:
+async def _record_session(application: Application) -> Recorded:
     """Begins `hello` exactly as an agent would, and verifies what was recorded."""
     from fidelio.workflows.moves import Move
     from fidelio.workflows.start import StartInput

@@ -1,4 +1,4 @@
-"""Commands over definitions: which workflows there are, what one says, how it looks, and what is wrong with it."""
+"""Commands over workflow definitions: `fidelio list`, `show`, `draw` and `lint`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], w
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
-        shown = show(harmless(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
+        shown = show(sanitize(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
         click.echo(shown if signs_for(sys.stdout.encoding) is UNICODE else in_ascii(shown))
 
 
@@ -101,7 +101,7 @@ def draw_command(
     from fidelio.definitions.drawing.building import graph_of
 
     chosen = _form(form, output)
-    graph = graph_of(harmless(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
+    graph = graph_of(sanitize(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
     drawn = _drawer(chosen, unicode=as_json or output is not None)(graph)
     if output is not None:
         _save(drawn, output)
@@ -133,7 +133,7 @@ def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_
     if as_json:
         print_json(findings_json(findings))
     else:
-        click.echo(format_findings(harmless(findings), color=wants_color(), root=here()))
+        click.echo(format_findings(sanitize(findings), color=wants_color(), root=here()))
     return int(has_errors(findings))
 
 
@@ -209,25 +209,25 @@ def _entry_row(entry: Entry) -> dict[str, str]:
 T = TypeVar("T")
 
 
-def harmless(part: T) -> T:
+def sanitize(part: T) -> T:
     """The same with every text in it printable."""
-    cleaned: Any = _cleaned(part)
+    cleaned: Any = _sanitize_part(part)
     assert isinstance(cleaned, type(part))
     return cleaned
 
 
-def _cleaned(part: Any) -> Any:
+def _sanitize_part(part: Any) -> Any:
     match part:
         case str():
             return printable(part)
         case Definition():
-            fields = {name: _cleaned(getattr(part, name)) for name in type(part).model_fields}
+            fields = {name: _sanitize_part(getattr(part, name)) for name in type(part).model_fields}
             return type(part).model_construct(_fields_set=part.model_fields_set, **fields)
         case Finding():
             return replace(part, file=printable(part.file), sentence=printable(part.sentence), remedy=printable(part.remedy))
         case tuple() | list():
-            return type(part)(_cleaned(one) for one in part)
+            return type(part)(_sanitize_part(one) for one in part)
         case dict():
-            return {_cleaned(name): _cleaned(value) for name, value in part.items()}
+            return {_sanitize_part(name): _sanitize_part(value) for name, value in part.items()}
         case _:
             return part

@@ -10,7 +10,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import PROGRAM, as_typed, own_program, typed
@@ -93,8 +93,8 @@ def settings_of(options: McpOptions) -> Settings:
     return load_settings(options.home, environ={**os.environ, **chosen})
 
 
-def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -> House:
-    return House(
+def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:
+    return Application(
         settings,
         options.workflows,
         with_bundled=options.with_bundled,

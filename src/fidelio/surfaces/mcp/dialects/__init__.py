@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fidelio.app.application import House
+    from fidelio.app.application import Application
     from fidelio.surfaces.mcp.served import ServedTools
 
 DEFAULT = "sessions"
@@ -18,29 +18,29 @@ def path_of(dialect: str) -> str:
     return "/mcp" if dialect == DEFAULT else f"/mcp/{dialect}"
 
 
-def tools_of(dialect: str, house: House) -> ServedTools:
+def tools_of(dialect: str, house: Application) -> ServedTools:
     return _LOADERS[dialect](house)
 
 
-def _sessions(house: House) -> ServedTools:
+def _sessions(house: Application) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # only when it is chosen
 
     return SessionsDialect(house).tools()
 
 
-def _gates(house: House) -> ServedTools:
+def _gates(house: Application) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # only when it is chosen
 
     return GatesDialect(house).tools()
 
 
-def _navigator(house: House) -> ServedTools:
+def _navigator(house: Application) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # only when it is chosen
 
     return NavigatorDialect(house).tools()
 
 
-def _orchestrator(house: House) -> ServedTools:
+def _orchestrator(house: Application) -> ServedTools:
     from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # only when it is chosen
 
     return AgentToolset(house).tools()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.definitions import META
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Dialect:
     """Base of the handlers of a dialect."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Application) -> None:
         self.house = house
         self._began = now_ms()
 

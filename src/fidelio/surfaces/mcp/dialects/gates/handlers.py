@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.errors import PersonNeeded
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
@@ -50,7 +50,7 @@ INSTRUCTIONS = (
 class GatesDialect(Dialect):
     """The twelve tools of the dialect."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Application) -> None:
         super().__init__(house)
         self._encoder = DefinitionEncoder()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
 from fidelio.ids import is_short_handle, session_of_run
@@ -60,7 +60,7 @@ POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and
 class AgentToolset:
     """The tools of the orchestrator."""
 
-    def __init__(self, house: House, *, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, house: Application, *, environ: Mapping[str, str] | None = None) -> None:
         self._house = house
         self._workflow_runs = WorkflowRuns(house)
         # An agent that Fidelio started, and that starts others, carries the name of its run.

@@ -9,7 +9,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fidelio.app.application import House
+from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.errors import ConductorFailure
 from fidelio.toolkit import CallContext
@@ -26,7 +26,7 @@ PROGRESS_SECONDS = 10.0
 class WorkflowRuns:
     """The runs that this process carries out."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Application) -> None:
         self._house = house
         self._tasks: dict[str, asyncio.Task[object]] = {}
         # Why runs have ended here that could not put it on record themselves.
