@@ -14,12 +14,11 @@ from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.identifiers import escaped
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.lint import checkpoints, conditions, identity, targets, variables, ways
-from fidelio.definitions.lint import identity as keys
 from fidelio.definitions.lint.report import as_json, format_findings, summary
 from fidelio.definitions.lint.rules import RULES, Rule
 from fidelio.definitions.lint.subject import subjects
 
-RULE_MODULES = (identity, targets, ways, checkpoints, conditions, variables, keys)
+RULE_MODULES = (identity, targets, ways, checkpoints, conditions, variables)
 
 
 def lint(library: Library) -> tuple[Finding, ...]:

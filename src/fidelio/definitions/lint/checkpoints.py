@@ -10,34 +10,7 @@ from fidelio.definitions.lint.subject import Subject
 from fidelio.definitions.models import Loop
 
 
-@rule(
-    "unresolved-checkpoint",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    steps:
-      - id: propose
-        checkpoint: agree
-      - id: publish
-        checkpoint: agreed
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-""",
-    good="""
-activities:
-  - id: plan
-    steps:
-      - id: propose
-        checkpoint: agree
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-""",
-)
+@rule("unresolved-checkpoint", "error")
 def unresolved_checkpoint(subject: Subject) -> Iterator[Problem]:
     """A step waits for a checkpoint that its activity does not have. A run stops at this step."""
     for part in subject.activities:
@@ -51,40 +24,7 @@ def unresolved_checkpoint(subject: Subject) -> Iterator[Problem]:
                 yield Problem(part.source, (*path, "checkpoint"), sentence, remedy)
 
 
-@rule(
-    "unreached-checkpoint",
-    "warning",
-    bad="""
-activities:
-  - id: plan
-    steps:
-      - id: propose
-        checkpoint: agree
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-      - id: sign
-        options:
-          - id: yes-please
-""",
-    good="""
-activities:
-  - id: plan
-    steps:
-      - id: propose
-        checkpoint: agree
-      - id: publish
-        checkpoint: sign
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-      - id: sign
-        options:
-          - id: yes-please
-""",
-)
+@rule("unreached-checkpoint", "warning")
 def unreached_checkpoint(subject: Subject) -> Iterator[Problem]:
     """No step names this checkpoint, although other checkpoints of the activity are named by steps; it is probably never asked.
     An activity in which no step names a checkpoint asks them in another way, and is left alone.
@@ -98,32 +38,7 @@ def unreached_checkpoint(subject: Subject) -> Iterator[Problem]:
                 yield Problem(part.source, ("checkpoints", index, "id"), sentence, remedy)
 
 
-@rule(
-    "unknown-default-option",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        blocking: false
-        autoAdvanceMs: 30000
-        defaultOption: yes
-        options:
-          - id: yes-please
-""",
-    good="""
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        blocking: false
-        autoAdvanceMs: 30000
-        defaultOption: yes-please
-        options:
-          - id: yes-please
-""",
-)
+@rule("unknown-default-option", "error")
 def unknown_default_option(subject: Subject) -> Iterator[Problem]:
     """The default of a checkpoint is not among its options, so nothing can be chosen when time runs out."""
     for part in subject.activities:
@@ -137,31 +52,7 @@ def unknown_default_option(subject: Subject) -> Iterator[Problem]:
                 yield Problem(part.source, ("checkpoints", index, "defaultOption"), sentence, remedy)
 
 
-@rule(
-    "idle-timer",
-    "warning",
-    bad="""
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        autoAdvanceMs: 30000
-        defaultOption: yes-please
-        options:
-          - id: yes-please
-""",
-    good="""
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        blocking: false
-        autoAdvanceMs: 30000
-        defaultOption: yes-please
-        options:
-          - id: yes-please
-""",
-)
+@rule("idle-timer", "warning")
 def idle_timer(subject: Subject) -> Iterator[Problem]:
     """A checkpoint has `autoAdvanceMs` but never advances by itself: it is blocking (which it is unless the file says
     otherwise), or it has no `defaultOption`.
@@ -179,29 +70,7 @@ def idle_timer(subject: Subject) -> Iterator[Problem]:
                 yield Problem(part.source, path, sentence, "Add `defaultOption`, or delete the timer.")
 
 
-@rule(
-    "unbounded-loop",
-    "warning",
-    bad="""
-activities:
-  - id: build
-    loops:
-      - id: again
-        type: while
-        steps:
-          - id: try
-""",
-    good="""
-activities:
-  - id: build
-    loops:
-      - id: again
-        type: while
-        maxIterations: 5
-        steps:
-          - id: try
-""",
-)
+@rule("unbounded-loop", "warning")
 def unbounded_loop(subject: Subject) -> Iterator[Problem]:
     """A loop does not say when it is over: a `while` or `doWhile` without a condition and without `maxIterations`, a `forEach`
     without `over`. It is cut off after 100 passes, which is hardly what is meant.

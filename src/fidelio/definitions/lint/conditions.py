@@ -17,31 +17,7 @@ _ORDERINGS = frozenset({">", "<", ">=", "<="})
 _EXISTENCE = frozenset({"exists", "notExists"})
 
 
-@rule(
-    "undeclared-variable",
-    "error",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: is_ready
-    type: boolean
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition: {type: simple, variable: isready, operator: "==", value: true}
-""",
-    good="""
-variables:
-  - name: is_ready
-    type: boolean
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition: {type: simple, variable: is_ready, operator: "==", value: true}
-""",
-)
+@rule("undeclared-variable", "error", by_workflow=True)
 def undeclared_variable(subject: Subject) -> Iterator[Problem]:
     """A condition looks at a variable that the workflow does not declare, or a loop goes over one. It never gets a value, so
     what depends on it cannot be decided. The item of a loop counts as declared in the activity of the loop.
@@ -79,31 +55,7 @@ def _undeclared(part: ActivityPart, name: str, places: _Places, hint: str) -> Pr
     return Problem(part.source, path, sentence, hint or "Declare it among the variables of the workflow.")
 
 
-@rule(
-    "compared-types",
-    "error",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: is_ready
-    type: boolean
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition: {type: simple, variable: is_ready, operator: "==", value: "true"}
-""",
-    good="""
-variables:
-  - name: is_ready
-    type: boolean
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition: {type: simple, variable: is_ready, operator: "==", value: true}
-""",
-)
+@rule("compared-types", "error", by_workflow=True)
 def compared_types(subject: Subject) -> Iterator[Problem]:
     """A variable is compared with a value that it can never have: a boolean with text, text with a number, a list with
     anything. Nothing is converted, so the two are never equal. Only numbers can be ordered, and text that looks like one.
@@ -130,30 +82,7 @@ def _mismatch(comparison: Simple, kind: str | None) -> str:
     return "" if fits(comparison.value, kind) else f"which is {_ARTICLED[kind]}, with {value_in_words(comparison.value)}"
 
 
-@rule(
-    "missing-value",
-    "warning",
-    bad="""
-variables:
-  - name: size
-    type: string
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition: {type: simple, variable: size, operator: "=="}
-""",
-    good="""
-variables:
-  - name: size
-    type: string
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition: {type: simple, variable: size, operator: "==", value: small}
-""",
-)
+@rule("missing-value", "warning")
 def missing_value(subject: Subject) -> Iterator[Problem]:
     """A condition compares a variable but does not say with what. It is then compared with null, which is hardly what is meant;
     where it is, `value: null` says so.
@@ -167,39 +96,7 @@ def missing_value(subject: Subject) -> Iterator[Problem]:
                     yield Problem(part.source, (*path, "operator"), sentence, remedy)
 
 
-@rule(
-    "always-true",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: size
-    type: string
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition:
-          type: or
-          conditions:
-            - {type: simple, variable: size, operator: "!=", value: small}
-            - {type: simple, variable: size, operator: "!=", value: large}
-""",
-    good="""
-variables:
-  - name: size
-    type: string
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition:
-          type: and
-          conditions:
-            - {type: simple, variable: size, operator: "!=", value: small}
-            - {type: simple, variable: size, operator: "!=", value: large}
-""",
-)
+@rule("always-true", "warning", by_workflow=True)
 def always_true(subject: Subject) -> Iterator[Problem]:
     """A condition, or a part of one, holds whatever value its variables have. It decides nothing; often an `or` stands where an
     `and` was meant.
@@ -207,39 +104,7 @@ def always_true(subject: Subject) -> Iterator[Problem]:
     yield from _settled(subject, "always", "always holds")
 
 
-@rule(
-    "always-false",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: size
-    type: string
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition:
-          type: and
-          conditions:
-            - {type: simple, variable: size, operator: "==", value: small}
-            - {type: simple, variable: size, operator: "==", value: large}
-""",
-    good="""
-variables:
-  - name: size
-    type: string
-activities:
-  - id: plan
-    steps:
-      - id: start
-        condition:
-          type: or
-          conditions:
-            - {type: simple, variable: size, operator: "==", value: small}
-            - {type: simple, variable: size, operator: "==", value: large}
-""",
-)
+@rule("always-false", "warning", by_workflow=True)
 def always_false(subject: Subject) -> Iterator[Problem]:
     """A condition, or a part of one, can never hold, whatever value its variables have: it asks for two different values at
     once, or for something and its opposite. What depends on it never happens.

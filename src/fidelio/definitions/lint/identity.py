@@ -23,24 +23,7 @@ class _WithId(Protocol):
     def id(self) -> str: ...
 
 
-@rule(
-    "duplicate-id",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    steps:
-      - id: read
-      - id: read
-""",
-    good="""
-activities:
-  - id: plan
-    steps:
-      - id: read
-      - id: write
-""",
-)
+@rule("duplicate-id", "error")
 def duplicate_id(subject: Subject) -> Iterator[Problem]:
     """Two things of one kind bear the same id: activities of a workflow, steps, checkpoints, loops, decisions and artifacts of
     an activity, options of a checkpoint, branches of a decision, variables and modes of a workflow. Whoever asks for the id
@@ -78,34 +61,7 @@ def _twice(source: Source, kind: str, named: Iterable[Named]) -> Iterator[Proble
         seen.add(name)
 
 
-@rule(
-    "repeated-step",
-    "warning",
-    bad="""
-activities:
-  - id: build
-    steps:
-      - id: try
-    loops:
-      - id: again
-        type: while
-        maxIterations: 3
-        steps:
-          - id: try
-""",
-    good="""
-activities:
-  - id: build
-    steps:
-      - id: prepare
-    loops:
-      - id: again
-        type: while
-        maxIterations: 3
-        steps:
-          - id: try
-""",
-)
+@rule("repeated-step", "warning")
 def repeated_step(subject: Subject) -> Iterator[Problem]:
     """A step of a loop bears the id of another step of the activity, or of one in another loop. Both are done, the loop after
     the steps, and a report about the id does not say which of the two is meant.
@@ -121,18 +77,7 @@ def repeated_step(subject: Subject) -> Iterator[Problem]:
                 )
 
 
-@rule(
-    "bad-id",
-    "error",
-    bad="""
-activities:
-  - id: plan/first
-""",
-    good="""
-activities:
-  - id: plan-first
-""",
-)
+@rule("bad-id", "error")
 def bad_id(subject: Subject) -> Iterator[Problem]:
     """The id of an activity has separators, leading dots, outer spaces or unprintable characters in it. Such an id is refused
     when somebody asks for it, so the activity can never be entered.
@@ -150,22 +95,7 @@ def _can_be_asked_for(name: str) -> bool:
         return False
 
 
-@rule(
-    "duplicate-number",
-    "warning",
-    bad="""
-# activities/01-plan.yaml
-id: plan
-# activities/01-build.yaml
-id: build
-""",
-    good="""
-# activities/01-plan.yaml
-id: plan
-# activities/02-build.yaml
-id: build
-""",
-)
+@rule("duplicate-number", "warning")
 def duplicate_number(subject: Subject) -> Iterator[Problem]:
     """Two files of one directory begin with the same number. Their order is then decided by the rest of the name, and a
     resource that is asked for by its number is always the first of the two.
@@ -179,18 +109,7 @@ def duplicate_number(subject: Subject) -> Iterator[Problem]:
                 yield Problem(source, (), sentence, "Give one of the two another number.")
 
 
-@rule(
-    "file-name",
-    "warning",
-    bad="""
-# activities/01-plan.yaml
-id: planning
-""",
-    good="""
-# activities/01-planning.yaml
-id: planning
-""",
-)
+@rule("file-name", "warning")
 def file_name(subject: Subject) -> Iterator[Problem]:
     """The id in a file is not the one in its name. Skills and workflows are looked up by the name of the file or directory, so
     the id that the file shows cannot be used to find it.
@@ -201,20 +120,7 @@ def file_name(subject: Subject) -> Iterator[Problem]:
             yield Problem(named.source, ("id",), sentence, f"Write `id: {named.expected}`, or rename the {named.where}.")
 
 
-@rule(
-    "unknown-key",
-    "warning",
-    bad="""
-activities:
-  - id: plan
-    descripton: What is to be done.
-""",
-    good="""
-activities:
-  - id: plan
-    description: What is to be done.
-""",
-)
+@rule("unknown-key", "warning")
 def unknown_key(subject: Subject) -> Iterator[Problem]:
     """A key that means nothing in this place. It is kept and served, but nothing is done with it; often it is misspelt, and
     what it says is lost.

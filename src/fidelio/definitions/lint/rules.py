@@ -1,8 +1,8 @@
-"""What a lint rule is, and the list of all of them.
+"""Lint rules: their type, their registry and the problems they report.
 
-A rule is a small function that looks at one workflow and says what is wrong with it. Its docstring is its documentation, and it
-carries an example that it complains about and one that it does not. The reference page is written from these, and the tests
-run them, so neither can drift away from what the rule does.
+A rule is a small function that checks one workflow and yields its problems. Its docstring is its documentation. The examples in
+`lint/examples` show for each rule a text that it reports and one that it does not. The reference page is generated from both,
+and the tests run the examples.
 """
 
 from __future__ import annotations
@@ -31,13 +31,11 @@ Check = Callable[[Subject], Iterator[Problem]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. Examples are YAML; what every file needs anyway (versions, names) may be left out of them."""
+    """A registered rule: its id, its severity and the function that checks a workflow."""
 
     id: str
     severity: Severity
     check: Check
-    bad: str
-    good: str
     # A rule about references and variables says something new about an activity in each workflow that borrows it.
     by_workflow: bool = False
 
@@ -58,11 +56,11 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, severity: Severity, *, bad: str, good: str, by_workflow: bool = False) -> Callable[[Check], Check]:
+def rule(name: str, severity: Severity, *, by_workflow: bool = False) -> Callable[[Check], Check]:
     """Registers a check under its id."""
 
     def register(check: Check) -> Check:
-        RULES[name] = Rule(name, severity, check, bad, good, by_workflow)
+        RULES[name] = Rule(name, severity, check, by_workflow)
         return check
 
     return register

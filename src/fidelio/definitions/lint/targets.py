@@ -12,25 +12,7 @@ from fidelio.definitions.models.base import Path
 _Reference = tuple[str, Path]
 
 
-@rule(
-    "unresolved-activity",
-    "error",
-    by_workflow=True,
-    bad="""
-activities:
-  - id: plan
-    transitions:
-      - to: biuld
-  - id: build
-""",
-    good="""
-activities:
-  - id: plan
-    transitions:
-      - to: build
-  - id: build
-""",
-)
+@rule("unresolved-activity", "error", by_workflow=True)
 def unresolved_activity(subject: Subject) -> Iterator[Problem]:
     """A transition, a branch, an answer, a loop, a mode or `initialActivity` names an activity that the workflow does not have.
     A run that takes this way stops there. `__terminal__`, `workflow-end` and `end-workflow` mean the end of the workflow
@@ -74,29 +56,7 @@ def _near(name: str, subject: Subject) -> str:
     return near(name, sorted(subject.activity_ids)) or "Name an activity of the workflow, or add the missing one."
 
 
-@rule(
-    "unresolved-skill",
-    "error",
-    by_workflow=True,
-    bad="""
-activities:
-  - id: plan
-    steps:
-      - id: sketch
-        skill: sketchng
-# skills/01-sketching.yaml
-id: sketching
-""",
-    good="""
-activities:
-  - id: plan
-    steps:
-      - id: sketch
-        skill: sketching
-# skills/01-sketching.yaml
-id: sketching
-""",
-)
+@rule("unresolved-skill", "error", by_workflow=True)
 def unresolved_skill(subject: Subject) -> Iterator[Problem]:
     """A step, an activity or the workflow needs a skill that is neither in the workflow, nor in the one that owns the activity,
     nor in `meta`. An agent that asks for it gets an error instead of instructions.
@@ -128,28 +88,7 @@ def _skills_of(part: ActivityPart) -> Iterator[_Reference]:
             yield step.skill, (*path, "skill")
 
 
-@rule(
-    "unresolved-resource",
-    "error",
-    bad="""
-activities:
-  - id: plan
-# skills/01-sketching.yaml
-id: sketching
-resources: ["07"]
-# resources/01-examples.md
-# Examples
-""",
-    good="""
-activities:
-  - id: plan
-# skills/01-sketching.yaml
-id: sketching
-resources: ["01"]
-# resources/01-examples.md
-# Examples
-""",
-)
+@rule("unresolved-resource", "error")
 def unresolved_resource(subject: Subject) -> Iterator[Problem]:
     """A skill or a mode points at a resource that is neither in its workflow nor in `meta`, or names another workflow that does
     not have it.
@@ -166,22 +105,7 @@ def unresolved_resource(subject: Subject) -> Iterator[Problem]:
             yield Problem(subject.manifest, ("modes", index, "resource"), sentence, remedy)
 
 
-@rule(
-    "unresolved-workflow",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    triggers:
-      - workflow: elsewhere
-""",
-    good="""
-activities:
-  - id: plan
-    triggers:
-      - workflow: demo
-""",
-)
+@rule("unresolved-workflow", "error")
 def unresolved_workflow(subject: Subject) -> Iterator[Problem]:
     """A trigger starts a workflow that no root of the library has."""
     for part in subject.activities:
@@ -193,31 +117,7 @@ def unresolved_workflow(subject: Subject) -> Iterator[Problem]:
                 yield Problem(part.source, (*path, "workflow"), sentence, remedy)
 
 
-@rule(
-    "unresolved-location",
-    "warning",
-    by_workflow=True,
-    bad="""
-artifactLocations:
-  planning: docs/planning
-activities:
-  - id: plan
-    artifacts:
-      - id: sketch
-        name: sketch.md
-        location: plannning
-""",
-    good="""
-artifactLocations:
-  planning: docs/planning
-activities:
-  - id: plan
-    artifacts:
-      - id: sketch
-        name: sketch.md
-        location: planning
-""",
-)
+@rule("unresolved-location", "warning", by_workflow=True)
 def unresolved_location(subject: Subject) -> Iterator[Problem]:
     """An artifact is to be put in a location that `artifactLocations` does not name, so nobody knows which directory it is."""
     known = subject.workflow.artifact_locations

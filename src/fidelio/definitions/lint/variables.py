@@ -32,39 +32,7 @@ def _set_actions(part: ActivityPart) -> Iterator[_Setting]:
             yield action.target, action.value, (*path, "target")
 
 
-@rule(
-    "undeclared-effect",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                aproved: true
-""",
-    good="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                approved: true
-""",
-)
+@rule("undeclared-effect", "warning", by_workflow=True)
 def undeclared_effect(subject: Subject) -> Iterator[Problem]:
     """An answer or a `set` action sets a variable that the workflow does not declare. Usually the name is misspelt, and the
     variable that was meant keeps its old value.
@@ -77,39 +45,7 @@ def undeclared_effect(subject: Subject) -> Iterator[Problem]:
                 yield Problem(part.source, path, sentence, near(name, scope.names) or _DECLARE)
 
 
-@rule(
-    "wrong-type",
-    "error",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                approved: "true"
-""",
-    good="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                approved: true
-""",
-)
+@rule("wrong-type", "error", by_workflow=True)
 def wrong_type(subject: Subject) -> Iterator[Problem]:
     """A variable is given a value of another type than it was declared with: by its default, by an answer, by a `set` action or
     by a mode. Conditions that compare it then do not hold, although they look right.
@@ -143,30 +79,7 @@ def _unfit(name: str, value: Any, kind: str) -> str:
     return f"{name} is declared as {kind}, but is set to {value_in_words(value)}."
 
 
-@rule(
-    "undeclared-mode",
-    "error",
-    bad="""
-variables:
-  - name: is_review
-    type: boolean
-modes:
-  - id: review
-    activationVariable: review_mode
-activities:
-  - id: plan
-""",
-    good="""
-variables:
-  - name: is_review
-    type: boolean
-modes:
-  - id: review
-    activationVariable: is_review
-activities:
-  - id: plan
-""",
-)
+@rule("undeclared-mode", "error")
 def undeclared_mode(subject: Subject) -> Iterator[Problem]:
     """A mode is switched on by a variable that the workflow does not declare, so it can never be on; or it gives a default to a
     variable that does not exist.
@@ -183,31 +96,7 @@ def undeclared_mode(subject: Subject) -> Iterator[Problem]:
                 yield Problem(subject.manifest, ("modes", index, "defaults", name), sentence, near(name, names) or _DECLARE)
 
 
-@rule(
-    "undeclared-context",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    triggers:
-      - workflow: demo
-        passContext: [tickt]
-""",
-    good="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    triggers:
-      - workflow: demo
-        passContext: [ticket]
-""",
-)
+@rule("undeclared-context", "warning", by_workflow=True)
 def undeclared_context(subject: Subject) -> Iterator[Problem]:
     """A trigger passes on a variable that the workflow does not declare, so there is nothing to pass on."""
     for part in subject.activities:
@@ -219,35 +108,7 @@ def undeclared_context(subject: Subject) -> Iterator[Problem]:
                     yield Problem(part.source, (*path, "passContext", index), sentence, near(name, scope.names) or _DECLARE)
 
 
-@rule(
-    "undeclared-placeholder",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        message: Shall we work on {tiket}?
-        options:
-          - id: yes-please
-""",
-    good="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        message: Shall we work on {ticket}?
-        options:
-          - id: yes-please
-""",
-)
+@rule("undeclared-placeholder", "warning", by_workflow=True)
 def undeclared_placeholder(subject: Subject) -> Iterator[Problem]:
     """A question, a message, the name of an artifact or an artifact location has `{name}` in it, but no variable is called so.
     A person will read the braces.

@@ -14,18 +14,7 @@ from fidelio.definitions.static_conditions import Known, verdict
 from fidelio.definitions.wording import listed
 
 
-@rule(
-    "no-activities",
-    "error",
-    bad="""
-description: Shows how it is done.
-""",
-    good="""
-description: Shows how it is done.
-activities:
-  - id: plan
-""",
-)
+@rule("no-activities", "error")
 def no_activities(subject: Subject) -> Iterator[Problem]:
     """The workflow has no activity at all, so there is nothing to do in it. Does not apply to `meta`, which may hold only what
     others share.
@@ -35,24 +24,7 @@ def no_activities(subject: Subject) -> Iterator[Problem]:
         yield Problem(subject.manifest, ("id",), f"The workflow {subject.key} has no activities.", remedy)
 
 
-@rule(
-    "unreachable-activity",
-    "warning",
-    bad="""
-initialActivity: plan
-activities:
-  - id: plan
-  - id: review
-""",
-    good="""
-initialActivity: plan
-activities:
-  - id: plan
-    transitions:
-      - to: review
-  - id: review
-""",
-)
+@rule("unreachable-activity", "warning")
 def unreachable_activity(subject: Subject) -> Iterator[Problem]:
     """No way leads from the first activity to this one. Does not apply to a workflow without `initialActivity`, in which every
     activity is an entry of its own.
@@ -67,36 +39,7 @@ def unreachable_activity(subject: Subject) -> Iterator[Problem]:
             yield Problem(part.source, ("id",), sentence, "Add a transition to it, or delete it.")
 
 
-@rule(
-    "no-way-out",
-    "error",
-    bad="""
-initialActivity: plan
-activities:
-  - id: plan
-    transitions:
-      - to: review
-  - id: review
-    transitions:
-      - to: plan
-""",
-    good="""
-variables:
-  - name: approved
-    type: boolean
-initialActivity: plan
-activities:
-  - id: plan
-    transitions:
-      - to: review
-  - id: review
-    transitions:
-      - to: __terminal__
-        condition: {type: simple, variable: approved, operator: "==", value: true}
-      - to: plan
-        isDefault: true
-""",
-)
+@rule("no-way-out", "error")
 def no_way_out(subject: Subject) -> Iterator[Problem]:
     """A run that enters this activity can never end: whatever is answered and decided, it goes round in a circle. An activity
     without transitions is an end, and so is one whose transitions all depend on conditions.
@@ -130,35 +73,7 @@ def _leads_to(part: ActivityPart, subject: Subject) -> set[str]:
     return targets | ({_END} if ends or may_end_here(part.activity, known) else set())
 
 
-@rule(
-    "two-defaults",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    transitions:
-      - to: build
-        isDefault: true
-      - to: test
-        isDefault: true
-  - id: build
-  - id: test
-""",
-    good="""
-variables:
-  - name: built
-    type: boolean
-activities:
-  - id: plan
-    transitions:
-      - to: test
-        condition: {type: simple, variable: built, operator: "==", value: true}
-      - to: build
-        isDefault: true
-  - id: build
-  - id: test
-""",
-)
+@rule("two-defaults", "error")
 def two_defaults(subject: Subject) -> Iterator[Problem]:
     """Two transitions of an activity, or two branches of a decision, are the default. Only one of them can be what happens when
     nothing else applies.
@@ -178,34 +93,7 @@ def _further_defaults(ways: Sequence[Transition | Branch]) -> list[int]:
     return [index for index, way in enumerate(ways) if way.is_default][1:]
 
 
-@rule(
-    "hidden-transition",
-    "warning",
-    bad="""
-activities:
-  - id: plan
-    transitions:
-      - to: build
-      - to: test
-        isDefault: true
-  - id: build
-  - id: test
-""",
-    good="""
-variables:
-  - name: ready
-    type: boolean
-activities:
-  - id: plan
-    transitions:
-      - to: build
-        condition: {type: simple, variable: ready, operator: "==", value: true}
-      - to: test
-        isDefault: true
-  - id: build
-  - id: test
-""",
-)
+@rule("hidden-transition", "warning")
 def hidden_transition(subject: Subject) -> Iterator[Problem]:
     """A transition can never be taken, because whenever it would apply, an earlier one applies as well: one without a
     condition, or with the same condition.
@@ -233,38 +121,7 @@ def _is_hidden(
     return verdict(And(type="and", conditions=(transition.condition, *none_earlier)), known) == "never"
 
 
-@rule(
-    "default-not-last",
-    "warning",
-    bad="""
-variables:
-  - name: ready
-    type: boolean
-activities:
-  - id: plan
-    transitions:
-      - to: test
-        isDefault: true
-      - to: build
-        condition: {type: simple, variable: ready, operator: "==", value: true}
-  - id: build
-  - id: test
-""",
-    good="""
-variables:
-  - name: ready
-    type: boolean
-activities:
-  - id: plan
-    transitions:
-      - to: build
-        condition: {type: simple, variable: ready, operator: "==", value: true}
-      - to: test
-        isDefault: true
-  - id: build
-  - id: test
-""",
-)
+@rule("default-not-last", "warning")
 def default_not_last(subject: Subject) -> Iterator[Problem]:
     """The default transition stands before others. It is still tried last, but whoever reads the file from top to bottom will
     think that it comes first.
@@ -277,36 +134,7 @@ def default_not_last(subject: Subject) -> Iterator[Problem]:
             yield Problem(part.source, ("transitions", defaults[0]), sentence, "Move it to the end of the list.")
 
 
-@rule(
-    "no-default",
-    "warning",
-    bad="""
-variables:
-  - name: ready
-    type: boolean
-initialActivity: plan
-activities:
-  - id: plan
-    transitions:
-      - to: build
-        condition: {type: simple, variable: ready, operator: "==", value: true}
-  - id: build
-""",
-    good="""
-variables:
-  - name: ready
-    type: boolean
-initialActivity: plan
-activities:
-  - id: plan
-    transitions:
-      - to: build
-        condition: {type: simple, variable: ready, operator: "==", value: true}
-      - to: plan
-        isDefault: true
-  - id: build
-""",
-)
+@rule("no-default", "warning")
 def no_default(subject: Subject) -> Iterator[Problem]:
     """Every transition has a condition and none is the default. When no condition holds, the workflow is over, which is rarely
     what is meant. Where it is meant, a default transition to `__terminal__` says so.
