@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.conductor.choices import step_at
-from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
+from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
 from fidelio.errors import DefinitionError, DefinitionGone
 from fidelio.workflows.missing import why_gone
 
@@ -89,8 +89,8 @@ class Stage:
 
     def informed(self, record: Record, variables: Mapping[str, Any]) -> Record:
         """The record as it will be when these variables are in it."""
-        told = Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
-        return foreseen(record, [told], self.clock()) if variables else record
+        told = EventDraft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
+        return fold_drafts(record, [told], self.clock()) if variables else record
 
     def token(self, session: str, record: Record) -> str:
         """A worker's key: it stands at this activity, and is stale for moving as soon as the session stands elsewhere."""

@@ -15,11 +15,11 @@ from fidelio.conductor.context import place_of
 from fidelio.conductor.history import started_by_activity, started_in_pass
 from fidelio.conductor.plan import TAKEN
 from fidelio.conductor.reports import Taken, Wrong, take, without
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
-from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
+from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
 from fidelio.errors import WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent
@@ -88,7 +88,9 @@ class Leading:
             if place_of(opened.record) != place_of(record):
                 return Decision(None, unfinished=True)
             workflow = self._stage.workflow(opened.record)
-            found = accept(workflow, opened.record, Act("advance_loop", loop), self._how(), Actor(f"agent:{opened.agent}"))
+            found = apply_move(
+                workflow, opened.record, MoveRequest("advance_loop", loop), self._how(), MoveActor(f"agent:{opened.agent}")
+            )
             if isinstance(found, Refusal):
                 raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
             return Decision(None, events=written(found, opened.agent), warnings=tuple(left_out(found)))
@@ -97,21 +99,21 @@ class Leading:
 
     def _starting(self, opened: Opened, workflow: Workflow, taken: Taken, more: tuple[NewEvent, ...]) -> Decision[None]:
         born = [self._child(opened, workflow, taken.after, one) for one in taken.starts]
-        started = [child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
+        started = [draft_child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
         return Decision(None, events=(*written([*taken.drafts, *started], opened.agent), *more), beside=tuple(born))
 
-    def _child(self, opened: Opened, workflow: Workflow, record: Record, trigger: Triggered) -> Beside:
+    def _child(self, opened: Opened, workflow: Workflow, record: Record, trigger: TriggerMatch) -> Beside:
         """A session that has begun and entered nothing yet."""
         definition = self._stage.workflows.library.workflow(trigger.workflow)
-        inherited = inheritance(workflow, record, trigger, person=self._desk.rules.answered_by_person)
+        inherited = build_initial_variables(workflow, record, trigger, person=self._desk.rules.answered_by_person)
         born = self._stage.workflows.sessions.birth(definition, opened.agent, parent=opened, **inherited)
         return Beside(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
 
-    def _how(self) -> Circumstances:
+    def _how(self) -> AnswerContext:
         rules = self._desk.rules
-        return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person)
+        return AnswerContext(self._desk.clock(), demands_person=rules.answered_by_person)
 
 
-def _own(workflow: Workflow, record: Record) -> Sequence[Triggered]:
+def _own(workflow: Workflow, record: Record) -> Sequence[TriggerMatch]:
     """The workflows of the activity, when no step of it is left: as if it had been entered just now, and as it is."""
-    return [one for one in fired(workflow, replace(record, visits=record.visit - 1), record) if not one.step]
+    return [one for one in find_fired_triggers(workflow, replace(record, visits=record.visit - 1), record) if not one.step]

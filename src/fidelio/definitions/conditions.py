@@ -35,7 +35,7 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def holds(condition: Condition | None, variables: Mapping[str, Any], *, told: bool = False) -> Truth:
+def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported_only: bool = False) -> Truth:
     """True, False, or None when it is not known yet. No condition at all holds.
 
     With `told`, only what somebody said counts: that a variable is absent then proves nothing, not even for `exists`.
@@ -43,10 +43,10 @@ def holds(condition: Condition | None, variables: Mapping[str, Any], *, told: bo
     if condition is None:
         return True
     if condition.type == "simple":
-        return _simple(condition, look_up(condition.variable, variables), told)
+        return _simple(condition, look_up(condition.variable, variables), reported_only)
     if condition.type == "not":
-        return negated(holds(condition.condition, variables, told=told))
-    parts = [holds(part, variables, told=told) for part in condition.conditions]
+        return negated(holds(condition.condition, variables, reported_only=reported_only))
+    parts = [holds(part, variables, reported_only=reported_only) for part in condition.conditions]
     return every(parts) if condition.type == "and" else negated(every([negated(part) for part in parts]))
 
 

@@ -11,12 +11,12 @@ from fidelio.definitions.conditions import Truth
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.answers import Choice, Circumstances, Resolution, resolve
-from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, find_checkpoint, only_person
-from fidelio.engine.claims import check_drift
-from fidelio.engine.problems import Refusal, refusal, warnings
-from fidelio.engine.record import ANSWERED, RESUMED, Answer, Asked, Record, foreseen
-from fidelio.engine.variables import check_report, telling, too_much
+from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
+from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.problems import Refusal, build_refusal, list_warnings
+from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
+from fidelio.engine.transition_checks import check_drift
+from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
@@ -33,7 +33,7 @@ class Yielded(msgspec.Struct, frozen=True):
 
     checkpoint: str
     request: str
-    answer: Answer | None = None
+    answer: CheckpointAnswer | None = None
 
 
 class Presented(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Presented(msgspec.Struct, frozen=True):
 
     definition: Checkpoint
     request: str
-    answer: Answer | None
+    answer: CheckpointAnswer | None
     demands_person: bool
     condition_holds: Truth = None
 
@@ -65,17 +65,17 @@ class Asking:
 
         async def decide(opened: Opened) -> Decision[Yielded]:
             record = opened.record
-            armed = record.pending_as(checkpoint_id) if record.open is None else None
+            armed = record.find_pending(checkpoint_id) if record.open is None else None
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
             version, checkpoint = self._definition(opened, checkpoint_id)
             said, workflow = self.told(version, record, variables), version.workflow
-            answer = record.answer_for(asking(workflow, record, checkpoint_id))
+            answer = record.find_answer_of(find_instance(workflow, record, checkpoint_id))
             told = self.telling(version, opened, variables)
             if (known := answer or armed) is not None:
                 yielded = Yielded(checkpoint_id, known.request, answer)
                 return Decision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
-            informed = foreseen(record, told, self._desk.clock())
+            informed = fold_drafts(record, told, self._desk.clock())
             draft, request = put(workflow, informed, checkpoint, person=self._desk.rules.asks_person)
             events = (*told, *written([draft], opened.agent))
             return Decision(Yielded(checkpoint_id, request.id), events=events, requests=(request,), warnings=said)
@@ -86,7 +86,7 @@ class Asking:
         async def decide(opened: Opened) -> Decision[Presented]:
             meant = await meant_by_handle(self._desk.ledger, opened)
             workflow = definition_of(self._desk, opened).workflow
-            presented = await self._presented(workflow, opened.record, _find(workflow, meant.asked), meant)
+            presented = await self._presented(workflow, opened.record, _find(workflow, meant.instance), meant)
             return Decision(presented, about=About(presented.definition.id, meant.request))
 
         return await self._desk.perform("present_checkpoint", token, decide)
@@ -110,12 +110,12 @@ class Asking:
         return await self._desk.perform("get_checkpoint", token, decide)
 
     async def _presented(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: Meant | None) -> Presented:
-        person = only_person(workflow, record, checkpoint, server=self._desk.rules.answered_by_person)
-        truth = condition_holds(workflow, record, checkpoint)
+        person = needs_person(workflow, record, checkpoint, server=self._desk.rules.answered_by_person)
+        truth = evaluate_condition(workflow, record, checkpoint)
         if meant is None:
             return Presented(as_it_would_be_asked(workflow, record, checkpoint), "", None, person, truth)
         worded = await self._worded(workflow, record, checkpoint, meant.request)
-        return Presented(worded, meant.request, meant.answer or record.answer_for(meant.asked), person, truth)
+        return Presented(worded, meant.request, meant.answer or record.find_answer_of(meant.instance), person, truth)
 
     async def _worded(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, request: str) -> Checkpoint:
         try:
@@ -124,7 +124,7 @@ class Asking:
             # It was asked and answered on the server that the session comes from.
             return as_it_would_be_asked(workflow, record, checkpoint)
 
-    async def respond(self, token: str, choice: Choice, *, asked_person: Collection[str] = ()) -> Outcome[Resolved]:
+    async def respond(self, token: str, choice: AnswerChoice, *, asked_person: Collection[str] = ()) -> Outcome[Resolved]:
         """An answer that the model passes on, to the question that the handle stands for.
 
         `asked_person` are the requests that this very call has put to a person: it learns what they said, whatever the model
@@ -137,7 +137,7 @@ class Asking:
         return await self._desk.perform("respond_checkpoint", token, decide)
 
     async def respond_to(
-        self, token: str, checkpoint_id: str, choice: Choice, *, asked_person: Collection[str] = ()
+        self, token: str, checkpoint_id: str, choice: AnswerChoice, *, asked_person: Collection[str] = ()
     ) -> Outcome[Resolved]:
         """The same for one of several questions that wait. The token of the reply stands for the first that is left."""
 
@@ -147,12 +147,14 @@ class Asking:
 
         return await self._desk.perform("respond_checkpoint", token, decide)
 
-    def _answered(self, opened: Opened, meant: Meant, choice: Choice, asked_person: Collection[str]) -> Decision[Resolved]:
+    def _answered(
+        self, opened: Opened, meant: Meant, choice: AnswerChoice, asked_person: Collection[str]
+    ) -> Decision[Resolved]:
         version = definition_of(self._desk, opened)
         workflow = version.workflow
-        given = meant.answer or opened.record.answer_for(meant.asked)
+        given = meant.answer or opened.record.find_answer_of(meant.instance)
         if given is not None and meant.request in asked_person:
-            resolution: Resolution | Refusal = Resolution(meant.asked, given.mode, given.option, given.effect, repeated=True)
+            resolution: Resolution | Refusal = Resolution(meant.instance, given.mode, given.option, given.effect, repeated=True)
         else:
             resolution = self._resolution(workflow, opened.record, choice, meant)
         if isinstance(resolution, Refusal):
@@ -160,15 +162,15 @@ class Asking:
         decision = _record_answer(resolution, opened, meant.request, workflow)
         return msgspec.structs.replace(decision, warnings=self.told(version, opened.record, {}))
 
-    def _resolution(self, workflow: Workflow, record: Record, choice: Choice, meant: Meant) -> Resolution | Refusal:
+    def _resolution(self, workflow: Workflow, record: Record, choice: AnswerChoice, meant: Meant) -> Resolution | Refusal:
         rules = self._desk.rules
-        how = Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
-        return resolve(workflow, record, choice, how, asked=meant.asked, earlier=meant.answer)
+        how = AnswerContext(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        return resolve_answer(workflow, record, choice, how, instance=meant.instance, earlier=meant.answer)
 
-    async def resume(self, token: str, variables: Mapping[str, Any]) -> Outcome[Answer]:
+    async def resume(self, token: str, variables: Mapping[str, Any]) -> Outcome[CheckpointAnswer]:
         """The worker takes note of the answer. Doing it again changes nothing."""
 
-        async def decide(opened: Opened) -> Decision[Answer]:
+        async def decide(opened: Opened) -> Decision[CheckpointAnswer]:
             refuse_while_waiting(opened.record, "resume")
             answer = opened.record.last
             if answer is None or answer.visit != opened.record.visit:
@@ -185,7 +187,7 @@ class Asking:
         version, record = definition_of(self._desk, opened), opened.record
         if not record.activity:
             raise no_activity()
-        checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)
+        checkpoint = find_current_checkpoint(version.workflow, record, checkpoint_id)
         if checkpoint is None:
             raise _no_checkpoint(self._desk.library.activity(record.workflow, record.activity), checkpoint_id)
         return version, checkpoint
@@ -193,16 +195,16 @@ class Asking:
     def telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
         """What puts the variables that an agent reports on record."""
         person = self._desk.rules.answered_by_person
-        return written(telling(version.workflow, opened.record, variables, opened.agent, person=person), opened.agent)
+        return written(draft_report(version.workflow, opened.record, variables, opened.agent, person=person), opened.agent)
 
     def told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
         drift, person = check_drift(record, version.workflow.version, version.hash), self._desk.rules.answered_by_person
         problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
-        no = too_much(record.variables, variables) or refusal(problems, self._desk.fidelity(record))
+        no = check_size(record.variables, variables) or build_refusal(problems, self._desk.fidelity(record))
         if no is not None:
             raise refused(no)
-        return tuple(warnings(problems))
+        return tuple(list_warnings(problems))
 
 
 def refused_answer(refusal: Refusal, request: str) -> WorkflowRefusal:
@@ -222,8 +224,8 @@ def _nothing_resolved(record: Record) -> WorkflowRefusal:
 
 
 def _record_answer(resolution: Resolution, opened: Opened, request: str, workflow: Workflow) -> Decision[Resolved]:
-    resolved = Resolved(resolution.asked.checkpoint, resolution, workflow)
-    about = About(resolution.asked.checkpoint, request)
+    resolved = Resolved(resolution.instance.checkpoint, resolution, workflow)
+    about = About(resolution.instance.checkpoint, request)
     if resolution.repeated:
         return Decision(resolved, about=about)
     channel = "timer" if resolution.mode == "auto_advance" else "relayed"
@@ -233,7 +235,7 @@ def _record_answer(resolution: Resolution, opened: Opened, request: str, workflo
     return Decision(resolved, events=(event,), requests=(closing(body),), about=about)
 
 
-def _find(workflow: Workflow, asked: Asked) -> Checkpoint:
+def _find(workflow: Workflow, asked: CheckpointInstance) -> Checkpoint:
     activity = workflow.activity(asked.activity)
     for checkpoint in activity.checkpoints if activity else ():
         if checkpoint.id == asked.checkpoint:

@@ -11,9 +11,9 @@ from fidelio.definitions import META
 from fidelio.definitions.library import Version
 from fidelio.definitions.library.loading import Loaded
 from fidelio.definitions.models import Activity, Step, Workflow
-from fidelio.engine.claims import check_drift, check_skill
-from fidelio.engine.problems import warnings
+from fidelio.engine.problems import list_warnings
 from fidelio.engine.record import SKILL_LOADED, Record
+from fidelio.engine.transition_checks import check_drift, check_skill
 from fidelio.errors import DefinitionError, PartNotFound, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
@@ -44,7 +44,7 @@ class ActivityText(msgspec.Struct, frozen=True):
 class SkillFound(msgspec.Struct, frozen=True):
     """A skill to read, under the name that asked for it; `loaded` is None when no file has it or its file is broken.
 
-    `warnings` says so of a broken file; what is missing altogether is for lint to report.
+    `list_warnings` says so of a broken file; what is missing altogether is for lint to report.
     """
 
     id: str
@@ -138,7 +138,7 @@ class Reading:
             # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
             through_skill = "/" not in reference and opened.record.workflow != owner == opened.record.skill_owner
             said = check_skill(version.workflow, opened.record) if through_skill else []
-            return Decision(text, warnings=(*_drift(version, opened.record), *warnings(said)))
+            return Decision(text, warnings=(*_drift(version, opened.record), *list_warnings(said)))
 
         return await self._desk.perform("get_resource", token, decide)
 
@@ -192,7 +192,7 @@ class Reading:
 
 
 def _drift(version: Version, record: Record) -> tuple[str, ...]:
-    return tuple(warnings(check_drift(record, version.workflow.version, version.hash)))
+    return tuple(list_warnings(check_drift(record, version.workflow.version, version.hash)))
 
 
 def _needed(reference: str | None, sentence: str) -> str:

@@ -12,8 +12,8 @@ from fidelio.definitions.library import Library, Version
 from fidelio.definitions.library.search_path import is_at, looks_in
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
-from fidelio.engine.record import COMPLETED, Draft, Record
-from fidelio.engine.transitions import TERMINAL, is_lost
+from fidelio.engine.record import COMPLETED, EventDraft, Record
+from fidelio.engine.transitions import TERMINAL, is_activity_missing
 from fidelio.errors import (
     DefinitionError,
     DefinitionGone,
@@ -127,9 +127,9 @@ def definition_of(desk: Desk, opened: Opened) -> Version:
 def lost_place(desk: Desk, opened: Opened, workflow: Workflow) -> DefinitionGone | None:
     """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
     record = opened.record
-    if not is_lost(workflow, record):
+    if not is_activity_missing(workflow, record):
         return None
-    sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
+    sentence = phrases.activity_missing(record.activity, unreadable=record.activity in workflow.broken)
     refuse_uncertain(desk, opened, sentence)
     return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}")
 
@@ -165,7 +165,7 @@ def unchecked(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]
     for waiting in record.pending:
         yield f"Checkpoint '{waiting.checkpoint}' was not answered: the end of the session has withdrawn it."
     if variables:
-        yield f"Variables {phrases.names(variables)} were not taken: nothing says whether they fit."
+        yield f"Variables {phrases.list_names(variables)} were not taken: nothing says whether they fit."
 
 
 def unchecked_end(
@@ -175,11 +175,11 @@ def unchecked_end(
     condition: str | None,
     manifest: Sequence[dict[str, str]] | None,
     warnings: Sequence[str],
-) -> Draft:
+) -> EventDraft:
     """The end as it goes on record. What the agent reports is kept, and held against nothing."""
     body: dict[str, Any] = {"activity": TERMINAL, "from": record.activity, "condition": condition or ""}
     body |= {"manifest": list(manifest)} if manifest is not None else {}
-    return Draft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
+    return EventDraft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
 
 
 def withdrawn(record: Record, who: Ender) -> tuple[CloseRequest, ...]:

@@ -10,22 +10,22 @@ from msgspec.structs import replace
 
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.claims import check_drift, check_transition
-from fidelio.engine.departures import departure
 from fidelio.engine.manifests import (
-    ActivityDone,
-    StepDone,
-    check_activities,
-    check_questions,
-    check_steps,
-    done_by_steps,
-    for_event,
+    ActivityReport,
+    StepReport,
+    check_activity_manifest,
+    check_step_manifest,
+    check_unasked_checkpoints,
+    draft_reported_steps,
+    encode_manifest,
 )
-from fidelio.engine.problems import refusal, warnings
-from fidelio.engine.record import Record, foreseen
+from fidelio.engine.problems import build_refusal, list_warnings
+from fidelio.engine.record import Record, fold_drafts
+from fidelio.engine.transition_checks import check_drift, check_transition
+from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import TERMINAL, ends_workflow
-from fidelio.engine.triggers import brought_back, child_finished
-from fidelio.engine.variables import check_report, telling, too_much
+from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
+from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.gate import refuse_unanswered_end, refuse_while_pending, refuse_while_waiting, refused
 from fidelio.workflows.missing import (
@@ -49,8 +49,8 @@ class Move(msgspec.Struct, frozen=True):
 
     to: str
     claim: str | None = None
-    steps: Sequence[StepDone] | None = None
-    activities: Sequence[ActivityDone] | None = None
+    steps: Sequence[StepReport] | None = None
+    activities: Sequence[ActivityReport] | None = None
     variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -89,10 +89,10 @@ class Moving:
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
             again = False if record.pending else None
-            decision = await self._decided(opened, version, move, again=again, per_pass=False)
+            decision = await self._decided(opened, version, move, new_visit=again, per_iteration=False)
             if decision.result.activity is None:
                 return decision
-            after = foreseen(record, decision.events, self._desk.clock())
+            after = fold_drafts(record, decision.events, self._desk.clock())
             armed = arm(decision.result.workflow, after, person=self._desk.rules.asks_person)
             events = (*decision.events, *written(armed.drafts, opened.agent))
             return replace(decision, events=events, requests=armed.requests)
@@ -141,9 +141,9 @@ class Moving:
         """The end of a session that nobody can check, and what it means for a parent that waits for it."""
         record = opened.record
         said = tuple(unchecked(record, gone, move.variables))
-        steps = None if move.steps is None else for_event(move.steps)
+        steps = None if move.steps is None else encode_manifest(move.steps)
         drafts = [unchecked_end(record, who, condition=move.claim, manifest=steps, warnings=said)]
-        after = foreseen(record, drafts, self._desk.clock())
+        after = fold_drafts(record, drafts, self._desk.clock())
         return Decision(
             Moved(nameplate(record), None, record.activity, record.since),
             events=written(drafts, opened.agent),
@@ -159,7 +159,7 @@ class Moving:
         _refuse_unmovable(opened)
 
     async def _decided(
-        self, opened: Opened, version: Version, move: Move, *, again: bool | None = None, per_pass: bool = True
+        self, opened: Opened, version: Version, move: Move, *, new_visit: bool | None = None, per_iteration: bool = True
     ) -> Decision[Moved]:
         self._refuse(opened)
         ends = ends_workflow(version.workflow, move.to)
@@ -167,36 +167,36 @@ class Moving:
         # The library is lenient about how an id is written. The record is not: it has the activity's own.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
         person = self._desk.rules.answered_by_person
-        told = telling(version.workflow, opened.record, move.variables, opened.agent, person=person)
+        told = draft_report(version.workflow, opened.record, move.variables, opened.agent, person=person)
         if move.steps and move.to != opened.record.activity:
-            told += done_by_steps(version.workflow, foreseen(opened.record, told, 0), move.steps)
-        informed = foreseen(opened.record, told, self._desk.clock())
-        said = self._weigh(version, opened.record, informed, move, per_pass=per_pass)
-        steps = None if move.steps is None else for_event(move.steps)
-        drafts = departure(
-            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, again=again
+            told += draft_reported_steps(version.workflow, fold_drafts(opened.record, told, 0), move.steps)
+        informed = fold_drafts(opened.record, told, self._desk.clock())
+        said = self._weigh(version, opened.record, informed, move, per_iteration=per_iteration)
+        steps = None if move.steps is None else encode_manifest(move.steps)
+        drafts = draft_transition(
+            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, new_visit=new_visit
         )
         moved = Moved(version.workflow, activity, opened.record.activity, opened.record.since)
-        beside = await self.returning(opened, foreseen(informed, drafts, self._desk.clock())) if ends else ()
+        beside = await self.returning(opened, fold_drafts(informed, drafts, self._desk.clock())) if ends else ()
         events = written([*told, *drafts], opened.agent)
         return Decision(moved, events=events, warnings=said, beside=beside, closes=True)
 
-    def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_pass: bool) -> tuple[str, ...]:
+    def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_iteration: bool) -> tuple[str, ...]:
         """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
         workflow, person = version.workflow, self._desk.rules.answered_by_person
         leaving = move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim),
             *check_drift(record, workflow.version, version.hash),
-            *check_steps(workflow, informed, move.steps, leaving=leaving, per_pass=per_pass),
-            *(check_questions(workflow, informed) if leaving else ()),
-            *check_activities(workflow, move.activities),
+            *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
+            *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
+            *check_activity_manifest(workflow, move.activities),
             *check_report(workflow, record, move.variables, person=person),
         ]
-        no = too_much(record.variables, move.variables) or refusal(problems, self._desk.fidelity(record))
+        no = check_size(record.variables, move.variables) or build_refusal(problems, self._desk.fidelity(record))
         if no is not None:
             raise refused(no)
-        return tuple(warnings(problems))
+        return tuple(list_warnings(problems))
 
     def _activity(self, workflow: Workflow, name: str) -> Activity:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
@@ -214,7 +214,7 @@ class Moving:
         if child is None:
             return ()
         back = self._brought_back(parent.record, record)
-        events = written([child_finished(child, back, outcome)], opened.agent)
+        events = written([draft_child_finished(child, back, outcome)], opened.agent)
         return (Beside(parent.session.id, events, parent.record),)
 
     def _brought_back(self, parent: Record, ended: Record) -> dict[str, Any]:
@@ -222,7 +222,7 @@ class Moving:
             workflow = self._desk.library.workflow(parent.workflow)
         except DefinitionError:
             workflow = None
-        return brought_back(workflow, parent, ended, person=self._desk.rules.answered_by_person)
+        return collect_returned_variables(workflow, parent, ended, person=self._desk.rules.answered_by_person)
 
 
 def not_yours() -> WorkflowRefusal:

@@ -10,9 +10,9 @@ import msgspec
 
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.definitions.models.activity import Option
-from fidelio.engine.checkpoints import asking, demands_person, effect_of, to_arm
-from fidelio.engine.record import ARMED, YIELDED, Draft, Record
-from fidelio.engine.scope import filled, known
+from fidelio.engine.checkpoints import demands_person, encode_effect, find_checkpoints_to_arm, find_instance
+from fidelio.engine.record import ARMED, YIELDED, EventDraft, Record
+from fidelio.engine.scope import collect_values, fill_template
 from fidelio.inbox import new_request
 from fidelio.ledger.model import CloseRequest, OpenRequest, Request
 
@@ -20,7 +20,7 @@ from fidelio.ledger.model import CloseRequest, OpenRequest, Request
 class Armed(msgspec.Struct, frozen=True):
     """The questions that an activity asks at its door."""
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[EventDraft, ...] = ()
     requests: tuple[OpenRequest, ...] = ()
 
 
@@ -29,12 +29,12 @@ def question(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, pers
 
     `person`: the server wants people to answer everything.
     """
-    asked, values = asking(workflow, record, checkpoint.id), known(workflow, record)
+    asked, values = find_instance(workflow, record, checkpoint.id), collect_values(workflow, record)
     options = tuple(_option(option, values) for option in checkpoint.options)
     who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
     place = {"workflow": workflow.id, "activity": asked.activity, "checkpoint": checkpoint.id}
     detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who, **_timer(checkpoint)}
-    return new_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail)
+    return new_request("checkpoint", asked.key, fill_template(checkpoint.message, values), options, detail)
 
 
 def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {"label": filled(option.label, values), "description": filled(option.description or "", values)}
-    return {"id": option.id, **shown, "effect": effect_of(option.effect)}
+    shown = {"label": fill_template(option.label, values), "description": fill_template(option.description or "", values)}
+    return {"id": option.id, **shown, "effect": encode_effect(option.effect)}
 
 
 def as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
@@ -69,14 +69,16 @@ def _reworded(option: Option, words: Mapping[str, Any]) -> Option:
 
 def as_it_would_be_asked(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
     """The same before anybody has asked it: with what is known now."""
-    values = known(workflow, record)
-    return _in_words(checkpoint, filled(checkpoint.message, values), [_option(option, values) for option in checkpoint.options])
+    values = collect_values(workflow, record)
+    return _in_words(
+        checkpoint, fill_template(checkpoint.message, values), [_option(option, values) for option in checkpoint.options]
+    )
 
 
-def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, OpenRequest]:
+def put(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[EventDraft, OpenRequest]:
     """One question on record, and in the inbox."""
     request = question(workflow, record, checkpoint, person=person)
-    return Draft(YIELDED, _named(checkpoint, request)), request
+    return EventDraft(YIELDED, _named(checkpoint, request)), request
 
 
 def _named(checkpoint: Checkpoint, request: OpenRequest) -> dict[str, Any]:
@@ -99,8 +101,8 @@ def closing(answer: Mapping[str, Any]) -> CloseRequest:
 def arm(workflow: Workflow, record: Record, *, person: bool) -> Armed:
     """Every question of the activity that was just entered, as far as this visit has not dealt with it."""
     entries, requests = list[dict[str, Any]](), list[OpenRequest]()
-    for checkpoint, truth in to_arm(workflow, record):
+    for checkpoint, truth in find_checkpoints_to_arm(workflow, record):
         request = question(workflow, record, checkpoint, person=person)
         entries.append({**_named(checkpoint, request), "condition_holds": truth})
         requests.append(request)
-    return Armed((Draft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else Armed()
+    return Armed((EventDraft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else Armed()

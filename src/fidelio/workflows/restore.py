@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from fidelio.definitions.library.search_path import place_of
 from fidelio.definitions.models import Workflow
-from fidelio.engine.checkpoints import current_checkpoint
-from fidelio.engine.record import RESTORED, Draft, Record, as_json, foreseen
+from fidelio.engine.checkpoints import find_current_checkpoint
+from fidelio.engine.record import RESTORED, EventDraft, Record, encode_record, fold_drafts
 from fidelio.errors import DefinitionError, SessionExists
 from fidelio.ledger.encoding import digest_of
 from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Session
@@ -40,10 +40,10 @@ def _birth(desk: Desk, kept: Kept, known: set[str], agent: str) -> Change:
     snapshot = _snapshot(desk, record.workflow)
     digests = tuple(map(digest_of, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
-    body |= {"agent": agent, "record": as_json(record), **({"snapshot": digests[0]} if digests else {})}
+    body |= {"agent": agent, "record": encode_record(record), **({"snapshot": digests[0]} if digests else {})}
     parent = record.parent.session if record.parent is not None else None
     now = desk.clock()
-    after = foreseen(Record(), [Draft(RESTORED, body)], now)
+    after = fold_drafts(Record(), [EventDraft(RESTORED, body)], now)
     return Change(
         session=kept.session,
         create=NewSession(kind="workflow", parent=parent if parent in known else None),
@@ -78,7 +78,7 @@ def _questions(desk: Desk, record: Record) -> Iterator[OpenRequest]:
     if workflow is None:
         return
     for waiting in record.pending:
-        checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
+        checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
             asked = question(workflow, record, checkpoint, person=desk.rules.asks_person)
             yield replace(asked, id=waiting.request)

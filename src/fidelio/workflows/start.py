@@ -11,10 +11,10 @@ from fidelio.definitions import META
 from fidelio.definitions.library.search_path import place_of
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
-from fidelio.engine.claims import check_drift
-from fidelio.engine.problems import warnings
-from fidelio.engine.record import STARTED, Fidelity, Parent, Record, read
-from fidelio.engine.triggers import child_started, inheritance, trigger_for
+from fidelio.engine.problems import list_warnings
+from fidelio.engine.record import STARTED, Fidelity, ParentSession, Record, decode_record
+from fidelio.engine.transition_checks import check_drift
+from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
 from fidelio.errors import (
     BadToken,
     DefinitionGone,
@@ -125,7 +125,7 @@ class Starting:
         except DefinitionGone as gone:
             return nameplate(opened.record), (str(gone),)
         drift = check_drift(opened.record, version.workflow.version, version.hash)
-        return version.workflow, (*warnings(drift), *left_out(version.workflow))
+        return version.workflow, (*list_warnings(drift), *left_out(version.workflow))
 
     async def _without_proof(self, asked: Asked, problem: FidelioError) -> Outcome[Started]:
         if not self._desk.rules.adoption:
@@ -146,7 +146,7 @@ class Starting:
     async def _adopt(self, asked: Asked, claims: Claims) -> Outcome[Started]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
-        if taken is not None and taken.kind == "workflow" and read(taken.raw).fidelity == "enforce":
+        if taken is not None and taken.kind == "workflow" and decode_record(taken.raw).fidelity == "enforce":
             raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
         origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
         warning = (
@@ -248,15 +248,15 @@ class _Link(msgspec.Struct, frozen=True):
 
 def _link(parent: Opened, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
     """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
-    trigger = trigger_for(definition, parent.record, workflow_id)
-    inherited = inheritance(definition, parent.record, trigger, person=person) if trigger else {}
-    events = written([child_started(child, workflow_id, trigger)], parent.agent)
+    trigger = find_trigger(definition, parent.record, workflow_id)
+    inherited = build_initial_variables(definition, parent.record, trigger, person=person) if trigger else {}
+    events = written([draft_child_started(child, workflow_id, trigger)], parent.agent)
     return _Link(events, inherited)
 
 
-def _as_parent(parent: Opened) -> Parent:
+def _as_parent(parent: Opened) -> ParentSession:
     record = parent.record
-    return Parent(parent.session.id, record.workflow, record.activity, record.version)
+    return ParentSession(parent.session.id, record.workflow, record.activity, record.version)
 
 
 def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:

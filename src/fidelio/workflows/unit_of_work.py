@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.clock import Clock
 from fidelio.definitions.library import Library
-from fidelio.engine.record import CALLED, Draft, Fidelity, Record, fold, foreseen, read
+from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record, decode_record, fold, fold_drafts
 from fidelio.errors import BadToken, FidelioError, LedgerBusy, PersonNeeded, SequenceConflict, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
@@ -89,7 +89,7 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
 
 
 def _completed(beside: Beside, moment: int) -> Change:
-    after = foreseen(beside.before, beside.events, moment)
+    after = fold_drafts(beside.before, beside.events, moment)
     return Change(
         session=beside.session,
         expect=beside.before.seq,
@@ -103,7 +103,7 @@ def _completed(beside: Beside, moment: int) -> Change:
     )
 
 
-def written(drafts: Iterable[Draft], actor: str) -> tuple[NewEvent, ...]:
+def written(drafts: Iterable[EventDraft], actor: str) -> tuple[NewEvent, ...]:
     """What the rules decided on, as events of whoever acts."""
     return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
 
@@ -186,7 +186,7 @@ class Desk(msgspec.Struct, frozen=True):
         """The stored record with the events of other rooms folded in, such as an answer from the command line."""
         if session.status == DELETED:
             raise was_deleted(session.id)
-        record = read(session.raw)
+        record = decode_record(session.raw)
         if session.last_seq == record.seq:
             return record
         # A record that ends at the first page is behind for good: each commit would expect a sequence number of the past.
@@ -236,7 +236,7 @@ class Desk(msgspec.Struct, frozen=True):
         """Makes a decision durable, together with what it means for the parent, or raises when either has moved on."""
         facts = decision.events if decision.unfinished else (*decision.events, called)
         moment = self.clock()
-        after = foreseen(opened.record, facts, moment)
+        after = fold_drafts(opened.record, facts, moment)
         change = Change(
             session=opened.session.id,
             expect=opened.record.seq,

@@ -66,14 +66,14 @@ def report_command(app: App, session: str, as_json: bool) -> None:
 
 
 async def _calls(app: App, session: str) -> list[dict[str, Any]]:
-    from fidelio.engine.record import CALLED, Record, read
+    from fidelio.engine.record import CALLED, Record, decode_record
     from fidelio.ledger.paging import event_pages
     from fidelio.workflows.trace import call_json
 
     calls: list[dict[str, Any]] = []
     async with app.ledger() as ledger:
         found = await find_session(ledger, session)
-        record = read(found.raw) if found.kind == "workflow" else Record()
+        record = decode_record(found.raw) if found.kind == "workflow" else Record()
         async for events in event_pages(ledger, found.id, types=[CALLED]):
             calls += [{"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)} for event in events]
     return calls

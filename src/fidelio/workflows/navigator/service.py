@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from fidelio.definitions.library import Version
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
-from fidelio.engine.answers import Circumstances, resolve
-from fidelio.engine.apply_move import Act, Actor, accept, choice_of
-from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.answers import AnswerContext, resolve_answer
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move, build_choice
+from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import ANSWERED, CHILD_FINISHED, Draft, Record, foreseen
+from fidelio.engine.record import ANSWERED, CHILD_FINISHED, EventDraft, Record, fold_drafts
 from fidelio.engine.transitions import ends_workflow
-from fidelio.engine.variables import telling
+from fidelio.engine.variables import draft_report
 from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import assurance_of
@@ -97,7 +97,7 @@ class Navigating:
         """A fresh session, inside its first activity where there is one to begin with."""
         began, session, version = self._desk.clock(), new_session_id(), self._survey.version(workflow_id)
         born = self._consequences.birth(version.workflow, agent, variables, f"agent:{agent}")
-        fresh = foreseen(Record(), [Draft(born.event.type, dict(born.event.body))], began)
+        fresh = fold_drafts(Record(), [EventDraft(born.event.type, dict(born.event.body))], began)
         said = self._asking.told(version, fresh, variables)
         unwritten = Opened(unborn(session), fresh, Claims(sid=session), agent)
         found = await self._consequences.of(unwritten, version.workflow, first_entry(version.workflow, fresh))
@@ -157,7 +157,9 @@ class Navigating:
             beside=found.beside,
         )
 
-    async def act(self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()) -> Shown:
+    async def act(
+        self, token: str, act: MoveRequest, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()
+    ) -> Shown:
         """Makes one move, if it is one of those that are possible, after what the agent reports with it.
 
         `asked_person` are the requests that this very call has put to a person: it learns what they said.
@@ -187,7 +189,7 @@ class Navigating:
         async def ask(opened: Opened) -> Decision[_Made]:
             await self._here(opened)
             version, _ = self._survey.of(opened)
-            checkpoint = current_checkpoint(version.workflow, opened.record, act.target)
+            checkpoint = find_current_checkpoint(version.workflow, opened.record, act.target)
             if checkpoint is None or opened.record.waiting is not None:
                 return Decision(_Made(version), unfinished=True)
             person = self._desk.rules.asks_person
@@ -209,12 +211,12 @@ class Navigating:
         made = _Made(version, words.completed(version.workflow), goes_to=back[0].session if back else "")
         return Decision(made, end.events, end.requests, warnings=end.warnings, beside=back)
 
-    async def _repeated(self, opened: Opened, version: Version, act: Act) -> Decision[_Made] | None:
+    async def _repeated(self, opened: Opened, version: Version, act: MoveRequest) -> Decision[_Made] | None:
         """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
         workflow, record = version.workflow, opened.record
         given = await answered_before(self._desk.ledger, opened, workflow, act.target) if act.answers else None
         if given is not None:
-            found = resolve(workflow, record, choice_of(act), self._how(), asked=given.asked, earlier=given)
+            found = resolve_answer(workflow, record, build_choice(act), self._how(), instance=given.instance, earlier=given)
             if isinstance(found, Refusal):
                 raise await self._no(opened, version, found)
             said = self._asking.told(version, record, {})
@@ -223,14 +225,16 @@ class Navigating:
             raise await self._no(opened, version, Refusal("STALE_STATE", *words.stale(stood_at(opened.claims), opened)))
         return None
 
-    async def _decided(self, opened: Opened, version: Version, act: Act, variables: Mapping[str, Any]) -> Decision[_Made]:
+    async def _decided(
+        self, opened: Opened, version: Version, act: MoveRequest, variables: Mapping[str, Any]
+    ) -> Decision[_Made]:
         said = self._asking.told(version, opened.record, variables)
         told = self._telling(version, opened, variables) if variables else []
-        informed = replace(opened, record=foreseen(opened.record, told, self._desk.clock())) if told else opened
+        informed = replace(opened, record=fold_drafts(opened.record, told, self._desk.clock())) if told else opened
         asks, drafts = await self._accepted(opened, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
         found = await self._consequences.of(informed, version.workflow, drafts, step=step)
-        ended = foreseen(informed.record, drafts, self._desk.clock()) if _ends(version.workflow, act) else None
+        ended = fold_drafts(informed.record, drafts, self._desk.clock()) if _ends(version.workflow, act) else None
         back = await self._back(opened, ended) if ended is not None else ()
         made = _Made(
             version,
@@ -247,17 +251,17 @@ class Navigating:
             beside=(*found.beside, *back),
         )
 
-    def _telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> list[Draft]:
+    def _telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> list[EventDraft]:
         person = self._desk.rules.answered_by_person
-        return telling(version.workflow, opened.record, variables, opened.agent, person=person)
+        return draft_report(version.workflow, opened.record, variables, opened.agent, person=person)
 
-    def _how(self) -> Circumstances:
+    def _how(self) -> AnswerContext:
         rules = self._desk.rules
-        return Circumstances(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        return AnswerContext(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
 
     async def _accepted(
-        self, opened: Opened, informed: Record, version: Version, act: Act
-    ) -> tuple[tuple[OpenRequest, ...], list[Draft]]:
+        self, opened: Opened, informed: Record, version: Version, act: MoveRequest
+    ) -> tuple[tuple[OpenRequest, ...], list[EventDraft]]:
         """The events of the move, and the question that they put on record when nobody has put it there before.
 
         `informed` is the record with what the agent reports; a refusal shows the one that stays.
@@ -267,23 +271,23 @@ class Navigating:
             why = not_yours()
             raise await self._no(opened, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
         asks: tuple[OpenRequest, ...] = ()
-        checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
-        if checkpoint is not None and informed.pending_as(act.target) is None:
+        checkpoint = find_current_checkpoint(workflow, informed, act.target) if act.answers else None
+        if checkpoint is not None and informed.find_pending(act.target) is None:
             _, asked = put(workflow, informed, checkpoint, person=rules.asks_person)
             since = await last_moved(self._desk.ledger, opened.session.id, opened.record)
             asks, act = (asked,), replaced(act, request=asked.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
         known = self._survey.recall(opened.session.id, informed, version) if informed is opened.record else None
-        actor = Actor(f"agent:{opened.agent}", channel, assurance_of(channel))
-        found = accept(workflow, as_led(self._desk, informed), act, self._how(), actor, found=known)
+        actor = MoveActor(f"agent:{opened.agent}", channel, assurance_of(channel))
+        found = apply_move(workflow, as_led(self._desk, informed), act, self._how(), actor, found=known)
         if isinstance(found, Refusal):
             raise await self._unacceptable(opened, version, act, found)
         return asks, found
 
-    async def _unacceptable(self, opened: Opened, version: Version, act: Act, no: Refusal) -> Exception:
+    async def _unacceptable(self, opened: Opened, version: Version, act: MoveRequest, no: Refusal) -> Exception:
         if no.code != "checkpoint.person":
             return await self._no(opened, version, no)
-        waiting = opened.record.pending_as(act.target)
+        waiting = opened.record.find_pending(act.target)
         return _NotAsked() if waiting is None else refused_answer(no, waiting.request)
 
     async def _no(self, opened: Opened, version: Version, no: Refusal) -> MoveRefused:
@@ -296,7 +300,7 @@ class Navigating:
 
     def _going_on(self, parent: Beside) -> Beside:
         now = self._desk.clock()
-        after = foreseen(parent.before, parent.events, now)
+        after = fold_drafts(parent.before, parent.events, now)
         try:
             workflow = self._survey.version(after.workflow).workflow
         except DefinitionError:
@@ -373,21 +377,21 @@ def _circle() -> SessionNotFound:
     return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
 
 
-def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | None:
+def _given(record: Record, act: MoveRequest, asked_person: Collection[str]) -> str | None:
     """What the person has answered whom this call has asked."""
     last = record.last
     if last is None or last.checkpoint != act.target or last.request not in asked_person:
         return None
-    return None if record.pending_as(act.target) else last.option
+    return None if record.find_pending(act.target) else last.option
 
 
-def _closed(drafts: tuple[Draft, ...]) -> tuple[CloseRequest, ...]:
+def _closed(drafts: tuple[EventDraft, ...]) -> tuple[CloseRequest, ...]:
     return tuple(closing(draft.body) for draft in drafts if draft.type == ANSWERED)
 
 
-def _way(act: Act) -> str:
+def _way(act: MoveRequest) -> str:
     return act.target if act.action == "transition" else ""
 
 
-def _ends(workflow: Workflow, act: Act) -> bool:
+def _ends(workflow: Workflow, act: MoveRequest) -> bool:
     return act.action == "transition" and ends_workflow(workflow, act.target)

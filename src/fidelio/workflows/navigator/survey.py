@@ -14,10 +14,10 @@ from fidelio.definitions import META
 from fidelio.definitions.library import Source, Version
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
-from fidelio.engine.moves import Move, Position, Situation, situation
+from fidelio.engine.moves import PossibleMove, SessionPosition, Situation, describe_situation
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
-from fidelio.engine.transitions import TERMINAL, is_lost
+from fidelio.engine.transitions import TERMINAL, is_activity_missing
 from fidelio.errors import DefinitionError, DefinitionGone, PartNotFound, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.gate import refuse_unanswered_end
 from fidelio.workflows.missing import definition_of, is_nameplate, nameplate, only_by_person
@@ -35,7 +35,7 @@ def remains(record: Record) -> Version:
 
 
 def only_the_end(desk: Desk, session: str, record: Record) -> Situation:
-    position = Position(record.workflow, record.activity)
+    position = SessionPosition(record.workflow, record.activity)
     if record.status == "completed":
         return Situation(position)
     if desk.fidelity(record) == "enforce":
@@ -44,20 +44,20 @@ def only_the_end(desk: Desk, session: str, record: Record) -> Situation:
         refuse_unanswered_end(record, session)
     except WorkflowRefusal as no:
         return _blocked(position, str(no), no.reason)
-    return Situation(position, (Move("transition", TERMINAL),))
+    return Situation(position, (PossibleMove("transition", TERMINAL),))
 
 
 def with_unchecked_end(desk: Desk, session: str, workflow: Workflow, record: Record, found: Situation) -> Situation:
     """What is possible, and the end with it where nobody can check that. While a question waits, only that is shown."""
     shown = any(move.target == TERMINAL for move in (*found.required, *found.blocked))
-    if shown or record.waiting is not None or not is_lost(workflow, record):
+    if shown or record.waiting is not None or not is_activity_missing(workflow, record):
         return found
     end = only_the_end(desk, session, record)
     return replace(found, required=(*found.required, *end.required), blocked=(*found.blocked, *end.blocked))
 
 
-def _blocked(position: Position, reason: str, code: str) -> Situation:
-    return Situation(position, blocked=(Move("transition", TERMINAL, reason=reason, code=code),))
+def _blocked(position: SessionPosition, reason: str, code: str) -> Situation:
+    return Situation(position, blocked=(PossibleMove("transition", TERMINAL, reason=reason, code=code),))
 
 
 def _no_source(activity: str) -> Source:
@@ -152,7 +152,7 @@ class Survey:
         if is_nameplate(workflow):
             return only_the_end(self._desk, session, record)
         led, person = as_led(self._desk, record), self._desk.rules.answered_by_person
-        return situation(workflow, led, now=self._desk.clock(), person=person)
+        return describe_situation(workflow, led, now=self._desk.clock(), person=person)
 
     def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
         """One of those that can be read here; their numbers are what a standing lists."""
@@ -198,7 +198,7 @@ class Survey:
         least = self._desk.rules.min_response_ms if found.checkpoint else 0
         if not least:
             return 0
-        waiting = record.pending_as(found.checkpoint)
+        waiting = record.find_pending(found.checkpoint)
         since = waiting.yielded_at if waiting is not None else await last_moved(self._desk.ledger, session, record)
         return max(0, since + least - self._desk.clock())
 

@@ -22,7 +22,7 @@ from fidelio.toolkit.tools import AskPerson, Done, Option, Tool
 if TYPE_CHECKING:
     from fidelio.definitions.library.listing import Entry
     from fidelio.definitions.models import Definition, Workflow
-    from fidelio.engine.record import Answer, Record
+    from fidelio.engine.record import CheckpointAnswer, Record
     from fidelio.workflows.checkpoints import Resolved
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.start import Started
@@ -128,11 +128,11 @@ def with_warnings(body: Mapping[str, Any], outcome: Outcome[Any] | None) -> dict
 
 def transitions(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """Every way on, with `holds`: true, false, or null when it is not known yet."""
-    from fidelio.engine.transitions import ways  # noqa: PLC0415  # the first reply does not wait for it
+    from fidelio.engine.transitions import list_transitions  # noqa: PLC0415  # the first reply does not wait for it
 
     return [
         {"to": way.to, "holds": way.holds, "default": way.default, **({"condition": way.condition} if way.condition else {})}
-        for way in ways(workflow, record)
+        for way in list_transitions(workflow, record)
     ]
 
 
@@ -166,7 +166,7 @@ def _rest_json(trace: Trace) -> dict[str, Any]:
     return {"more": more, "next": {"after": rest.after, **({"from_token": rest.done} if tokens else {})}}
 
 
-def answer_json(answer: Answer) -> dict[str, Any]:
+def answer_json(answer: CheckpointAnswer) -> dict[str, Any]:
     """An answer on record, and whose it is."""
     body: dict[str, Any] = {"option_id": answer.option or None, "effect": answer.effect}
     if answer.mode == "condition_not_met":

@@ -112,10 +112,10 @@ class GatesDialect(Dialect):
         return reply({**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
-        from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
+        choice = AnswerChoice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
                 asked.session_token, asked.checkpoint_id, choice, asked_person=asked_person()

@@ -21,7 +21,7 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import given
 from fidelio.toolkit.tools import Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
-    from fidelio.engine.apply_move import Act
+    from fidelio.engine.apply_move import MoveRequest
     from fidelio.workflows.navigator.service import Shown
     from fidelio.workflows.service import WorkflowService
 
@@ -97,30 +97,30 @@ async def _refused(service: WorkflowService, refusal: WorkflowRefusal, state: st
     return failed(refusal, standing, state if keeps else await navigation.state_of(standing))
 
 
-def _act(asked: NavAction) -> Act:
-    from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
+def _act(asked: NavAction) -> MoveRequest:
+    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
 
     if asked.action == "complete_step":
-        return Act("complete_step", _needed(asked.step_id, "step_id", asked.action), output=asked.output)
+        return MoveRequest("complete_step", _needed(asked.step_id, "step_id", asked.action), output=asked.output)
     if asked.action == "transition":
-        return Act("transition", _needed(asked.activity_id, "activity_id", asked.action))
+        return MoveRequest("transition", _needed(asked.activity_id, "activity_id", asked.action))
     if asked.action == "advance_loop":
-        return Act("advance_loop", _needed(asked.loop_id, "loop_id", asked.action), items=given(asked.loop_items))
+        return MoveRequest("advance_loop", _needed(asked.loop_id, "loop_id", asked.action), items=given(asked.loop_items))
     return _response(asked)
 
 
-def _response(asked: NavAction) -> Act:
-    from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
-    from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
+def _response(asked: NavAction) -> MoveRequest:
+    from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.phrases import EXACTLY_ONE  # noqa: PLC0415  # waits for the first call
 
     checkpoint, option = _needed(asked.checkpoint_id, "checkpoint_id", asked.action), given(asked.option_id)
-    mode = Choice(option, asked.auto_advance, asked.condition_not_met).mode
+    mode = AnswerChoice(option, asked.auto_advance, asked.condition_not_met).mode
     if mode == "option":
-        return Act("respond_to_checkpoint", checkpoint, option)
+        return MoveRequest("respond_to_checkpoint", checkpoint, option)
     if mode is None:
         raise UsageProblem(EXACTLY_ONE, remedy="Pass the option_id that the user chose.")
-    return Act("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
+    return MoveRequest("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
 
 
 def _needed(value: str, name: str, action: str) -> str:

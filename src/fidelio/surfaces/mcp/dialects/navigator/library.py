@@ -72,10 +72,10 @@ class NavigatorLibrary(Dialect):
         return Done(as_json({**_data(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
     async def validate_transition(self, asked: OfTransition) -> Done:
-        from fidelio.engine.transitions import why_no_way  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.transitions import explain_missing_transition  # noqa: PLC0415  # waits for the first call
 
         workflow = (await self.library()).workflow(asked.workflow_id)
-        reason = why_no_way(workflow, asked.from_activity, asked.to_activity)
+        reason = explain_missing_transition(workflow, asked.from_activity, asked.to_activity)
         body: Json = {"valid": False, "reason": reason} if reason else {"valid": True}
         return Done(as_json(body), structured=body)
 

@@ -101,7 +101,7 @@ class SessionsDialect(Dialect):
         return reply(started_json(outcome), outcome)
 
     async def get_workflow_status(self, asked: WithToken) -> Done:
-        from fidelio.engine.checkpoints import last_checkpoint  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import describe_last_checkpoint  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.status(asked.session_token)
@@ -122,7 +122,7 @@ class SessionsDialect(Dialect):
             parent = record.parent
             ids = {"session_id": parent.session, "workflow_id": parent.workflow}
             body["parent"] = {**ids, "activity": parent.activity, "version": parent.version}
-        if (last := last_checkpoint(record)) is not None:
+        if (last := describe_last_checkpoint(record)) is not None:
             body["last_checkpoint"] = last
         if record.suspended_by:
             body["suspended_by"] = record.suspended_by
@@ -163,12 +163,12 @@ class SessionsDialect(Dialect):
         return reply({**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=ways)
 
     async def get_activity(self, asked: WithToken) -> Done:
-        from fidelio.engine.checkpoints import unattached  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.activity(asked.session_token)
         found = outcome.result
-        free = [checkpoint.id for checkpoint in unattached(found.activity)]
+        free = [checkpoint.id for checkpoint in find_unattached_checkpoints(found.activity)]
         ways = transitions(found.workflow, outcome.record)
         return document(headed(outcome, found.source), outcome, transitions=ways, unattached_checkpoints=free)
 
@@ -206,10 +206,10 @@ class SessionsDialect(Dialect):
         return document(to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
-        from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
+        choice = AnswerChoice(given(asked.option_id), asked.auto_advance, asked.condition_not_met)
         try:
             outcome = await service.checkpoints.respond(_handle(asked), choice, asked_person=asked_person())
         except PersonNeeded as needed:
