@@ -17,7 +17,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def iso(ms: int) -> str:
+def format_iso(ms: int) -> str:
     """A moment for people and JSON: `2026-11-15T20:04:46.123Z`."""
     moment = datetime.fromtimestamp(ms / 1000, tz=UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -9,7 +9,7 @@ import msgspec
 
 from fidelio.conductor.choices import step_at
 from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
-from fidelio.errors import DefinitionError, DefinitionGone
+from fidelio.errors import DefinitionDeleted, DefinitionError
 from fidelio.workflows.missing import why_gone
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Stage:
         try:
             return self.workflows.library.workflow(record.workflow)
         except DefinitionError as problem:
-            raise DefinitionGone(
+            raise DefinitionDeleted(
                 f"The definition of {record.workflow} is gone: {why_gone(problem)}", remedy="Put its files back."
             ) from problem
 
@@ -129,7 +129,7 @@ class Stage:
         """Where nobody can read any more what the steps are, there is still something to tell."""
         try:
             return step_at(self.workflow(record), record)
-        except DefinitionGone:
+        except DefinitionDeleted:
             return ""
 
 

@@ -43,20 +43,20 @@ def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported
     if condition is None:
         return True
     if condition.type == "simple":
-        return _simple(condition, look_up(condition.variable, variables), reported_only)
+        return _evaluate_comparison(condition, look_up(condition.variable, variables), reported_only)
     if condition.type == "not":
-        return negated(holds(condition.condition, variables, reported_only=reported_only))
+        return negate(holds(condition.condition, variables, reported_only=reported_only))
     parts = [holds(part, variables, reported_only=reported_only) for part in condition.conditions]
-    return every(parts) if condition.type == "and" else negated(every([negated(part) for part in parts]))
+    return all_hold(parts) if condition.type == "and" else negate(all_hold([negate(part) for part in parts]))
 
 
-def every(truths: Sequence[Truth]) -> Truth:
+def all_hold(truths: Sequence[Truth]) -> Truth:
     if False in truths:
         return False
     return None if None in truths else True
 
 
-def negated(truth: Truth) -> Truth:
+def negate(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
@@ -66,13 +66,13 @@ def look_up(name: str, variables: Mapping[str, Any]) -> Any:
         return variables[name]
     value: Any = variables
     for part in name.split("."):
-        value = _member(value, part)
+        value = _get_member(value, part)
         if value is MISSING:
             return MISSING
     return value
 
 
-def _member(value: Any, part: str) -> Any:
+def _get_member(value: Any, part: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(part, MISSING)
     if isinstance(value, Sequence) and not isinstance(value, str) and part.isascii() and part.isdigit():
@@ -80,26 +80,26 @@ def _member(value: Any, part: str) -> Any:
     return MISSING
 
 
-def _simple(condition: Simple, value: Any, told: bool) -> Truth:
-    if value is MISSING and told:
+def _evaluate_comparison(condition: Simple, value: Any, reported_only: bool) -> Truth:
+    if value is MISSING and reported_only:
         return None
     if condition.operator in ("exists", "notExists"):
         return (value is not MISSING and value is not None) is (condition.operator == "exists")
     if value is MISSING:
         return None
     if condition.operator in ("==", "!="):
-        return same(value, condition.value) is (condition.operator == "==")
-    left, right = _number(value), _number(condition.value)
+        return is_equal(value, condition.value) is (condition.operator == "==")
+    left, right = _to_number(value), _to_number(condition.value)
     return left is not None and right is not None and _ORDER[condition.operator](left, right)
 
 
-def same(left: Any, right: Any) -> bool:
+def is_equal(left: Any, right: Any) -> bool:
     """Without conversion: 1 is not true and "1" is not 1."""
     # Python calls True equal to 1; a definition that asks for true does not mean the number.
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def _number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     """A number as it is: a whole number may be too large to become a float, and is compared exactly."""
     if isinstance(value, bool) or not isinstance(value, (Real, str)):
         return None

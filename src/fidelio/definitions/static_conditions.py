@@ -15,31 +15,31 @@ from itertools import pairwise, product
 from math import isfinite
 from typing import Any, Literal
 
-from fidelio.definitions.conditions import MISSING, holds, same
+from fidelio.definitions.conditions import MISSING, holds, is_equal
 from fidelio.definitions.models import And, Condition, Not, Or, Simple
 
-Verdict = Literal["always", "never"]
-_MOST_CASES = 4096
+ConstantTruth = Literal["always", "never"]
+_MAX_CASES = 4096
 _ORDERINGS = frozenset({">", "<", ">=", "<="})
 _EXISTENCE = frozenset({"exists", "notExists"})
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class VariableDomain:
     """What a declaration says about a variable. `always_there` means that it has a value from the beginning to the end."""
 
     type: str
     always_there: bool = False
 
 
-class _Else:
+class _OtherValue:
     """A value that no comparison names."""
 
 
-_SOMETHING_ELSE = _Else()
+_OTHER_VALUE = _OtherValue()
 
 
-def verdict(condition: Condition, known: Mapping[str, Known]) -> Verdict | None:
+def find_constant_truth(condition: Condition, known: Mapping[str, VariableDomain]) -> ConstantTruth | None:
     """Whether the condition holds in every case or in none. Variables without a value make it neither."""
     domains = _domains(condition, known)
     if domains is None:
@@ -51,67 +51,67 @@ def verdict(condition: Condition, known: Mapping[str, Known]) -> Verdict | None:
     return "never" if outcomes == {False} else None
 
 
-def comparisons(condition: Condition) -> Iterator[Simple]:
+def list_comparisons(condition: Condition) -> Iterator[Simple]:
     """The simple comparisons that a condition consists of, in reading order."""
     match condition:
         case Simple():
             yield condition
         case Not():
-            yield from comparisons(condition.condition)
+            yield from list_comparisons(condition.condition)
         case And() | Or():
             for part in condition.conditions:
-                yield from comparisons(part)
+                yield from list_comparisons(part)
 
 
-def _domains(condition: Condition, known: Mapping[str, Known]) -> dict[str, list[Any]] | None:
+def _domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[str, list[Any]] | None:
     asked: dict[str, list[Simple]] = defaultdict(list)
-    for comparison in comparisons(condition):
+    for comparison in list_comparisons(condition):
         asked[comparison.variable].append(comparison)
     domains: dict[str, list[Any]] = {}
     cases = 1
     for name, parts in asked.items():
         domain = _domain(parts, known.get(name))
         cases *= len(domain) if domain else 0
-        if domain is None or cases > _MOST_CASES:
+        if domain is None or cases > _MAX_CASES:
             return None
         domains[name] = domain
     return domains
 
 
-def _domain(parts: list[Simple], known: Known | None) -> list[Any] | None:
+def _domain(parts: list[Simple], known: VariableDomain | None) -> list[Any] | None:
     """Values that stand for all values the variable can have, or None when that cannot be said."""
     values = [part.value for part in parts if part.operator not in _EXISTENCE]
     if any(part.operator in _ORDERINGS for part in parts):
-        numbers = [number for value in values if (number := _exact(value)) is not None]
+        numbers = [number for value in values if (number := _to_fraction(value)) is not None]
         if known is None or known.type != "number" or len(numbers) < len(values):
             return None
-        domain: list[Any] = _around(sorted(set(numbers)))
+        domain: list[Any] = _add_neighbours(sorted(set(numbers)))
     elif known is not None and known.type == "boolean":
         domain = [True, False, *(None for _ in range(None in values))]
     else:
-        domain = [*_distinct(values), _SOMETHING_ELSE]
+        domain = [*_remove_duplicates(values), _OTHER_VALUE]
     asks_existence = any(part.operator in _EXISTENCE for part in parts)
     if asks_existence and not (known and known.always_there):
         domain.append(MISSING)
     return domain
 
 
-def _exact(value: object) -> Fraction | None:
+def _to_fraction(value: object) -> Fraction | None:
     """None for what has no place among the numbers: other kinds of values, and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return Fraction(value) if isinstance(value, int) or isfinite(value) else None
 
 
-def _around(values: list[Fraction]) -> list[Any]:
+def _add_neighbours(values: list[Fraction]) -> list[Any]:
     """The values, one between each two, and one beyond either end. Floats past their range have no neighbours, fractions do."""
     between = [(low + high) / 2 for low, high in pairwise(values)]
     return [values[0] - 1, *values, *between, values[-1] + 1]
 
 
-def _distinct(values: list[Any]) -> list[Any]:
+def _remove_duplicates(values: list[Any]) -> list[Any]:
     distinct: list[Any] = []
     for value in values:
-        if not any(same(value, other) for other in distinct):
+        if not any(is_equal(value, other) for other in distinct):
             distinct.append(value)
     return distinct

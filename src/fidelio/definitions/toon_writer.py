@@ -18,7 +18,7 @@ _WORDS = frozenset({"true", "false", "null"})
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-def to_toon(value: Any) -> str:
+def encode_toon(value: Any) -> str:
     """The text of any JSON value, without a newline at its end."""
     if isinstance(value, Mapping):
         return "\n".join(_fields(value, 0))
@@ -73,7 +73,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if _PLAIN_KEY.fullmatch(key) else _quoted(key)
+    return key if _PLAIN_KEY.fullmatch(key) else _quote(key)
 
 
 def _scalar(value: Any) -> str:
@@ -82,11 +82,11 @@ def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value if _PLAIN_TEXT.fullmatch(value) and value not in _WORDS else _quoted(value)
+        return value if _PLAIN_TEXT.fullmatch(value) and value not in _WORDS else _quote(value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return repr(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import same
+from fidelio.definitions.conditions import is_equal
 from fidelio.engine.state import (
     ActivityVisit,
     CheckpointAnswer,
@@ -319,7 +319,7 @@ def _apply_variables_set(record: Record, event: FoldableEvent) -> Record:
 
 def _repeats_answer(record: Record, name: str, value: Any, author: str) -> bool:
     by_answer = record.set_by.get(name, "").startswith(BY_ANSWER)
-    return by_answer and not author.startswith(BY_DEFINITION) and same(record.variables[name], value)
+    return by_answer and not author.startswith(BY_DEFINITION) and is_equal(record.variables[name], value)
 
 
 def _apply_skill_loaded(record: Record, event: FoldableEvent) -> Record:

@@ -15,7 +15,7 @@ from weakref import ref
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import Truth, every, holds, negated
+from fidelio.definitions.conditions import Truth, all_hold, holds, negate
 from fidelio.engine import phrases
 from fidelio.engine.condition_text import render_condition
 from fidelio.engine.scope import (
@@ -285,7 +285,7 @@ def _own_transitions(
         return [*found, _end_transition(True)]
     if any(candidate.default or not candidate.condition for candidate in own):
         return found
-    truth = every([negated(candidate.holds) for candidate in own])
+    truth = all_hold([negate(candidate.holds) for candidate in own])
     return found if truth is False else [*found, _end_transition(truth)]
 
 
@@ -358,7 +358,7 @@ def _transitions_around(
     if activity is None:
         return
     for further in _own_transitions(workflow, record, facts, activity, passed | {candidate.to}):
-        truth, is_open = every([candidate.holds, further.holds]), candidate.open and further.open
+        truth, is_open = all_hold([candidate.holds, further.holds]), candidate.open and further.open
         yield replace(candidate, to=further.to, holds=truth, via=(candidate.to, *further.via), open=is_open)
 
 
@@ -380,7 +380,7 @@ def _evaluate_in_turn(candidates: Sequence[DeclaredTransition], truths: Sequence
     edge = candidates[number]
     if edge.default and truths[number] is not True:
         others = (truth for other, truth in zip(candidates, truths, strict=True) if other is not edge and other.condition)
-        return every([negated(truth) for truth in others])
+        return all_hold([negate(truth) for truth in others])
     if edge.condition is not None:
         return truths[number]
-    return every([negated(truth) for other, truth in zip(candidates[:number], truths, strict=False) if other.condition])
+    return all_hold([negate(truth) for other, truth in zip(candidates[:number], truths, strict=False) if other.condition])

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.definitions.conditions import MISSING, holds, look_up, same
+from fidelio.definitions.conditions import MISSING, holds, is_equal, look_up
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
 from fidelio.engine.problems import Problem, Refusal
@@ -104,7 +104,7 @@ def draft_report(
 def _find_contradicting_checkpoint(workflow: Workflow, record: Record, name: str, value: Any, *, person: bool) -> str:
     """The checkpoint whose answer has set the variable to another value; empty if there is none."""
     checkpoint = find_settling_checkpoint(workflow, record, name, person=person)
-    return "" if not checkpoint or same(look_up(name, record.variables), value) else checkpoint
+    return "" if not checkpoint or is_equal(look_up(name, record.variables), value) else checkpoint
 
 
 def find_settling_checkpoint(workflow: Workflow | None, record: Record, name: str, *, person: bool = False) -> str:

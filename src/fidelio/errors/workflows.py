@@ -28,7 +28,7 @@ class WorkflowNotFound(DefinitionError):
     exit_code = 4
 
 
-class PartNotFound(DefinitionError):
+class ComponentNotFound(DefinitionError):
     """The workflow exists; the activity, skill, resource or template that was asked for does not."""
 
     code = "definition.part-not-found"
@@ -65,20 +65,20 @@ class UnreadableDefinition(DefinitionError):
         self.findings = tuple(findings)
 
 
-class UnreachableDefinition(UnreadableDefinition):
+class InaccessibleDefinition(UnreadableDefinition):
     """The system does not give a file or directory: permissions, descriptors, the disk. What stands in it is not known."""
 
     code = "definition.unreachable"
 
 
-class DefinitionOutOfReach(DefinitionError):
+class DefinitionUnavailable(DefinitionError):
     """The definition of a session that has begun cannot be had here and now, which does not say that it is gone."""
 
     code = "definition.out-of-reach"
     exit_code = 4
 
 
-class DefinitionGone(DefinitionError):
+class DefinitionDeleted(DefinitionError):
     """The definition of a session that has begun was deleted, or cannot be read any more."""
 
     code = "definition.gone"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fidelio.definitions.conditions import Truth
-from fidelio.definitions.library import Version
+from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
@@ -17,7 +17,7 @@ from fidelio.engine.problems import Refusal, build_refusal, list_warnings
 from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
 from fidelio.engine.transition_checks import check_drift
 from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
+from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import Meant, meant_by_handle, meant_by_name, standing
@@ -183,7 +183,7 @@ class Asking:
 
         return await self._desk.perform("resume_checkpoint", token, decide)
 
-    def _definition(self, opened: Opened, checkpoint_id: str) -> tuple[Version, Checkpoint]:
+    def _definition(self, opened: Opened, checkpoint_id: str) -> tuple[WorkflowVersion, Checkpoint]:
         version, record = definition_of(self._desk, opened), opened.record
         if not record.activity:
             raise no_activity()
@@ -192,12 +192,12 @@ class Asking:
             raise _no_checkpoint(self._desk.library.activity(record.workflow, record.activity), checkpoint_id)
         return version, checkpoint
 
-    def telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
+    def telling(self, version: WorkflowVersion, opened: Opened, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
         """What puts the variables that an agent reports on record."""
         person = self._desk.rules.answered_by_person
         return written(draft_report(version.workflow, opened.record, variables, opened.agent, person=person), opened.agent)
 
-    def told(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    def told(self, version: WorkflowVersion, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
         drift, person = check_drift(record, version.workflow.version, version.hash), self._desk.rules.answered_by_person
         problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
@@ -240,10 +240,12 @@ def _find(workflow: Workflow, asked: CheckpointInstance) -> Checkpoint:
     for checkpoint in activity.checkpoints if activity else ():
         if checkpoint.id == asked.checkpoint:
             return checkpoint
-    raise PartNotFound(phrases.checkpoint_not_found(asked.checkpoint, asked.activity), remedy="Its definition has changed.")
+    raise ComponentNotFound(
+        phrases.checkpoint_not_found(asked.checkpoint, asked.activity), remedy="Its definition has changed."
+    )
 
 
-def _no_checkpoint(activity: Activity, checkpoint_id: str) -> PartNotFound:
+def _no_checkpoint(activity: Activity, checkpoint_id: str) -> ComponentNotFound:
     known = ", ".join(known.id for known in activity.checkpoints) or "none"
     sentence = phrases.checkpoint_not_found(checkpoint_id, activity.id)
-    return PartNotFound(sentence, remedy=f"Its checkpoints are: {known}.")
+    return ComponentNotFound(sentence, remedy=f"Its checkpoints are: {known}.")

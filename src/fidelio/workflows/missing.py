@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.library import Library, Version
-from fidelio.definitions.library.search_path import is_at, looks_in
+from fidelio.definitions.library import Library, WorkflowVersion
+from fidelio.definitions.library.search_path import covers_root, is_same_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.record import COMPLETED, EventDraft, Record
 from fidelio.engine.transitions import TERMINAL, is_activity_missing
 from fidelio.errors import (
+    DefinitionDeleted,
     DefinitionError,
-    DefinitionGone,
-    DefinitionOutOfReach,
-    UnreachableDefinition,
+    DefinitionUnavailable,
+    InaccessibleDefinition,
     UnreadableDefinition,
     WorkflowNotFound,
 )
@@ -62,20 +62,20 @@ def refuse_uncertain(desk: Desk, opened: Opened, why: str) -> None:
     else:
         sentence = "This server does not look in the place that the definition of this session came from."
         remedy = f"Call a server that does (`--workflows PLACE`); the place is in `fidelio report {session}`."
-    raise DefinitionOutOfReach(f"{why} {sentence}", remedy=remedy)
+    raise DefinitionUnavailable(f"{why} {sentence}", remedy=remedy)
 
 
-def not_given(why: str) -> DefinitionOutOfReach:
+def not_given(why: str) -> DefinitionUnavailable:
     """The system does not let anybody look."""
-    return DefinitionOutOfReach(
+    return DefinitionUnavailable(
         f"The definition of this session cannot be looked at: {why}",
         remedy="Nothing was changed by this call: make it again once that is mended.",
     )
 
 
-def is_hidden(version: Version, record: Record) -> bool:
+def is_hidden(version: WorkflowVersion, record: Record) -> bool:
     """Whether the system keeps back the activity that the session stands in or begins with."""
-    if not version.out_of_reach:
+    if not version.inaccessible:
         return False
     workflow = version.workflow
     here = record.activity or workflow.initial_activity
@@ -87,8 +87,8 @@ def _looked_at(library: Library, record: Record) -> bool:
     try:
         root = library.root(record.workflow)
     except WorkflowNotFound:
-        return looks_in(library, record.found_in)
-    return is_at(root, record.found_in)
+        return covers_root(library, record.found_in)
+    return is_same_root(root, record.found_in)
 
 
 # What a parent is told of a child that ended so.
@@ -109,29 +109,29 @@ class Ender(msgspec.Struct, frozen=True):
         return {"by": self.by, "channel": self.channel, "assurance": assurance_of(self.channel)}
 
 
-def definition_of(desk: Desk, opened: Opened) -> Version:
+def definition_of(desk: Desk, opened: Opened) -> WorkflowVersion:
     """The definition that a session goes by, as it is now."""
     try:
         version = desk.library.version(opened.record.workflow)
-    except UnreachableDefinition as fault:
+    except InaccessibleDefinition as fault:
         raise not_given(why_gone(fault)) from fault
     except DefinitionError as problem:
         refuse_uncertain(desk, opened, why_gone(problem))
         sentence = f"The definition of this session is gone: {why_gone(problem)}"
-        raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}") from problem
+        raise DefinitionDeleted(sentence, remedy=f"Put its files back{_way_out(desk, opened)}") from problem
     if is_hidden(version, opened.record):
         raise not_given(" ".join(left_out(version.workflow)))
     return version
 
 
-def lost_place(desk: Desk, opened: Opened, workflow: Workflow) -> DefinitionGone | None:
+def lost_place(desk: Desk, opened: Opened, workflow: Workflow) -> DefinitionDeleted | None:
     """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
     record = opened.record
     if not is_activity_missing(workflow, record):
         return None
     sentence = phrases.activity_missing(record.activity, unreadable=record.activity in workflow.broken)
     refuse_uncertain(desk, opened, sentence)
-    return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(desk, opened)}")
+    return DefinitionDeleted(sentence, remedy=f"Put its files back{_way_out(desk, opened)}")
 
 
 def _way_out(desk: Desk, opened: Opened) -> str:
@@ -159,7 +159,7 @@ def is_nameplate(workflow: Workflow) -> bool:
     return workflow.initial_activity == TERMINAL and not workflow.activities
 
 
-def unchecked(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]) -> Iterator[str]:
+def unchecked(record: Record, gone: DefinitionDeleted, variables: Mapping[str, Any]) -> Iterator[str]:
     """What is to be said of an end without a definition."""
     yield f"{gone.sentence} {_UNCHECKED}"
     for waiting in record.pending:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library import Version
+from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.engine.manifests import (
     ActivityReport,
@@ -26,7 +26,7 @@ from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import TERMINAL, ends_workflow
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
 from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.gate import refuse_unanswered_end, refuse_while_pending, refuse_while_waiting, refused
 from fidelio.workflows.missing import (
     ENDED_BY_PERSON,
@@ -70,7 +70,7 @@ class Moving:
         self._desk = desk
 
     async def move(self, token: str, move: Move) -> Outcome[Moved]:
-        async def decide(opened: Opened, version: Version) -> Decision[Moved]:
+        async def decide(opened: Opened, version: WorkflowVersion) -> Decision[Moved]:
             how = "The orchestrator resolves it with respond_checkpoint first."
             refuse_while_waiting(opened.record, f"enter '{move.to}'", remedy=how)
             return await self._decided(opened, version, move)
@@ -84,7 +84,7 @@ class Moving:
         not asked yet.
         """
 
-        async def decide(opened: Opened, version: Version) -> Decision[Moved]:
+        async def decide(opened: Opened, version: WorkflowVersion) -> Decision[Moved]:
             record = opened.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
@@ -106,7 +106,7 @@ class Moving:
             _refuse_unmovable(opened)
             try:
                 gone = lost_place(self._desk, opened, definition_of(self._desk, opened).workflow)
-            except DefinitionGone as whole:
+            except DefinitionDeleted as whole:
                 gone = whole
             if gone is None:
                 raise _has_definition(opened.record)
@@ -115,12 +115,12 @@ class Moving:
         return await self._desk.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
 
     async def _performed(
-        self, token: str, move: Move, decide: Callable[[Opened, Version], Awaitable[Decision[Moved]]]
+        self, token: str, move: Move, decide: Callable[[Opened, WorkflowVersion], Awaitable[Decision[Moved]]]
     ) -> Outcome[Moved]:
         async def decide_or_end(opened: Opened) -> Decision[Moved]:
             try:
                 version = definition_of(self._desk, opened)
-            except DefinitionGone as gone:
+            except DefinitionDeleted as gone:
                 return await self.last_move(opened, move, gone)
             lost = lost_place(self._desk, opened, version.workflow) if ends_workflow(version.workflow, move.to) else None
             if lost is not None:
@@ -129,7 +129,7 @@ class Moving:
 
         return await self._desk.perform("next_activity", token, decide_or_end)
 
-    async def last_move(self, opened: Opened, move: Move, gone: DefinitionGone) -> Decision[Moved]:
+    async def last_move(self, opened: Opened, move: Move, gone: DefinitionDeleted) -> Decision[Moved]:
         """The one move of an agent that takes no definition."""
         self._refuse(opened)
         if move.to != TERMINAL or self._desk.fidelity(opened.record) == "enforce":
@@ -137,7 +137,7 @@ class Moving:
         refuse_unanswered_end(opened.record, opened.session.id)
         return await self._parting(opened, move, gone, Ender(f"agent:{opened.agent}"))
 
-    async def _parting(self, opened: Opened, move: Move, gone: DefinitionGone, who: Ender) -> Decision[Moved]:
+    async def _parting(self, opened: Opened, move: Move, gone: DefinitionDeleted, who: Ender) -> Decision[Moved]:
         """The end of a session that nobody can check, and what it means for a parent that waits for it."""
         record = opened.record
         said = tuple(unchecked(record, gone, move.variables))
@@ -159,7 +159,7 @@ class Moving:
         _refuse_unmovable(opened)
 
     async def _decided(
-        self, opened: Opened, version: Version, move: Move, *, new_visit: bool | None = None, per_iteration: bool = True
+        self, opened: Opened, version: WorkflowVersion, move: Move, *, new_visit: bool | None = None, per_iteration: bool = True
     ) -> Decision[Moved]:
         self._refuse(opened)
         ends = ends_workflow(version.workflow, move.to)
@@ -181,7 +181,9 @@ class Moving:
         events = written([*told, *drafts], opened.agent)
         return Decision(moved, events=events, warnings=said, beside=beside, closes=True)
 
-    def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_iteration: bool) -> tuple[str, ...]:
+    def _weigh(
+        self, version: WorkflowVersion, record: Record, informed: Record, move: Move, *, per_iteration: bool
+    ) -> tuple[str, ...]:
         """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
         workflow, person = version.workflow, self._desk.rules.answered_by_person
         leaving = move.to != record.activity

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library.search_path import place_of
+from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.record import RESTORED, EventDraft, Record, encode_record, fold_drafts
@@ -67,7 +67,7 @@ def _snapshot(desk: Desk, workflow: str) -> tuple[bytes, ...]:
 def _found_in(desk: Desk, workflow: str) -> str:
     """From here on the session goes by what this server has. A state does not say where another one keeps its files."""
     try:
-        return place_of(desk.library.root(workflow))
+        return encode_root(desk.library.root(workflow))
     except DefinitionError:
         return ""
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions import META
-from fidelio.definitions.library.search_path import place_of
+from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.problems import list_warnings
@@ -17,7 +17,7 @@ from fidelio.engine.transition_checks import check_drift
 from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
 from fidelio.errors import (
     BadToken,
-    DefinitionGone,
+    DefinitionDeleted,
     FidelioError,
     SequenceConflict,
     SessionExists,
@@ -122,7 +122,7 @@ class Starting:
         """
         try:
             version = definition_of(self._desk, opened)
-        except DefinitionGone as gone:
+        except DefinitionDeleted as gone:
             return nameplate(opened.record), (str(gone),)
         drift = check_drift(opened.record, version.workflow.version, version.hash)
         return version.workflow, (*list_warnings(drift), *left_out(version.workflow))
@@ -219,7 +219,7 @@ class Starting:
             "workflow": workflow.id,
             "version": workflow.version,
             "definition": self._desk.library.content_hash(workflow.id),
-            "found_in": place_of(self._desk.library.root(workflow.id)),
+            "found_in": encode_root(self._desk.library.root(workflow.id)),
             "snapshot": digest_of(snapshot),
             "agent": agent,
             "fidelity": self._fidelity(fidelity, workflow),

@@ -83,7 +83,7 @@ class Graph:
         return tuple(edge for edge in self.edges if edge.source == node_id)
 
 
-def marks_in_words(marks: Marks) -> tuple[str, ...]:
+def describe_marks(marks: Marks) -> tuple[str, ...]:
     """The marks as short phrases, such as "3 steps" and "1 checkpoint", leaving out what is not there."""
     counted = (
         (marks.steps, "step"),

@@ -18,7 +18,7 @@ _ROUNDS = 12
 Rows = list[list[int]]
 
 
-def ordered_layers(net: Net) -> Rows:
+def order_layers(net: Net) -> Rows:
     above, below = _neighbours(net.joints)
     rows = net.layers
     best, fewest = _copy(rows), _crossings(rows, below)

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fidelio.definitions.findings import Finding, Severity
-from fidelio.definitions.lint.subject import Source, Subject
+from fidelio.definitions.lint.subject import LintSubject, SourceFile
 from fidelio.definitions.models.base import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LintProblem:
     """What a rule found: a place, a sentence and what to do. The rule adds the rest."""
 
-    source: Source
+    source: SourceFile
     path: Path
     sentence: str
     remedy: str
 
 
-Check = Callable[[Subject], Iterator[Problem]]
+Check = Callable[[LintSubject], Iterator[LintProblem]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Rule:
     def documentation(self) -> str:
         return " ".join((self.check.__doc__ or "").split())
 
-    def findings(self, subject: Subject) -> Iterator[Finding]:
+    def findings(self, subject: LintSubject) -> Iterator[Finding]:
         for problem in self.check(subject):
             if problem.source.borrowed and not self.by_workflow:
                 continue
@@ -66,11 +66,11 @@ def rule(name: str, severity: Severity, *, by_workflow: bool = False) -> Callabl
     return register
 
 
-_ALIKE = 0.78
+_SIMILARITY = 0.78
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """A question with the one name that was probably meant, or an empty text."""
     spelt = {candidate.casefold(): candidate for candidate in known}
-    found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_ALIKE)
+    found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_SIMILARITY)
     return f"Did you mean {spelt[found[0]]}?" if found else ""

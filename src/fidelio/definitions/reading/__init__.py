@@ -7,7 +7,7 @@ Positions are worked out only when somebody asks, because a sound file is read a
 about. The decoders are imported with the first file of their format.
 """
 
-from fidelio.definitions.reading.document import Document, Format, format_of, read_bytes, read_text
+from fidelio.definitions.reading.document import Document, Format, detect_format, read_bytes, read_text
 from fidelio.definitions.reading.positions import Path, Position, Positions
 
-__all__ = ["Document", "Format", "Path", "Position", "Positions", "format_of", "read_bytes", "read_text"]
+__all__ = ["Document", "Format", "Path", "Position", "Positions", "detect_format", "read_bytes", "read_text"]

@@ -20,7 +20,7 @@ import msgspec
 from fidelio.home import Home
 from fidelio.inbox import AGENT_MARKER
 from fidelio.orchestrator.blueprints.model import Blueprint, McpServer
-from fidelio.settings import POSTGRES, ledger_of
+from fidelio.settings import POSTGRES, find_ledger_address
 
 _NAMES = frozenset(
     {
@@ -82,7 +82,7 @@ def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping
 
 def house(ours: Mapping[str, str], home: Home) -> dict[str, str]:
     """What another Fidelio has to be told to work in this house. The address of the record may hold a password."""
-    record = {_LEDGER: ledger_of(ours, home)} if ours.get(_LEDGER) else {}
+    record = {_LEDGER: find_ledger_address(ours, home)} if ours.get(_LEDGER) else {}
     return {**record, **{name: ours[name] for name in _RULES if name in ours}, "FIDELIO_HOME": str(home.path)}
 
 

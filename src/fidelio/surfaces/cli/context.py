@@ -57,7 +57,7 @@ class App:
 
         home = self.settings.home
         # A ledger that is kept elsewhere is found without the home.
-        home.existing() if self.settings.ledger == str(home.ledger) else home.ensure()
+        home.require_existing() if self.settings.ledger == str(home.ledger) else home.ensure()
         async with await open_ledger(self.settings.ledger) as ledger:
             yield ledger
 

@@ -28,7 +28,7 @@ from fidelio.surfaces.cli.context import (
 
 if TYPE_CHECKING:
     from fidelio.definitions.drawing.graph import Graph
-    from fidelio.definitions.library import Entry
+    from fidelio.definitions.library import WorkflowSummary
 
 
 @click.command("list")
@@ -63,17 +63,17 @@ def list_command(app: App, directories: tuple[str, ...], with_bundled: bool, as_
 @pass_app
 def show_command(app: App, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """Show WORKFLOW: its activities, questions, loops and ways, readable in a terminal."""
-    from fidelio.definitions.describe import show
-    from fidelio.definitions.drawing.text import UNICODE, signs_for
-    from fidelio.definitions.wording import in_ascii
+    from fidelio.definitions.describe import render_workflow
+    from fidelio.definitions.drawing.text import UNICODE, choose_signs
+    from fidelio.definitions.wording import to_ascii
     from fidelio.surfaces.cli.workflows import harmless
 
     library = app.library(directories, with_bundled=with_bundled)
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
-        shown = show(harmless(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
-        click.echo(shown if signs_for(sys.stdout.encoding) is UNICODE else in_ascii(shown))
+        shown = render_workflow(harmless(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
+        click.echo(shown if choose_signs(sys.stdout.encoding) is UNICODE else to_ascii(shown))
 
 
 @click.command("draw")
@@ -99,11 +99,11 @@ def draw_command(
     as_json: bool,
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
-    from fidelio.definitions.drawing.building import graph_of
+    from fidelio.definitions.drawing.building import build_graph
     from fidelio.surfaces.cli.workflows import harmless
 
     chosen = _form(form, output)
-    graph = graph_of(harmless(app.library(directories, with_bundled=with_bundled).workflow(workflow)))
+    graph = build_graph(harmless(app.library(directories, with_bundled=with_bundled).workflow(workflow)))
     drawn = _drawer(chosen, unicode=as_json or output is not None)(graph)
     if output is not None:
         _save(drawn, output)
@@ -128,7 +128,7 @@ def lint_command(app: App, directory: str | None, with_bundled: bool, as_json: b
     Each finding names file, line, rule, what is wrong and what to do. Ends with 1 when there are errors, 0 otherwise. What each
     rule means is in docs/reference/lint-rules.md.
     """
-    from fidelio.definitions.lint import as_json as findings_json
+    from fidelio.definitions.lint import encode_findings as findings_json
     from fidelio.definitions.lint import format_findings, has_errors
     from fidelio.surfaces.cli.workflows import harmless
 
@@ -183,14 +183,14 @@ def _save(drawn: str, output: str) -> None:
 def _drawer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
     from fidelio.definitions.drawing.mermaid import draw_mermaid
     from fidelio.definitions.drawing.svg import draw_svg
-    from fidelio.definitions.drawing.text import UNICODE, draw_text, signs_for
+    from fidelio.definitions.drawing.text import UNICODE, choose_signs, draw_text
 
-    signs = UNICODE if unicode else signs_for(sys.stdout.encoding)
+    signs = UNICODE if unicode else choose_signs(sys.stdout.encoding)
     width = min(terminal_width(), 110)
     return {"svg": draw_svg, "mermaid": draw_mermaid, "text": lambda graph: draw_text(graph, width, signs=signs)}[form]
 
 
-def _entry_json(entry: Entry) -> dict[str, object]:
+def _entry_json(entry: WorkflowSummary) -> dict[str, object]:
     return {
         "id": entry.id,
         "title": entry.title,
@@ -204,7 +204,7 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _entry_row(entry: Entry) -> dict[str, str]:
+def _entry_row(entry: WorkflowSummary) -> dict[str, str]:
     title = f"(broken) {entry.title}" if entry.broken else entry.title
     return {"id": entry.id, "version": entry.version or "-", "from": entry.root, "title": title}
 

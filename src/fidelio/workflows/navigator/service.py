@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library import Version
+from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
 from fidelio.engine.answers import AnswerContext, resolve_answer
@@ -25,7 +25,7 @@ from fidelio.engine.problems import Refusal
 from fidelio.engine.record import ANSWERED, CHILD_FINISHED, EventDraft, Record, fold_drafts
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.variables import draft_report
-from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
+from fidelio.errors import DefinitionDeleted, DefinitionError, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import CloseRequest, OpenRequest
@@ -63,7 +63,7 @@ class _Made(msgspec.Struct, frozen=True):
     `begins`: that one has begun with this call; else it goes on.
     """
 
-    version: Version
+    version: WorkflowVersion
     message: str = ""
     situation: Situation | None = None
     goes_to: str = ""
@@ -202,7 +202,7 @@ class Navigating:
             await self._performed("nav_action", claims, ask)
             return await self._shown(await self._performed("nav_action", claims, decide))
 
-    async def _last(self, opened: Opened, version: Version, move: Move, gone: DefinitionGone) -> Decision[_Made]:
+    async def _last(self, opened: Opened, version: WorkflowVersion, move: Move, gone: DefinitionDeleted) -> Decision[_Made]:
         """The end of a session whose definition is gone; any other move needs it."""
         if is_elsewhere(opened):
             raise await self._no(opened, version, Refusal("STALE_STATE", *words.stale(stood_at(opened.claims), opened)))
@@ -211,7 +211,7 @@ class Navigating:
         made = _Made(version, words.completed(version.workflow), goes_to=back[0].session if back else "")
         return Decision(made, end.events, end.requests, warnings=end.warnings, beside=back)
 
-    async def _repeated(self, opened: Opened, version: Version, act: MoveRequest) -> Decision[_Made] | None:
+    async def _repeated(self, opened: Opened, version: WorkflowVersion, act: MoveRequest) -> Decision[_Made] | None:
         """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
         workflow, record = version.workflow, opened.record
         given = await answered_before(self._desk.ledger, opened, workflow, act.target) if act.answers else None
@@ -226,7 +226,7 @@ class Navigating:
         return None
 
     async def _decided(
-        self, opened: Opened, version: Version, act: MoveRequest, variables: Mapping[str, Any]
+        self, opened: Opened, version: WorkflowVersion, act: MoveRequest, variables: Mapping[str, Any]
     ) -> Decision[_Made]:
         said = self._asking.told(version, opened.record, variables)
         told = self._telling(version, opened, variables) if variables else []
@@ -251,7 +251,7 @@ class Navigating:
             beside=(*found.beside, *back),
         )
 
-    def _telling(self, version: Version, opened: Opened, variables: Mapping[str, Any]) -> list[EventDraft]:
+    def _telling(self, version: WorkflowVersion, opened: Opened, variables: Mapping[str, Any]) -> list[EventDraft]:
         person = self._desk.rules.answered_by_person
         return draft_report(version.workflow, opened.record, variables, opened.agent, person=person)
 
@@ -260,7 +260,7 @@ class Navigating:
         return AnswerContext(self._desk.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
 
     async def _accepted(
-        self, opened: Opened, informed: Record, version: Version, act: MoveRequest
+        self, opened: Opened, informed: Record, version: WorkflowVersion, act: MoveRequest
     ) -> tuple[tuple[OpenRequest, ...], list[EventDraft]]:
         """The events of the move, and the question that they put on record when nobody has put it there before.
 
@@ -284,13 +284,13 @@ class Navigating:
             raise await self._unacceptable(opened, version, act, found)
         return asks, found
 
-    async def _unacceptable(self, opened: Opened, version: Version, act: MoveRequest, no: Refusal) -> Exception:
+    async def _unacceptable(self, opened: Opened, version: WorkflowVersion, act: MoveRequest, no: Refusal) -> Exception:
         if no.code != "checkpoint.person":
             return await self._no(opened, version, no)
         waiting = opened.record.find_pending(act.target)
         return _NotAsked() if waiting is None else refused_answer(no, waiting.request)
 
-    async def _no(self, opened: Opened, version: Version, no: Refusal) -> MoveRefused:
+    async def _no(self, opened: Opened, version: WorkflowVersion, no: Refusal) -> MoveRefused:
         standing = await self._survey.standing(opened.session.id, version, opened.record, opened.agent)
         return MoveRefused(no.sentence, remedy=no.remedy, reason=no.code, standing=standing)
 

@@ -24,7 +24,7 @@ PACKAGE = "toon_format"
 _ALONE = f"{__name__}_alone"
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # What the package's own `loads` passes on when nothing is asked of it.
-_STRICTLY = {
+_STRICT_OPTIONS = {
     "indent_size": 2,
     "strict": True,
     "parse_int": None,
@@ -34,29 +34,29 @@ _STRICTLY = {
 }
 
 
-def decoder() -> tuple[Callable[[str], Any], type[ValueError]]:
+def load_decoder() -> tuple[Callable[[str], Any], type[ValueError]]:
     """A function from text to data, and the error it raises, which has `msg`, `line` and `source`."""
     if PACKAGE not in sys.modules:
         try:
-            return _alone()
+            return _load_decoder_alone()
         except (ImportError, AttributeError):
             sys.modules.pop(_ALONE, None)
     package = import_module(PACKAGE)
     return package.loads, package.ToonDecodeError
 
 
-def _alone() -> tuple[Callable[[str], Any], type[ValueError]]:
+def _load_decoder_alone() -> tuple[Callable[[str], Any], type[ValueError]]:
     spec = find_spec(PACKAGE)
     if spec is None or spec.submodule_search_locations is None:
         raise ImportError(PACKAGE)
     shell = sys.modules[_ALONE] = ModuleType(_ALONE)
     shell.__path__ = list(spec.submodule_search_locations)
     module = import_module(f"{_ALONE}._decoder")
-    _hasten(module)
-    return partial(module.decode, **_STRICTLY), module.ToonDecodeError
+    _speed_up(module)
+    return partial(module.decode, **_STRICT_OPTIONS), module.ToonDecodeError
 
 
-def _hasten(module: ModuleType) -> None:
+def _speed_up(module: ModuleType) -> None:
     for name, quicker in (("_find_unquoted", find_unquoted), ("_split", split), ("_QUOTED", QUOTED)):
         if hasattr(module, name):
             setattr(module, name, quicker)

@@ -20,7 +20,7 @@ from fidelio.surfaces.mcp.schemas import HEALTH
 from fidelio.toolkit.tools import AskPerson, Done, Option, Tool
 
 if TYPE_CHECKING:
-    from fidelio.definitions.library.listing import Entry
+    from fidelio.definitions.library.listing import WorkflowSummary
     from fidelio.definitions.models import Definition, Workflow
     from fidelio.engine.record import CheckpointAnswer, Record
     from fidelio.workflows.checkpoints import Resolved
@@ -94,7 +94,7 @@ class Dialect:
         return AskPerson(request.id, request.question, options, answered, waiting, elsewhere, unanswered)
 
 
-def offered(service: WorkflowService) -> list[Entry]:
+def offered(service: WorkflowService) -> list[WorkflowSummary]:
     """The workflows that can be started; `meta` is not one to choose."""
     return [entry for entry in service.library.list() if entry.id != META and not entry.broken]
 

@@ -82,11 +82,11 @@ class SessionsDialect(Dialect):
         return Done("\n".join([*lines, "", procedure(service, INSTRUCTIONS)]))
 
     async def list_workflows(self, _: Nothing) -> Done:
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         listed = [{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in offered(service)]
-        return Done(to_toon(listed))
+        return Done(encode_toon(listed))
 
     async def health_check(self, _: Nothing) -> Done:
         return reply(await self.health())
@@ -131,25 +131,27 @@ class SessionsDialect(Dialect):
         return reply(body, outcome)
 
     async def get_workflow(self, asked: GetWorkflow) -> Done:
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.workflow(asked.session_token)
         found = outcome.result
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if asked.summary:
-            text = f"{self._summary(found.workflow)}\n{to_toon(with_warnings({}, outcome) | {'session_token': outcome.token})}"
+            text = (
+                f"{self._summary(found.workflow)}\n{encode_toon(with_warnings({}, outcome) | {'session_token': outcome.token})}"
+            )
         else:
             text = headed(outcome, found.source)
         return document(skill + text, outcome)
 
     def _summary(self, workflow: Workflow) -> str:
         """Writing it takes longer than all the rest of a call, and every session asks for it: the newest is kept."""
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.content import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
 
         if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, to_toon(summary_of(workflow, SUMMARY))
+            self._newest = workflow, encode_toon(summary_of(workflow, SUMMARY))
         return self._newest[1]
 
     async def next_activity(self, asked: NextActivity) -> Done:
@@ -192,7 +194,7 @@ class SessionsDialect(Dialect):
         return reply(body, outcome)
 
     async def present_checkpoint(self, asked: PresentCheckpoint) -> Done:
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.checkpoints.present(_handle(asked))
@@ -203,7 +205,7 @@ class SessionsDialect(Dialect):
             body["answered_by"] = "person"
         if presented.answer is not None:
             body["answer"] = answer_json(presented.answer)
-        return document(to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
+        return document(encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, asked: RespondCheckpoint) -> Outcome:
         from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call

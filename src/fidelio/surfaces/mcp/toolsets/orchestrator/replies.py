@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 from fidelio.surfaces.mcp.hints import typed_here
 from fidelio.toolkit.tools import Done
 
@@ -67,7 +67,7 @@ def session_json(session: AgentSession, questions: Sequence[Request] = ()) -> di
         "status": session.status,
         "state": session.run.state,
         "blueprint": session.blueprint or None,
-        "updated_at": iso(session.updated_at),
+        "updated_at": format_iso(session.updated_at),
         **_asked(questions),
     }
 
@@ -112,8 +112,8 @@ def run_json(run: Run) -> dict[str, Any]:
         "last_activity": run.last_activity or None,
         "tool_calls": run.tool_calls or None,
         "usage": {**spent, "cost_usd": round(usage.cost_usd, 6)} if any(spent.values()) or usage.cost_usd else None,
-        "started_at": None if run.started_at is None else iso(run.started_at),
-        "ended_at": None if run.ended_at is None else iso(run.ended_at),
+        "started_at": None if run.started_at is None else format_iso(run.started_at),
+        "ended_at": None if run.ended_at is None else format_iso(run.ended_at),
     }
 
 
@@ -182,7 +182,7 @@ def unsuccessful(failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Do
 
 
 def events_json(events: Sequence[Event], after: int, *, more: bool, questions: Sequence[Request] = ()) -> dict[str, Any]:
-    listed = [{"seq": one.seq, "type": one.type, "time": iso(one.time), "body": _short(one.body)} for one in events]
+    listed = [{"seq": one.seq, "type": one.type, "time": format_iso(one.time), "body": _short(one.body)} for one in events]
     return {"events": listed, "next_after": events[-1].seq if events else after, "more": more, **_asked(questions)}
 
 
