@@ -1,7 +1,6 @@
-"""The one place that asks what time it is.
+"""The system clock, as milliseconds since 1970 in UTC.
 
-Rules never do: they take `now`. Services take a `Clock`, so that a test moves time instead of waiting for it. Times are whole
-milliseconds since 1970 in UTC: they sort, subtract and survive JSON without losing anything.
+Only this module reads the time. Rules take `now`; services take a `Clock`, so that tests can set the time.
 """
 
 from __future__ import annotations

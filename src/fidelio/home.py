@@ -1,7 +1,7 @@
-"""Where Fidelio keeps its things: one directory, found the same way by every process.
+"""The home directory: how it is found, and the paths in it.
 
-The order is the one a user expects: what was asked for, what the environment says, the nearest `.fidelio` above the working
-directory, and at last the user's own data directory.
+The first of these is used: the directory given by the caller, FIDELIO_HOME, the nearest `.fidelio` above the working directory,
+the user's data directory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What can be set from outside, read once from the environment.
+"""Settings from the environment.
 
-Options on the command line win over these; both win over the defaults. Values are checked here, so that a typing error is met
-at the start and not in the middle of a session.
+Command line options override them; both override the defaults. Values are validated here, so that a wrong value is reported at
+the start.
 """
 
 from __future__ import annotations

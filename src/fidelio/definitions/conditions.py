@@ -1,10 +1,9 @@
-"""Whether a condition holds: yes, no, or not known yet.
+"""Evaluate conditions with three values: true, false or unknown.
 
-A variable without a value makes a comparison unknown, not false: an agent that has not reported something has not denied it.
-`exists` and `notExists` are about having a value, so they always know.
+A comparison with a variable that has no value is unknown, not false: a value that an agent has not reported is not denied.
+`exists` and `notExists` test for a value, so they are never unknown.
 
-The engine asks this of a running session and lint of every case there can be. Both ask here, so that what lint calls certain
-is what a session does.
+The engine and lint use the same functions, so that a condition that lint calls constant is constant in a session.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Truth = bool | None
 
 
 class _Missing:
-    """No value at all, which is not the same as the value null."""
+    """The absence of a value, as opposed to the value null."""
 
 
 MISSING: Final = _Missing()
@@ -38,7 +37,7 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported_only: bool = False) -> Truth:
     """True, False, or None when it is not known yet. No condition at all holds.
 
-    With `told`, only what somebody said counts: that a variable is absent then proves nothing, not even for `exists`.
+    With `reported_only`, an absent variable makes every comparison unknown, also `exists`.
     """
     if condition is None:
         return True
@@ -61,7 +60,7 @@ def negate(truth: Truth) -> Truth:
 
 
 def look_up(name: str, variables: Mapping[str, Any]) -> Any:
-    """The value of a variable; dots lead into objects and lists, unless a variable bears the whole name."""
+    """The value of a variable; a dotted name leads into objects and lists, unless a variable has the whole name."""
     if name in variables:
         return variables[name]
     value: Any = variables
@@ -94,13 +93,13 @@ def _evaluate_comparison(condition: Simple, value: Any, reported_only: bool) -> 
 
 
 def is_equal(left: Any, right: Any) -> bool:
-    """Without conversion: 1 is not true and "1" is not 1."""
+    """Compare without conversion: 1 is not true and "1" is not 1."""
     # Python calls True equal to 1; a definition that asks for true does not mean the number.
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
 def _to_number(value: Any) -> Any:
-    """A number as it is: a whole number may be too large to become a float, and is compared exactly."""
+    """The value as a number. An integer stays an integer, because it may be too large for a float."""
     if isinstance(value, bool) or not isinstance(value, (Real, str)):
         return None
     try:

@@ -1,7 +1,6 @@
-"""A workflow as text that one can read in a terminal.
+"""Render a workflow as text for a terminal.
 
-Everything that decides how a run goes is there, in plain words and in the order in which it happens; long texts are cut to what
-fits, because whoever wants all of it opens the file.
+The text contains everything that determines a run, in the order in which it happens; long texts are cut.
 """
 
 from __future__ import annotations

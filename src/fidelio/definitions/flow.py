@@ -1,7 +1,6 @@
-"""Every way from one activity to another, whatever part of the file says so.
+"""Edges between the activities of a workflow, from all parts of the file that declare them.
 
-Transitions are not the only way on: the answer to a checkpoint and the branch of a decision lead somewhere too, and a loop can
-go through activities. Drawing and lint must agree on all of them, so they are gathered in one place.
+Besides transitions, answers to checkpoints, branches of decisions and loops lead to activities. Drawing and lint use this list.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Reason = Literal["next", "condition", "decision", "answer", "loop"]
 
 @dataclass(frozen=True, slots=True)
 class FlowEdge:
-    """One way on. `words` says when it is taken; `path` leads to the place in the activity that names the target."""
+    """An edge to another activity. `words` describes its condition; `path` is the path of the target in the activity."""
 
     target: str
     reason: Reason
@@ -32,7 +31,7 @@ class FlowEdge:
 
 
 def collect_activity_ids(workflow: Workflow) -> frozenset[str]:
-    """All activities the workflow means to have, those that could not be read among them."""
+    """The ids of all activities, including those that could not be read."""
     return frozenset([*(activity.id for activity in workflow.activities), *workflow.broken])
 
 
@@ -77,7 +76,7 @@ def _loops(activity: Activity) -> Iterator[FlowEdge]:
 
 
 def list_steps(activity: Activity) -> Iterator[tuple[Step, Path]]:
-    """The steps of the activity and those of its loops, with their places."""
+    """The steps of the activity and of its loops, with their paths."""
     yield from ((step, ("steps", index)) for index, step in enumerate(activity.steps))
     for at, loop in enumerate(activity.loops):
         yield from ((step, ("loops", at, "steps", index)) for index, step in enumerate(loop.steps))
@@ -91,7 +90,7 @@ def list_triggers(activity: Activity) -> Iterator[tuple[Trigger, Path]]:
 
 
 def find_variable_domains(workflow: Workflow) -> dict[str, VariableDomain]:
-    """What the declarations say. A variable with a default always has a value, unless an answer takes it away."""
+    """The domains of the declared variables. A variable with a default always has a value, unless an answer clears it."""
     cleared = frozenset(_find_cleared_variables(workflow))
     return {
         variable.name: VariableDomain(variable.type, variable.default_value is not None and variable.name not in cleared)
@@ -107,7 +106,7 @@ def _find_cleared_variables(workflow: Workflow) -> Iterator[str]:
 
 
 def may_end_after(activity: Activity, known: dict[str, VariableDomain]) -> bool:
-    """Whether a run can be over after the activity: no way on is declared, or none has to be open."""
+    """Whether the workflow can end after the activity: it has no outgoing edge, or possibly none that is open."""
     branches = [branch for decision in activity.decisions for branch in decision.branches]
     if any(transition.is_default or transition.condition is None for transition in activity.transitions):
         return False

@@ -1,7 +1,7 @@
-"""From plain data to a model, with every fault at its line.
+"""Validate plain data with a model, and report each error at its line.
 
-The models know what is wrong and at which path; the document knows where that path stands. Here the two are put together, in
-words that an author of workflows understands.
+The model knows the error and its path, the document the position of the path. The sentences are written for authors of
+workflows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SENTENCES = {
 
 
 def validate(model: type[Model], document: Document, data: object = None, under: Path = ()) -> Model:
-    """The model, or `UnreadableDefinition` with one finding for each fault. `data` is a part of the document at `under`."""
+    """The model, or `UnreadableDefinition` with a finding for each error. `data` is the part of the document at `under`."""
     data = document.data if data is None else data
     if not isinstance(data, dict):
         what = "The file is empty." if data in (None, "") else f"The file holds {name_kind(data)} where a mapping is expected."
@@ -67,7 +67,7 @@ def _is_inside(longer: Path, path: Path) -> bool:
 
 
 def _find_path(data: Any, location: tuple[str | int, ...]) -> Path:
-    """The fault's place in the data, without the names of variants that the model puts between."""
+    """The path of the error in the data, without the names of union members that pydantic inserts."""
     path: list[str | int] = []
     for index, step in enumerate(location):
         inside = (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int))

@@ -1,8 +1,8 @@
-"""What can be said about a condition before anything runs: that it always holds, or never does.
+"""Static analysis of conditions: find those that always or never hold.
 
-A condition looks at each variable only through the values that it compares with. So it is enough to try those values, one value
-beside each, and where `exists` is asked also no value at all. What is decided here is certain; where the cases are too many
-or a variable's kind is not known, nothing is said.
+A condition depends on a variable only through the values that it is compared with. So it is enough to try these values, one
+value next to each, and no value where `exists` is used. The result is certain; if there are too many cases or the type of a
+variable is unknown, there is no result.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _EXISTENCE = frozenset({"exists", "notExists"})
 
 @dataclass(frozen=True, slots=True)
 class VariableDomain:
-    """What a declaration says about a variable. `always_there` means that it has a value from the beginning to the end."""
+    """The declared type of a variable. `always_there`: it has a value during the whole session."""
 
     type: str
     always_there: bool = False
 
 
 class _OtherValue:
-    """A value that no comparison names."""
+    """A value that occurs in no comparison."""
 
 
 _OTHER_VALUE = _OtherValue()
 
 
 def find_constant_truth(condition: Condition, known: Mapping[str, VariableDomain]) -> ConstantTruth | None:
-    """Whether the condition holds in every case or in none. Variables without a value make it neither."""
+    """Whether the condition holds in every case or in none; None otherwise, also if variables may have no value."""
     domains = _domains(condition, known)
     if domains is None:
         return None
@@ -79,7 +79,7 @@ def _domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[
 
 
 def _domain(parts: list[Simple], known: VariableDomain | None) -> list[Any] | None:
-    """Values that stand for all values the variable can have, or None when that cannot be said."""
+    """Values that represent all values of the variable, or None if they cannot be determined."""
     values = [part.value for part in parts if part.operator not in _EXISTENCE]
     if any(part.operator in _ORDERINGS for part in parts):
         numbers = [number for value in values if (number := _to_fraction(value)) is not None]
@@ -97,7 +97,7 @@ def _domain(parts: list[Simple], known: VariableDomain | None) -> list[Any] | No
 
 
 def _to_fraction(value: object) -> Fraction | None:
-    """None for what has no place among the numbers: other kinds of values, and infinity."""
+    """The exact number; None for other types and for infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return Fraction(value) if isinstance(value, int) or isfinite(value) else None

@@ -1,8 +1,7 @@
-"""TOON as every generation of readers understands it.
+"""Encode data as TOON in the subset that all versions of the format share.
 
-Newer revisions of the format have shorter forms (tables, keyed tables, `[]`), which older readers take for something else or
-refuse. What agents are given is written with the forms that all of them share: nested objects, lists with a dash for each item,
-and lists of plain values on one line.
+Newer versions have shorter forms (tables, keyed tables, `[]`) that older readers misread or refuse. This writer uses only
+nested objects, lists with a dash for each item, and lists of plain values on one line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Conditions, effects and amounts in plain words, the same in every place that shows them.
+"""Describe conditions, effects, loops and counts in plain English.
 
-`show`, the drawings and lint speak about the same conditions. A reader who meets one in a picture should find it again in
-the text.
+The text view, the drawings and lint use the same wording for the same condition.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _ASCII_SIGNS = str.maketrans(
 
 
 def to_ascii(text: str) -> str:
-    """The text for a terminal that shows nothing else: signs by their likes, letters without their accents."""
+    """Convert to ASCII: signs to similar ones, letters without accents."""
     plain = unicodedata.normalize("NFKD", text.translate(_ASCII_SIGNS))
     letters = "".join(character for character in plain if not unicodedata.combining(character))
     return letters.encode("ascii", "replace").decode("ascii")
 
 
 def describe_name(name: str) -> str:
-    """A variable or id as words: `needs_research` is "needs research"."""
+    """A variable name or id as words: `needs_research` becomes "needs research"."""
     return name.replace("_", " ").replace("-", " ").strip() or name
 
 
@@ -115,7 +114,7 @@ def _negate_name(name: str) -> str:
 
 
 def describe_effect(effect: Effect) -> str:
-    """What choosing an option changes, as one phrase; empty when it changes nothing."""
+    """The effect of an option as one phrase; empty if it has none."""
     parts = [f"sets {name} to {describe_value(value)}" for name, value in effect.set_variable.items()]
     if effect.skip_activities:
         parts.append(f"skips {join_words(effect.skip_activities)}")
@@ -125,7 +124,7 @@ def describe_effect(effect: Effect) -> str:
 
 
 def describe_loop(loop: Loop) -> str:
-    """When the loop goes on, as one phrase."""
+    """The condition of the loop as one phrase."""
     match loop.type:
         case "forEach":
             words = f"for each {describe_name(loop.variable or 'item')} of {describe_name(loop.over or 'a list')}"

@@ -1,7 +1,7 @@
-"""The keys: one file for this user only, old keys kept for checking, or a key from the environment for containers.
+"""Key rings: keys in a file that only its owner can read, or keys from the environment.
 
-The file is created whole or not at all, so two processes that start at once end up with the same key. A process that meets a
-token of an unknown key looks again: another process may have rotated in the meantime.
+Old keys are kept to verify tokens. The file is created atomically, so processes that start at the same time use the same key. A
+process that receives a token with an unknown key reads the file again, because another process may have rotated the keys.
 """
 
 from __future__ import annotations

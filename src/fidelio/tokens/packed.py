@@ -1,9 +1,9 @@
-"""Sealed tokens that carry much: the payload is compressed, and the whole is as long as it needs to be.
+"""Sealed tokens with a compressed payload of variable length.
 
     v1.gzB64.<payload>.<key id>.<mac>
 
-The payload is gzip in base64url. The seal is checked before anything is unpacked, and unpacking stops at a bound: whoever has
-the keys may be mistaken, too, and a thousand bytes must never become a thousand million.
+The payload is gzip in base64url. The MAC is verified before the payload is decompressed, and decompression stops at a limit,
+which also protects against a faulty holder of the keys.
 """
 
 from __future__ import annotations

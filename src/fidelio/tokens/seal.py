@@ -1,10 +1,10 @@
-"""Sealing: a payload becomes an opaque string that only this key ring could have made.
+"""Seal a payload into an opaque token, and verify tokens.
 
     f1.<key id>.<payload>.<mac>
 
-The payload is compact JSON in base64url; the MAC is HMAC-SHA256 over a purpose and everything before it, compared in constant
-time as text. So there is one spelling of every token, a token of one purpose never passes for another, and there is no
-algorithm field to be confused about. Nothing of the payload is looked at before the MAC holds.
+The payload is compact JSON in base64url; the MAC is HMAC-SHA256 over the purpose and everything before it, compared in constant
+time as text. So every token has one spelling, a token of one purpose is invalid for another, and there is no algorithm field.
+The payload is not parsed before the MAC is verified.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of workflows: Mermaid, SVG and plain text, without any service or other program."""
+"""Draw workflows as Mermaid, SVG and plain text, without external programs."""
 
 from fidelio.definitions.drawing.building import build_graph
 from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape

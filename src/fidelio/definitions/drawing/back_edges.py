@@ -1,9 +1,9 @@
-"""The edges that lead back, drawn at the right side of the picture.
+"""Route the edges that lead back, at the right side of the picture.
 
-Going back is the exception in a workflow and should look like one: the line leaves the flow sideways, rises in its own lane
-and comes back in from the side. Where another node stands in the way, it slips through the room below or above the layer.
+Such an edge leaves its node sideways, rises in its own lane and enters its target from the side. If another node is in between,
+it runs through the gap below or above the layer.
 
-Edges that span less get the inner lanes. Heights and ports are handed out in the order in which nested lines do not cross.
+Shorter edges get the inner lanes. Heights and ports are assigned in an order in which nested edges do not cross.
 """
 
 from __future__ import annotations

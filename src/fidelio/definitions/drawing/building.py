@@ -1,7 +1,6 @@
-"""From a workflow to the graph that is drawn.
+"""Build the graph of a workflow for drawing.
 
-Several reasons to go the same way become one arrow, and a way that is open in any case needs no list of the cases in which it
-is also taken: a picture shows what a reader must know to follow the flow, not every line of the file.
+Edges between the same nodes are merged, and an unconditional edge does not list the conditions under which it is also taken.
 """
 
 from __future__ import annotations

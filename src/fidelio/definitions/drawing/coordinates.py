@@ -1,7 +1,7 @@
-"""Straight lines where straight lines are possible.
+"""Compute the coordinates of slots, with straight edges where possible.
 
-Placing alone leaves small bends: an edge that runs past three layers wobbles by a few units at each. Here places that an edge
-joins are tied into columns that share one x, the most important edges first, and the columns are then set apart again.
+Barycentric placement leaves small bends in edges that pass several layers. Therefore slots that an edge joins are tied into
+columns with the same x, the most important edges first, and the columns are then separated again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a picture of a workflow consists of, whatever draws it.
+"""The graph of a workflow that all drawings start from.
 
-Mermaid, SVG and plain text start from this graph, so that they cannot disagree about what a workflow does. It knows nothing
-of files or models.
+Mermaid, SVG and plain text use the same graph, so that they show the same workflow. It does not depend on files or models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Which layer every node stands in.
+"""Assign each node to a layer.
 
-A reader follows a workflow from top to bottom. Edges that lead back are set aside first, because no layering can make them
-point down; the others then decide the layers by the longest way from a beginning.
+Edges that lead back are excluded first, because they cannot point down; the longest path from a start determines the layer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a graph to a picture: layers, order, places, lines."""
+"""Compute the layout of a graph: layers, order, coordinates and lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How wide a text will be, without a font at hand.
+"""Estimate the width of text without a font.
 
-The SVG is written without a renderer, so widths are estimates from the proportions that common sans-serif fonts share. They
-lean to the wide side: a box that is a little too large looks fine, a text that leaves its box does not.
+The estimates use proportions that common sans-serif fonts share, and are rather too large than too small: a wide box looks
+fine, a text that exceeds its box does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A workflow as a Mermaid flowchart, for places that draw Mermaid: README files, wikis, chats.
+"""Draw a workflow as a Mermaid flowchart.
 
-Ids in definitions are free text, and words such as `end` have a meaning in Mermaid; so nodes get plain numbered names, and
-every text is written as quoted text with entities for whatever Mermaid would read as syntax.
+Ids in definitions are free text, and words such as `end` are reserved in Mermaid. So nodes get numbered names, and every text
+is quoted, with entities for characters that Mermaid would read as syntax.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The finished geometry of a picture: boxes, lines and labels with their places, and the small shapes of paths."""
+"""Geometry of a picture: boxes, lines and labels with coordinates, and SVG paths."""
 
 from __future__ import annotations
 

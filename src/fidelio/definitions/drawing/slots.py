@@ -1,7 +1,7 @@
-"""The places in the layers: nodes, the spots where long edges pass, and the labels.
+"""Slots of the layers: nodes, points where long edges pass, and labels.
 
-Layers of nodes and layers of labels alternate. Because every label has a place of its own, it is kept clear of nodes, of other
-labels and of passing edges by the same rule that keeps nodes apart.
+Layers of nodes and layers of labels alternate. A label has its own slot, so the spacing of slots keeps it clear of nodes, other
+labels and edges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A workflow as an SVG file that needs nothing else: no service, no program, no font, no script.
+"""Draw a workflow as a self-contained SVG file.
 
-The picture carries its own title and description for readers who cannot see it, follows the light or dark setting of whoever
-looks at it, and shows the full text of a shortened label as a tooltip.
+The picture has a title and a description for screen readers, follows the light or dark colour scheme of the viewer, and shows
+the full text of a shortened label as a tooltip.
 """
 
 from __future__ import annotations

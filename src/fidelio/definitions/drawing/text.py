@@ -1,6 +1,6 @@
-"""A workflow as plain text, for a terminal: one line per activity, one below it for each way on.
+"""Draw a workflow as plain text: one line for each activity and, below it, one for each outgoing edge.
 
-Activities stand in the order of the flow. Where a terminal cannot show the signs, letters and dashes stand in for them.
+Activities are in the order of the flow. A terminal without Unicode gets ASCII signs.
 """
 
 from __future__ import annotations

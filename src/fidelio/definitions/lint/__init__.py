@@ -1,7 +1,7 @@
-"""What is wrong with the workflows of a library, found without running anything.
+"""Static checks of the workflows of a library.
 
-`lint` gives everything there is to say, sorted by file and line: what reading the files found, and what the rules found in what
-could be read. The rules lie in modules by subject; importing this package registers them.
+`lint` returns the findings of reading the files and of the rules, sorted by file and line. The rules are in modules by topic;
+importing this package registers them.
 """
 
 from __future__ import annotations

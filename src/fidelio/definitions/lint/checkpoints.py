@@ -1,4 +1,4 @@
-"""Rules about checkpoints and loops: questions that are asked, answers that exist, repetitions that stop."""
+"""Lint rules for checkpoints and loops."""
 
 from __future__ import annotations
 

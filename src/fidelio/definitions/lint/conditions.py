@@ -1,4 +1,4 @@
-"""Rules about conditions: what they look at exists, and what they ask can be answered both ways."""
+"""Lint rules for conditions: undeclared variables, types and constant results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where conditions stand in an activity, which names they may use, and which values have which type."""
+"""Conditions and actions of an activity with their paths, names in scope, and types of values."""
 
 from __future__ import annotations
 

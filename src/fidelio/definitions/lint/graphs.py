@@ -1,4 +1,4 @@
-"""Questions about ways between activities, answered in one walk, so that a workflow of thousands is still checked at once."""
+"""Graph algorithms for lint: reachability and cycles, in linear time and without recursion."""
 
 from __future__ import annotations
 

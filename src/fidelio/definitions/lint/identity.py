@@ -1,4 +1,4 @@
-"""Rules about names: every id once, and the same in the file and in its name."""
+"""Lint rules for ids, file names and unknown keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings for people and for programs."""
+"""Render findings as text and encode them as JSON."""
 
 from __future__ import annotations
 

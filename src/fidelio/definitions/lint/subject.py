@@ -1,7 +1,4 @@
-"""One workflow as the rules see it: its models, the files they came from, and answers to "is there such a thing?".
-
-Rules stay short because everything that needs the library is asked here.
-"""
+"""The subject of lint rules: one workflow with its models, their files, and lookups in the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about references: whatever a definition names must be there."""
+"""Lint rules for references to activities, skills, resources, workflows and locations."""
 
 from __future__ import annotations
 

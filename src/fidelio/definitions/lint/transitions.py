@@ -1,4 +1,4 @@
-"""Rules about the flow: every activity can be reached, every run can end, and no way on is hidden by another."""
+"""Lint rules for the flow: reachable activities, runs that can end, and transitions that can be taken."""
 
 from __future__ import annotations
 

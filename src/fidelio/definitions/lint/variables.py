@@ -1,4 +1,4 @@
-"""Rules about variables: what is set is declared, and has the type that was declared."""
+"""Lint rules for variables: declarations and types of values that are set."""
 
 from __future__ import annotations
 

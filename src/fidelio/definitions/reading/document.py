@@ -1,4 +1,4 @@
-"""A file that has been read: its bytes as they are, its data, and where each key stands."""
+"""A parsed definition file: its bytes, its data and the positions of its keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""JSON, strictly: every key once, no numbers that JSON cannot carry, and with positions.
+"""Strict JSON reader: no duplicate keys, no numbers outside of JSON, with positions.
 
-The standard decoder reads; it knows no places inside the text, so a small scan over the tokens finds them when they are wanted.
+The standard decoder parses; it reports no positions, so a scan over the tokens finds them on demand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Markdown with front matter: a few lines of YAML between two `---` at the very beginning, then text for people.
+"""Markdown reader with front matter: YAML between two `---` lines at the beginning, then the text.
 
-The front matter is a courtesy and the text is the point: a block that is no mapping is treated as text, because a page may well
-begin with a ruler. A block that is meant as front matter and broken is reported.
+A block that is not a mapping is part of the text, because a page may begin with a horizontal rule. Front matter that is a
+broken mapping is reported.
 """
 
 from __future__ import annotations

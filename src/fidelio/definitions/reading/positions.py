@@ -1,4 +1,4 @@
-"""Where things stand in a text, and how large a text may be."""
+"""Positions in a text, and the size limits of definition files."""
 
 from __future__ import annotations
 

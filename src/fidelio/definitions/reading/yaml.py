@@ -1,7 +1,8 @@
-"""YAML as people expect it: the scalars of YAML 1.2, no tags, no merging, every key once, and bounded.
+"""YAML reader: scalars of YAML 1.2, no tags, no merge keys, no duplicate keys, bounded size.
 
-The parser's events are used, and neither its constructors nor its composer: the constructors read YAML 1.1, where `no` is a
-boolean and `010` an octal, keep the last of two equal keys without a word and build objects; the composer recurses unbounded.
+It uses the events of the parser, not its constructors and composer: the constructors implement YAML 1.1, where `no` is a
+boolean and `010` an octal number, silently keep the last of two equal keys, and build objects; the composer recurses without
+limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TOON, read whole or not at all.
+"""TOON reader that refuses files it could misread.
 
-The decoder is strict about counts and indentation. What it cannot know is what the author meant: a list without a count turns
-into a key that begins with a dash, a line that is indented with something else than spaces into a key of another object. Where
-that may have happened, the data is compared with a walk over the lines (`toon_lines`), which is imported only for this.
+The decoder is strict about counts and indentation, but accepts some mistakes: a list without a count becomes a key that begins
+with a dash, a line indented with other characters than spaces becomes a key of another object. If that may have happened, the
+data is compared with an independent walk over the lines (`toon.lines`), which is imported only for this.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The decoder of `toon-format`, without the rest of its package where that is possible.
+"""Import the decoder of `toon-format` without the rest of its package, if possible.
 
-On import the package looks up its own version, which loads a quarter of the standard library and searches every installed
-distribution: nearly 30 ms, a quarter of what it takes to list a library in a new process. The decoder alone needs 3 ms. It is
-imported from the package's directory under a name of ours; a version that is built differently is imported as a whole.
+On import the package looks up its own version, which searches all installed distributions: nearly 30 ms, a quarter of the time
+to list a library in a new process. The decoder alone needs 3 ms. It is imported from the package's directory under another
+module name; if the package has a different layout, it is imported as a whole.
 
-Two of its functions and one of its patterns go through every line sign by sign, which is most of the time it takes to read a
-file with long texts. The copy that is ours uses `find_unquoted`, `split` and `QUOTED`, which do the same and jump from quote to
-quote.
+Two functions and one pattern of the decoder process every line character by character, which takes most of the time for long
+texts. The imported copy uses `find_unquoted`, `split` and `QUOTED` instead, which skip from quote to quote with the same
+result.
 """
 
 from __future__ import annotations

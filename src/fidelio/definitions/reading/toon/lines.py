@@ -1,7 +1,7 @@
-"""A walk over the lines of a TOON text: which path does each line stand for?
+"""Walk over the lines of a TOON text and compute the path of each.
 
-It looks only at indentation, dashes, headers and keys, never at values, and is written independently of the decoder. That makes
-it both the source of positions and a witness: where the two disagree about what a file contains, something was misread.
+It uses only indentation, dashes, headers and keys, not values, and is independent of the decoder. So it provides positions, and
+a cross-check: if it disagrees with the decoder, the file was misread.
 """
 
 from __future__ import annotations
