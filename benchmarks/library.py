@@ -112,9 +112,9 @@ def _memory(root: Path, small: Path) -> Iterator[Figure]:
 def load_everything(library: Library) -> None:
     for entry in library.list():
         library.workflow(entry.id)
-        for part in library.parts("skills", entry.id):
+        for part in library.components("skills", entry.id):
             library.skill(part.id, workflow=entry.id)
-        for part in library.parts("resources", entry.id):
+        for part in library.components("resources", entry.id):
             library.resource(part.index, workflow=entry.id)
 
 

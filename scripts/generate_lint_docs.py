@@ -1,4 +1,4 @@
-"""Writes docs/reference/lint-rules.md from the rules themselves: their docstrings, severities and examples."""
+"""Generate docs/reference/lint-rules.md from the docstrings, severities and examples of the rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fidelio.definitions.findings import READING_RULES, READING_WARNINGS
 from fidelio.definitions.lint import RULES, Rule
-from fidelio.definitions.lint.reading import READING_EXAMPLES
+from fidelio.definitions.lint.examples import Example, load_reading_examples, load_rule_examples
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "lint-rules.md"
@@ -26,8 +26,9 @@ out the activities. Where an example has several files, a line with `#` names ea
 
 
 def render() -> str:
-    reading = [_reading(name, sentence) for name, sentence in READING_RULES.items() if name not in RULES]
-    rules = [_rule(RULES[name]) for name in sorted(RULES)]
+    examples = {**load_reading_examples(), **load_rule_examples()}
+    reading = [_reading(name, sentence, examples[name]) for name, sentence in READING_RULES.items() if name not in RULES]
+    rules = [_rule(RULES[name], examples[name]) for name in sorted(RULES)]
     return "\n".join([INTRODUCTION, _table(), "## Found when a file is read\n", *reading, "## Found by the rules\n", *rules])
 
 
@@ -47,22 +48,21 @@ def _first(rule: Rule) -> str:
     return re.split(r"(?<=\.)\s", rule.documentation, maxsplit=1)[0]
 
 
-def _reading(name: str, sentence: str) -> str:
-    parts = [f"### {name}\n", f"{_severity(name).capitalize()}. {sentence}\n"]
-    example = READING_EXAMPLES[name]
+def _reading(name: str, sentence: str, example: Example) -> str:
+    heading = [f"### {name}\n", f"{_severity(name).capitalize()}. {sentence}\n"]
     language = "text" if ".toon" in example.bad else "yaml"
-    return "\n".join([*parts, *_examples(example.bad, example.good, language)])
+    return "\n".join([*heading, *_examples(example, language)])
 
 
-def _rule(rule: Rule) -> str:
-    examples = _examples(rule.bad, rule.good, "yaml")
+def _rule(rule: Rule, example: Example) -> str:
+    examples = _examples(example, "yaml")
     return "\n".join([f"### {rule.id}\n", f"{rule.severity.capitalize()}. {rule.documentation}\n", *examples])
 
 
-def _examples(bad: str, good: str, language: str) -> list[str]:
+def _examples(example: Example, language: str) -> list[str]:
     return [
-        f"Reported:\n\n```{language}\n{bad.strip()}\n```\n",
-        f"Not reported:\n\n```{language}\n{good.strip()}\n```\n",
+        f"Reported:\n\n```{language}\n{example.bad.strip()}\n```\n",
+        f"Not reported:\n\n```{language}\n{example.good.strip()}\n```\n",
     ]
 
 

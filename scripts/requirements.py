@@ -1,7 +1,8 @@
-"""Ties promises to tests, in both directions: what is promised is shown by a test, and what a test claims to show is promised.
+"""Check the requirements against the tests: every promise is proved by a test, and every proof is of a promise.
 
-`requirements/*.yaml` lists the promises; tests name them with `@proves("area.name")`. The tests are read, not imported, so that
-the check sees every claim, also in files that are not collected on this machine.
+The files below `requirements/` list the promises, one file or folder for each package; each promise names its source, a file of
+this repository. Tests name promises with `@proves("area.name")`. The tests are parsed, not imported, so that the check sees
+every claim, also in files that are not collected on this machine.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Claim:
 
     id: str
     test: str
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was promised and claimed, and what does not fit together, one sentence each."""
+    """All promises, all claims, and one sentence for each problem."""
 
     promises: tuple[Promise, ...]
     claims: tuple[Claim, ...]
@@ -54,9 +55,10 @@ def check(promises_in: Path, tests_in: Path) -> Report:
     problems: list[str] = []
     promises = tuple(_read_promises(promises_in, problems))
     claims = tuple(_read_claims(tests_in, problems))
-    problems += _twice(promises)
-    problems += _unproved(promises, claims)
-    problems += _unknown(promises, claims)
+    problems += _find_duplicates(promises)
+    problems += _find_missing_sources(promises, promises_in.parent)
+    problems += _find_unproved(promises, claims)
+    problems += _find_unknown(promises, claims)
     return Report(promises, claims, tuple(problems))
 
 
@@ -64,13 +66,14 @@ def check(promises_in: Path, tests_in: Path) -> Report:
 
 
 def _read_promises(folder: Path, problems: list[str]) -> Iterator[Promise]:
-    for file in sorted(folder.glob("*.yaml")):
+    for file in sorted(folder.rglob("*.yaml")):
+        name = str(file.relative_to(folder))
         entries = yaml.safe_load(file.read_text("utf-8")) or []
         if not isinstance(entries, list):
-            problems.append(f"{file.name}: is not a list of entries with {', '.join(FIELDS)}.")
+            problems.append(f"{name}: is not a list of entries with {', '.join(FIELDS)}.")
             continue
         for number, entry in enumerate(entries, start=1):
-            yield from _read_promise(file.name, number, entry, problems)
+            yield from _read_promise(name, number, entry, problems)
 
 
 def _read_promise(file: str, number: int, entry: object, problems: list[str]) -> Iterator[Promise]:
@@ -88,11 +91,28 @@ def _read_promise(file: str, number: int, entry: object, problems: list[str]) ->
     yield Promise(fields["id"], fields["promise"].strip(), fields["source"].strip(), file)
 
 
-def _twice(promises: Iterable[Promise]) -> Iterator[str]:
+def _find_duplicates(promises: Iterable[Promise]) -> Iterator[str]:
     files = defaultdict(list)
     for promise in promises:
         files[promise.id].append(promise.file)
     return (f"The id {id_} stands in {' and in '.join(names)}; keep one." for id_, names in files.items() if len(names) > 1)
+
+
+def _find_missing_sources(promises: Iterable[Promise], root: Path) -> Iterator[str]:
+    """A source is a path in the repository; a heading may follow after `#`, any text after a comma."""
+    for promise in promises:
+        path, _, heading = promise.source.partition(",")[0].strip().partition("#")
+        file = root / path
+        if not file.is_file():
+            yield f"{promise.file}: the source of {promise.id}, {path!r}, is not a file of the repository."
+        elif heading and heading not in _headings(file):
+            yield f"{promise.file}: the source of {promise.id}, {path!r}, has no heading {heading!r}."
+
+
+def _headings(file: Path) -> set[str]:
+    """The headings of a Markdown page as they appear in links to them."""
+    titles = re.findall(r"^#+ +(.+?) *$", file.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 # Claims
@@ -111,33 +131,35 @@ def _claims_in(tree: ast.AST, file: str, problems: list[str]) -> Iterator[Claim]
                 yield from _claims_of(decorator, node.name, f"{file}:{decorator.lineno}", problems)
 
 
-def _claims_of(decorator: ast.expr, test: str, place: str, problems: list[str]) -> Iterator[Claim]:
+def _claims_of(decorator: ast.expr, test: str, location: str, problems: list[str]) -> Iterator[Claim]:
     if not (isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "proves"):
         return
     if not test.lower().startswith("test"):
-        problems.append(f"{place}: {test} is no test, so it proves nothing.")
+        problems.append(f"{location}: {test} is no test, so it proves nothing.")
         return
     if not decorator.args:
-        problems.append(f"{place}: {test} says that it proves something, but not what.")
+        problems.append(f"{location}: {test} says that it proves something, but not what.")
     for argument in decorator.args:
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-            yield Claim(argument.value, f"{place.partition(':')[0]}::{test}", place)
+            yield Claim(argument.value, f"{location.partition(':')[0]}::{test}", location)
         else:
-            problems.append(f"{place}: {test} names its promise by an expression; write the id itself.")
+            problems.append(f"{location}: {test} names its promise by an expression; write the id itself.")
 
 
 # Both
 
 
-def _unproved(promises: Iterable[Promise], claims: Iterable[Claim]) -> Iterator[str]:
+def _find_unproved(promises: Iterable[Promise], claims: Iterable[Claim]) -> Iterator[str]:
     claimed = {claim.id for claim in claims}
     return (f'{p.file}: no test proves {p.id} ("{p.promise}").' for p in promises if p.id not in claimed)
 
 
-def _unknown(promises: Iterable[Promise], claims: Iterable[Claim]) -> Iterator[str]:
+def _find_unknown(promises: Iterable[Promise], claims: Iterable[Claim]) -> Iterator[str]:
     known = {promise.id for promise in promises}
     strangers = (claim for claim in claims if claim.id not in known)
-    return (f"{c.place}: {c.test.rpartition('::')[2]} proves {c.id}, which requirements/ does not promise." for c in strangers)
+    return (
+        f"{c.location}: {c.test.rpartition('::')[2]} proves {c.id}, which requirements/ does not promise." for c in strangers
+    )
 
 
 def table(report: Report) -> str:

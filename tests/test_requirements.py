@@ -1,4 +1,4 @@
-"""Holds promises and tests together, and the check itself to failing when they come apart."""
+"""The requirements check: it passes on this repository and fails when promises and tests do not match."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 from scripts.requirements import ROOT, Report, check, table
 from tests.support import proves
 
-PROMISE = "- id: ferry.gate\n  promise: A sailing is offered while its gate is open.\n  source: harbour rules\n"
+PROMISE = "- id: ferry.gate\n  promise: A sailing is offered while its gate is open.\n  source: harbour.md\n"
 TEST = '@proves("ferry.gate")\ndef test_the_gate(): ...\n'
 
 
 def checked(tmp_path: Path, promises: str = PROMISE, tests: str = TEST, **more_promises: str) -> Report:
     for folder in ("requirements", "tests"):
-        (tmp_path / folder).mkdir()
+        (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / "harbour.md").write_text("# Harbour rules\n\n## Gates, and `piers`\n", "utf-8")
     for name, text in {"ferry": promises, **more_promises}.items():
         (tmp_path / "requirements" / f"{name}.yaml").write_text(text, "utf-8")
     (tmp_path / "tests" / "test_ferry.py").write_text(tests, "utf-8")
@@ -87,6 +88,35 @@ def test_an_id_in_two_files_is_refused(tmp_path: Path) -> None:
     report = checked(tmp_path, harbour=PROMISE)
 
     assert report.problems == ("The id ferry.gate stands in ferry.yaml and in harbour.yaml; keep one.",)
+
+
+@proves("project.promises-proved")
+@pytest.mark.parametrize("source", ["harbour.md#harbour-rules", "harbour.md#gates-and-piers", "harbour.md, the last section"])
+def test_a_source_may_name_a_heading_or_a_part_of_a_file(tmp_path: Path, source: str) -> None:
+    assert checked(tmp_path, PROMISE.replace("harbour.md", source)).problems == ()
+
+
+@proves("project.promises-proved")
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("harbour rules", "'harbour rules', is not a file of the repository."),
+        ("requirements", "'requirements', is not a file of the repository."),
+        ("harbour.md#gate", "'harbour.md', has no heading 'gate'."),
+    ],
+)
+def test_a_source_that_nobody_can_open_is_refused(tmp_path: Path, source: str, problem: str) -> None:
+    report = checked(tmp_path, PROMISE.replace("harbour.md", source))
+
+    assert report.problems == (f"ferry.yaml: the source of ferry.gate, {problem}",)
+
+
+@proves("project.promises-proved")
+def test_promises_in_folders_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "requirements" / "boats").mkdir(parents=True)
+    (tmp_path / "requirements" / "boats" / "small.yaml").write_text(PROMISE, "utf-8")
+
+    assert checked(tmp_path).problems == ("The id ferry.gate stands in boats/small.yaml and in ferry.yaml; keep one.",)
 
 
 @proves("project.promises-proved")

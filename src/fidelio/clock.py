@@ -1,7 +1,6 @@
-"""The one place that asks what time it is.
+"""The system clock, as milliseconds since 1970 in UTC.
 
-Rules never do: they take `now`. Services take a `Clock`, so that a test moves time instead of waiting for it. Times are whole
-milliseconds since 1970 in UTC: they sort, subtract and survive JSON without losing anything.
+Only this module reads the time. Rules take `now`; services take a `Clock`, so that tests can set the time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def iso(ms: int) -> str:
+def format_iso(ms: int) -> str:
     """A moment for people and JSON: `2026-11-15T20:04:46.123Z`."""
     moment = datetime.fromtimestamp(ms / 1000, tz=UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

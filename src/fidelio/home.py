@@ -1,7 +1,7 @@
-"""Where Fidelio keeps its things: one directory, found the same way by every process.
+"""The home directory: how it is found, and the paths in it.
 
-The order is the one a user expects: what was asked for, what the environment says, the nearest `.fidelio` above the working
-directory, and at last the user's own data directory.
+The first of these is used: the directory given by the caller, FIDELIO_HOME, the nearest `.fidelio` above the working directory,
+the user's data directory.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Home(NamedTuple):
     def worker_log(self) -> Path:
         return self.path / "worker.log"
 
-    def lock_of(self, name: str) -> Path:
+    def lock_path(self, name: str) -> Path:
         """A file that is held while somebody does what only one may do at a time."""
         locks = self.path / "locks"
         locks.mkdir(mode=0o700, exist_ok=True)
@@ -83,7 +83,7 @@ class Home(NamedTuple):
             ) from error
         return self
 
-    def existing(self) -> Home:
+    def require_existing(self) -> Home:
         """For whoever only looks: a home that was named and is not there is a typing error, not an empty record.
 
         The user's own directory need not have been named by anybody, so it is made.

@@ -1,7 +1,7 @@
-"""What can be set from outside, read once from the environment.
+"""Settings from the environment.
 
-Options on the command line win over these; both win over the defaults. Values are checked here, so that a typing error is met
-at the start and not in the middle of a session.
+Command line options override them; both override the defaults. Values are validated here, so that a wrong value is reported at
+the start.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
     place = find_home(home, environ=environ)
     return Settings(
         home=place,
-        ledger=ledger_of(environ, place),
+        ledger=find_ledger_address(environ, place),
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
         min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
@@ -62,7 +62,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
     )
 
 
-def ledger_of(environ: Mapping[str, str], home: Home) -> str:
+def find_ledger_address(environ: Mapping[str, str], home: Home) -> str:
     """A path or an address of PostgreSQL. What merely looks like an address would become a file with a strange name.
 
     The path is absolute, because whoever it is handed on to works elsewhere.

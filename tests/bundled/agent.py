@@ -11,8 +11,8 @@ from typing import Any
 
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Checkpoint, Loop, Step
-from fidelio.engine.scope import with_defaults
-from fidelio.engine.transitions import TERMINAL, outgoing
+from fidelio.engine.scope import add_defaults
+from fidelio.engine.transitions import TERMINAL, list_outgoing_transitions
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
@@ -70,10 +70,10 @@ class Agent:
         for loop in activity.loops:
             await self._repeat(activity, loop)
         values = await self._known()
-        for edge in outgoing(activity):
+        for edge in list_outgoing_transitions(activity):
             if not self._forced and edge.condition is not None and holds(edge.condition, values):
                 return edge.to
-        return self._forced or next((edge.to for edge in outgoing(activity) if edge.default), TERMINAL)
+        return self._forced or next((edge.to for edge in list_outgoing_transitions(activity) if edge.default), TERMINAL)
 
     async def _repeat(self, activity: Activity, loop: Loop) -> None:
         items = list((await self._known())[loop.over]) if loop.over else [None] * loop.max_iterations
@@ -132,7 +132,7 @@ class Agent:
 
     async def _known(self) -> dict[str, Any]:
         reported = (await self.status())["variables"]
-        return {**with_defaults(self._workflow, {**reported, **self._found}), **self._bound}
+        return {**add_defaults(self._workflow, {**reported, **self._found}), **self._bound}
 
     def _next(self, rows: Rows, name: str) -> Any:
         row = self._rows.setdefault(name, iter(rows[name]))

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from fidelio.definitions.flow import steps_of, triggers_of
+from fidelio.definitions.flow import list_steps, list_triggers
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow, variables_in
 from fidelio.definitions.models.skill import Skill
@@ -31,12 +31,12 @@ def workflow(name: str) -> Workflow:
 
 
 def skills(name: str) -> dict[str, Skill]:
-    found = (library().skill(part.id, workflow=name).definition for part in library().parts("skills", name))
+    found = (library().skill(part.id, workflow=name).definition for part in library().components("skills", name))
     return {skill.id: skill for skill in found}
 
 
 def steps(activity: Activity) -> list[Step]:
-    return [step for step, _ in steps_of(activity)]
+    return [step for step, _ in list_steps(activity)]
 
 
 def texts(name: str, *folders: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ def placeholders(text: str) -> set[str]:
 
 
 def passed_on(parent: Workflow) -> set[str]:
-    return {name for a in parent.activities for trigger, _ in triggers_of(a) for name in trigger.pass_context}
+    return {name for a in parent.activities for trigger, _ in list_triggers(a) for name in trigger.pass_context}
 
 
 def actions(activity: Activity) -> Iterator[Action]:

@@ -7,7 +7,7 @@ import re
 import pytest
 import toon_format
 
-from fidelio.definitions.flow import triggers_of
+from fidelio.definitions.flow import list_triggers
 from fidelio.definitions.lint import format_findings, lint
 from tests.bundled.reading import ALL, BUNDLED, TAUGHT, library, passed_on, skills, steps, texts, workflow
 from tests.support import proves
@@ -69,7 +69,7 @@ def test_every_resource_that_is_named_is_there_and_every_resource_is_named(name:
     named |= {index for text in texts(name, "activities").values() for index in re.findall(r"\bresource (\d+)", text)}
 
     found = {library().resource(reference, workflow=name).definition.index for reference in named}
-    assert found == {part.index for part in library().parts("resources", name)}
+    assert found == {part.index for part in library().components("resources", name)}
 
 
 @proves("bundled.references")
@@ -85,7 +85,7 @@ def test_every_template_that_is_named_is_there_and_every_template_is_named(name:
 @proves("bundled.front-matter")
 @pytest.mark.parametrize("name", ALL)
 def test_every_page_says_in_its_front_matter_what_it_is(name: str) -> None:
-    for part in library().parts("resources", name):
+    for part in library().components("resources", name):
         page = library().resource(part.file, workflow=name).definition
         assert page.id == part.id
         assert page.front_matter.keys() == {"id", "version", "title"}
@@ -108,7 +108,7 @@ def test_the_first_page_an_agent_reads_names_the_tools_and_is_no_data() -> None:
 @proves("bundled.hand-over")
 def test_each_package_runs_as_a_work_package_with_variables_that_both_declare_alike() -> None:
     parent, child = workflow("work-packages"), workflow("work-package")
-    started = {trigger.workflow for activity in parent.activities for trigger, _ in triggers_of(activity)}
+    started = {trigger.workflow for activity in parent.activities for trigger, _ in list_triggers(activity)}
     types = [{variable.name: variable.type for variable in side.variables} for side in (parent, child)]
 
     assert started == {"work-package"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from fidelio.conductor.choices import Onward, Undecided, choose
 from fidelio.definitions.models import Workflow
-from fidelio.engine.record import Place, Record
+from fidelio.engine.record import ActivityVisit, Record
 from tests.support import proves
 
 
@@ -24,7 +24,7 @@ def when(value: bool) -> dict[str, Any]:
 
 
 WINDY = {"name": "windy", "type": "boolean", "description": "Whether it blows."}
-AT_FIRST = Record(workflow="crossing", here=Place(activity="first", visit=1), visits=1)
+AT_FIRST = Record(workflow="crossing", here=ActivityVisit(activity="first", visit=1), visits=1)
 
 
 @proves("conductor.takes-the-way-that-holds")

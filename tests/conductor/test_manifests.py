@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.conductor.manifests import NOTHING, Manifest, read_manifest
-from fidelio.engine.manifests import StepDone
+from fidelio.engine.manifests import StepReport
 from tests.support import proves
 
 GREETED = '{"steps": [{"step_id": "greet", "output": "Hello."}], "variables": {"tone": "warm"}}'
-EXPECTED = Manifest((StepDone("greet", "Hello."),), {"tone": "warm"})
+EXPECTED = Manifest((StepReport("greet", "Hello."),), {"tone": "warm"})
 
 
 @proves("conductor.reads-manifests")

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from fidelio.conductor.prompts import LONGEST_VALUE, part_of
 from fidelio.conductor.segments import Stretch, is_led, stretches
 from fidelio.definitions.models import Workflow
-from fidelio.engine.record import LOOP_ADVANCED, STEP_COMPLETED, Draft, Place, Record, foreseen
+from fidelio.engine.record import LOOP_ADVANCED, STEP_COMPLETED, ActivityVisit, EventDraft, Record, fold_drafts
 from tests.conductor.orchestra import activity
 from tests.support import proves
 
-AT_SAIL = Record(workflow="ferry", here=Place(activity="sail", visit=1), visits=1)
+AT_SAIL = Record(workflow="ferry", here=ActivityVisit(activity="sail", visit=1), visits=1)
 STARTS = [{"workflow": "crossing"}]
 
 
@@ -29,7 +29,7 @@ def steps(starting: list[bool]) -> list[dict[str, Any]]:
 
 def in_pass(number: int, items: list[Any]) -> Record:
     body = {"activity": "sail", "loop": "tour", "iteration": number, "items": items, "at": 1}
-    return foreseen(AT_SAIL, [Draft(LOOP_ADVANCED, body)], 0)
+    return fold_drafts(AT_SAIL, [EventDraft(LOOP_ADVANCED, body)], 0)
 
 
 @proves("conductor.stretches")
@@ -49,8 +49,8 @@ def test_a_stretch_keeps_its_name_while_its_steps_are_done(starting: list[bool],
     workflow = ferry(steps=steps(starting))
     done = data.draw(st.integers(0, len(starting) - 1))
     before = {name: one.key for one in stretches(workflow, AT_SAIL) for name in one.names}
-    drafts = [Draft(STEP_COMPLETED, {"activity": "sail", "step": f"s{n}", "at": n + 1, "loop": ""}) for n in range(done)]
-    after = {name: one.key for one in stretches(workflow, foreseen(AT_SAIL, drafts, 0)) for name in one.names}
+    drafts = [EventDraft(STEP_COMPLETED, {"activity": "sail", "step": f"s{n}", "at": n + 1, "loop": ""}) for n in range(done)]
+    after = {name: one.key for one in stretches(workflow, fold_drafts(AT_SAIL, drafts, 0)) for name in one.names}
 
     assert after == {name: before[name] for name in list(before)[done:]}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library import memo
-from fidelio.errors import UnreachableDefinition, WorkflowNotFound
+from fidelio.errors import InaccessibleDefinition, WorkflowNotFound
 from tests.definitions.writing import activity, library, manifest, save
 from tests.support import proves
 
@@ -54,9 +54,9 @@ def test_a_workflow_that_nobody_can_look_for_is_not_called_missing(
     shelf = library(root)
     with monkeypatch.context() as fault:
         withheld(fault, function, root / place, number)
-        with pytest.raises(UnreachableDefinition, match=os.strerror(number)) as raised:
+        with pytest.raises(InaccessibleDefinition, match=os.strerror(number)) as raised:
             shelf.version("w")
-        with pytest.raises((UnreachableDefinition, WorkflowNotFound)):
+        with pytest.raises((InaccessibleDefinition, WorkflowNotFound)):
             shelf.version("v")
 
     assert str(root.parent) not in str(raised.value) or place == "w/workflow.yaml"
@@ -75,9 +75,9 @@ def test_an_activity_that_the_system_keeps_back_is_left_out_for_as_long_as_it_do
         version = shelf.version("w")
     whole = shelf.version("w")
 
-    assert (version.out_of_reach, version.workflow.activities) == (True, ())
+    assert (version.inaccessible, version.workflow.activities) == (True, ())
     assert "Too many open files" in next(iter(version.workflow.broken.values()))[0].sentence
-    assert (whole.out_of_reach, [one.id for one in whole.workflow.activities]) == (False, ["a"])
+    assert (whole.inaccessible, [one.id for one in whole.workflow.activities]) == (False, ["a"])
 
 
 @proves("reach.faults", "library.roots")
@@ -89,7 +89,7 @@ def test_a_root_that_cannot_be_looked_at_is_not_passed_over_for_another(
     shelf = library(below, root)
     with monkeypatch.context() as fault:
         withheld(fault, "scandir", root, errno.EMFILE)
-        with pytest.raises(UnreachableDefinition):
+        with pytest.raises(InaccessibleDefinition):
             shelf.workflow("w")
         listed = [entry.id for entry in shelf.list()]
 
@@ -103,10 +103,10 @@ def test_a_borrowed_activity_that_the_system_keeps_back_is_no_missing_one(root: 
     shelf = library(root)
     with monkeypatch.context() as fault:
         withheld(fault, "open", root / "w/workflow.yaml", errno.EIO)
-        kept_back = shelf.version("b").out_of_reach
+        kept_back = shelf.version("b").inaccessible
 
     assert kept_back
-    assert not shelf.version("b").out_of_reach
+    assert not shelf.version("b").inaccessible
 
 
 @proves("reach.faults")
@@ -133,5 +133,5 @@ def test_a_directory_behind_a_link_that_cannot_be_followed_is_no_missing_one(
     monkeypatch.setattr(os, "scandir", lambda path: Listing() if path == str(root) else real(path))
     withheld(monkeypatch, "stat", root / "linked", errno.EACCES)
 
-    with pytest.raises(UnreachableDefinition, match="Permission denied"):
+    with pytest.raises(InaccessibleDefinition, match="Permission denied"):
         library(root).workflow("linked")

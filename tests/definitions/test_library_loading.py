@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.models import Workflow
-from fidelio.errors import PartNotFound, UnreadableDefinition
+from fidelio.errors import ComponentNotFound, UnreadableDefinition
 from tests.definitions.test_models import ACTIVITY
 from tests.definitions.writing import FORMATS, activity, library, manifest, save, skill, written
 from tests.support import proves
@@ -137,7 +137,7 @@ def test_a_broken_manifest_makes_only_its_own_workflow_unavailable(tmp_path: Pat
 def test_an_unknown_activity_is_answered_with_near_names(tmp_path: Path) -> None:
     shelf = library(save(tmp_path, {"w/workflow.yaml": manifest("w"), "w/activities/01-review.yaml": activity("review")}))
 
-    with pytest.raises(PartNotFound, match=r"Activity not found: reviwe in workflow w\. Did you mean review"):
+    with pytest.raises(ComponentNotFound, match=r"Activity not found: reviwe in workflow w\. Did you mean review"):
         shelf.activity("w", "reviwe")
 
 

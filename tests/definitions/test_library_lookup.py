@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.library import Library
-from fidelio.errors import PartNotFound, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 from tests.definitions.writing import activity, library, manifest, save, skill, written
 from tests.support import proves
 
@@ -54,9 +54,9 @@ def test_a_skill_is_looked_up_where_its_reader_expects_it(
 @proves("library.skills")
 def test_a_skill_of_a_workflow_that_was_not_asked_is_not_found(shelf: Library) -> None:
     for reference in ("only-other", "only-lender", "here/only-meta"):
-        with pytest.raises(PartNotFound, match="Skill not found"):
+        with pytest.raises(ComponentNotFound, match="Skill not found"):
             shelf.skill(reference, workflow="here")
-    with pytest.raises(PartNotFound, match="Did you mean everywhere"):
+    with pytest.raises(ComponentNotFound, match="Did you mean everywhere"):
         shelf.skill("everywere", workflow="here")
     with pytest.raises(WorkflowNotFound):
         shelf.skill("nowhere/everywhere", workflow="here")
@@ -98,7 +98,7 @@ def test_a_resource_is_found_by_number_or_name(shelf: Library, reference: str, a
 @proves("library.resources")
 @pytest.mark.parametrize("reference", ["2", "99", "-1", "\N{ARABIC-INDIC DIGIT SEVEN}", "0x7", "nothing"])
 def test_a_resource_that_is_not_there_is_not_found(shelf: Library, reference: str) -> None:
-    with pytest.raises(PartNotFound, match=f"Resource not found: {reference} in workflow here"):
+    with pytest.raises(ComponentNotFound, match=f"Resource not found: {reference} in workflow here"):
         shelf.resource(reference, workflow="here")
 
 
@@ -114,7 +114,7 @@ def test_data_comes_before_markdown_and_guides_are_resources(tmp_path: Path) -> 
 
     assert (found.definition.id, found.definition.title, found.source.format) == ("d", "Data", "toon")
     assert found.source.toon == data
-    assert [part.file for part in library(tmp_path).parts("resources", "w")] == ["01-b.toon", "01-a.md"]
+    assert [part.file for part in library(tmp_path).components("resources", "w")] == ["01-b.toon", "01-a.md"]
 
 
 @proves("library.resources", "reading.markdown")
@@ -136,7 +136,7 @@ def test_templates_are_listed_and_loaded(shelf: Library) -> None:
     assert [part.id for part in shelf.templates("here")] == ["report"]
     assert shelf.template("report", workflow="here").definition.content == "# {title}\n"
     assert shelf.template("letter", workflow="here").owner == "meta"
-    with pytest.raises(PartNotFound, match="Template not found"):
+    with pytest.raises(ComponentNotFound, match="Template not found"):
         shelf.template("nothing", workflow="here")
 
 
@@ -151,7 +151,7 @@ def test_the_global_rules_are_those_of_meta(tmp_path: Path) -> None:
     assert found.definition.sections[0].rules == ("Be kind.",)
     assert shelf.toon("rules", workflow="meta") == written(rules, "toon")
     assert library(tmp_path / "elsewhere").rules() is None
-    with pytest.raises(PartNotFound, match="no global rules"):
+    with pytest.raises(ComponentNotFound, match="no global rules"):
         library(save(tmp_path / "b", {"w.yaml": manifest("w")})).source("rules", workflow="w")
 
 

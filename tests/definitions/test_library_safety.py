@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.library import Library
-from fidelio.errors import BadId, DefinitionError, PartNotFound, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import BadId, ComponentNotFound, DefinitionError, UnreadableDefinition, WorkflowNotFound
 from tests.definitions.writing import activity, library, manifest, save, skill
 from tests.support import proves
 
@@ -190,7 +190,7 @@ def test_what_only_looks_like_a_file_is_a_finding_and_stops_nothing(tmp_path: Pa
     assert {Path(finding.file).name for finding in shelf.findings()} == {
         "workflow.yaml", "pipe.yaml", "02-dir.yaml", "03-pipe.yaml", "04-empty.yaml", "01-gone.yaml",
     }  # fmt: skip
-    with pytest.raises(PartNotFound):
+    with pytest.raises(ComponentNotFound):
         shelf.resource("1", workflow="w")
 
 

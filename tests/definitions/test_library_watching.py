@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fidelio.definitions.library import inotify as watching
 from fidelio.definitions.library import memo
-from fidelio.definitions.library.memo import Memo, signature_of
+from fidelio.definitions.library.memo import Memo, read_signature
 from tests.support import proves
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of changes")
@@ -34,28 +34,28 @@ class Shelf:
         self.root = root
         self.reads = self.looks = 0
         self._memo = Memo()
-        look = memo._unchanged
+        look = memo._is_unchanged
 
         def counting(touched: dict[str, memo.Signature | None]) -> bool:
             self.looks += 1
             return look(touched)
 
-        monkeypatch.setattr(memo, "_unchanged", counting)
+        monkeypatch.setattr(memo, "_is_unchanged", counting)
 
     def texts(self) -> dict[str, str]:
-        return self._memo.remembered("texts", self._read)
+        return self._memo.get_or_make("texts", self._read)
 
     def _read(self) -> dict[str, str]:
         self.reads += 1
         found = {}
         for path in (self.root, *sorted(self.root.rglob("*"))):
-            self._memo.touch(str(path), signature_of(str(path)))
+            self._memo.touch(str(path), read_signature(str(path)))
             if path.is_file():
                 found[path.name] = path.read_text()
         return found
 
     def watched(self) -> Shelf:
-        for _ in range(memo.LOOKS_BEFORE_WATCHING + 1):
+        for _ in range(memo.CHECKS_BEFORE_WATCHING + 1):
             self.texts()
         self.looks = self.reads = 0
         return self
@@ -125,7 +125,7 @@ def test_a_change_that_brings_no_notice_is_seen_a_moment_later(
     (tmp_path / "elsewhere" / "a").write_text("through another name")
     assert shelf.texts()["a"] == "one"
 
-    later = time.monotonic() + memo.LOOK_AGAIN_SECONDS
+    later = time.monotonic() + memo.RECHECK_SECONDS
     monkeypatch.setattr(memo, "monotonic", lambda: later)
     assert shelf.texts()["a"] == "through another name"
 
@@ -164,7 +164,7 @@ def test_without_a_watch_every_change_is_seen_by_looking(tmp_path: Path, monkeyp
     if reason == "no ctypes":
         monkeypatch.setitem(sys.modules, "fidelio.definitions.library.inotify", None)
     elif reason == "too many directories":
-        monkeypatch.setattr(watching, "MOST_WATCHED", 0)
+        monkeypatch.setattr(watching, "MAX_DIRECTORIES", 0)
     else:
         monkeypatch.setattr(ctypes, "CDLL", Library)
     (tmp_path / "a").write_text("one")
@@ -196,31 +196,31 @@ def test_a_change_of_nothing_but_the_time_is_noticed(shelf: Shelf) -> None:
 
 @proves("library.watched")
 def test_a_change_between_the_watch_and_the_look_is_in_one_of_the_two(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = memo._unchanged
+    look = memo._is_unchanged
 
     def changing(touched: dict[str, memo.Signature | None]) -> bool:
         unchanged = look(touched)
-        monkeypatch.setattr(memo, "_unchanged", look)
+        monkeypatch.setattr(memo, "_is_unchanged", look)
         (shelf.root / "a").write_text("just now")
         return unchanged
 
     (shelf.root / "unnoticed").mkdir()
     (shelf.root / "unnoticed").rmdir()
-    monkeypatch.setattr(memo, "_unchanged", changing)
+    monkeypatch.setattr(memo, "_is_unchanged", changing)
     shelf.texts()
     assert shelf.texts()["a"] == "just now"
 
 
 @proves("library.watched")
 def test_no_watch_is_left_on_what_has_gone(tmp_path: Path) -> None:
-    watch = watching.Watch()
+    watch = watching.DirectoryWatch()
     for _ in range(50):
         (tmp_path / "root").mkdir()
         assert watch.add([str(tmp_path / "root")])
         (tmp_path / "root").rename(tmp_path / "old")
-        watch.times()
+        watch.count_changes()
         (tmp_path / "old").rmdir()
-    assert "inotify wd:" not in Path(f"/proc/self/fdinfo/{watch._notices}").read_text()
+    assert "inotify wd:" not in Path(f"/proc/self/fdinfo/{watch._queue}").read_text()
 
 
 @proves("library.watched")

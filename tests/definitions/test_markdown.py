@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fidelio.definitions.reading import read_text
-from fidelio.definitions.reading.markdown import first_heading
+from fidelio.definitions.reading.markdown import find_first_heading
 from fidelio.errors import UnreadableDefinition
 from tests.support import proves
 
@@ -51,5 +51,5 @@ def test_the_places_are_those_in_the_file() -> None:
 
 @proves("reading.markdown")
 def test_the_first_heading_is_the_title() -> None:
-    assert first_heading("Text\n\n# The title #\n\n# Another\n") == "The title"
-    assert first_heading("## Not this\n") is None
+    assert find_first_heading("Text\n\n# The title #\n\n# Another\n") == "The title"
+    assert find_first_heading("## Not this\n") is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.definitions.describe import show
+from fidelio.definitions.describe import render_workflow
 from fidelio.definitions.findings import error
 from fidelio.definitions.models import Workflow
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY, otherwise, way, workflow
@@ -144,21 +144,21 @@ def everything() -> Workflow:
 
 @proves("show.everything")
 def test_everything_that_decides_a_run_is_shown() -> None:
-    assert show(everything(), width=80).splitlines() == WHOLE.strip().splitlines()
+    assert render_workflow(everything(), width=80).splitlines() == WHOLE.strip().splitlines()
 
 
 @proves("show.everything")
 def test_a_workflow_of_independent_activities_says_so() -> None:
-    assert "each activity is an entry of its own" in show(workflow({"id": "a"}, initialActivity=None))
+    assert "each activity is an entry of its own" in render_workflow(workflow({"id": "a"}, initialActivity=None))
 
 
 @proves("show.plain")
 def test_colours_change_nothing_but_colours() -> None:
-    coloured = show(everything(), width=80, color=True)
+    coloured = render_workflow(everything(), width=80, color=True)
 
     assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[\d+m", "", coloured) == show(everything(), width=80)
-    assert "\x1b" not in show(everything(), width=80)
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == render_workflow(everything(), width=80)
+    assert "\x1b" not in render_workflow(everything(), width=80)
 
 
 @proves("show.bounded")
@@ -167,7 +167,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     long = workflow(
         {"id": "plan", "name": "Plan", "description": "very " * 500}, description="long " * 900, rules=["word " * 300]
     )
-    lines = show(long, width=width).splitlines()
+    lines = render_workflow(long, width=width).splitlines()
 
     assert max(map(len, lines)) <= max(min(width, 110), 46)
     assert sum(line.count("very") for line in lines) < 60
@@ -188,6 +188,6 @@ def test_a_decision_that_leads_on_in_any_case_is_not_the_end(last: dict[str, Any
         {"id": "b", "label": "Large", **last},
     ]
     plan = {"id": "plan", "name": "Plan", "decisions": [{"id": "d", "name": "Size", "branches": branches}]}
-    text = show(workflow(plan, {"id": "build", "name": "Build"}, variables=[BOOLEAN]))
+    text = render_workflow(workflow(plan, {"id": "build", "name": "Build"}, variables=[BOOLEAN]))
 
     assert [line.strip() for line in text.splitlines() if "→" in line] == [words, "→ the end"]

@@ -177,7 +177,7 @@ def test_the_decoder_works_with_and_without_the_rest_of_its_package(monkeypatch:
     if whole:
         monkeypatch.setattr(toon_decoder, "find_spec", lambda _name: None)
 
-    loads, problem = toon_decoder.decoder()
+    loads, problem = toon_decoder.load_decoder()
 
     assert loads("a[2]: 1,x\n") == {"a": [1, "x"]}
     assert (toon_decoder.PACKAGE in sys.modules) is whole

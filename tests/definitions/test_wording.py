@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from fidelio.definitions.models import Condition, Effect, Loop
-from fidelio.definitions.wording import condition_in_words, effect_in_words, in_ascii, listed, loop_in_words
+from fidelio.definitions.wording import describe_condition, describe_effect, describe_loop, join_words, to_ascii
 from tests.support import proves
 
 _CONDITIONS: TypeAdapter[Condition] = TypeAdapter(Condition)
@@ -46,15 +46,15 @@ A, B, C = (simple(name, "==", True) for name in "abc")
     ],
 )
 def test_a_condition_in_words(condition: dict[str, Any], words: str) -> None:
-    assert condition_in_words(_CONDITIONS.validate_python(condition)) == words
+    assert describe_condition(_CONDITIONS.validate_python(condition)) == words
 
 
 @proves("wording.conditions")
 def test_an_effect_in_words() -> None:
     effect = Effect.model_validate({"setVariable": {"ready": True}, "skipActivities": ["a", "b"], "transitionTo": "c"})
 
-    assert effect_in_words(effect) == "sets ready to true, skips a and b, goes to c"
-    assert effect_in_words(Effect.model_validate({})) == ""
+    assert describe_effect(effect) == "sets ready to true, skips a and b, goes to c"
+    assert describe_effect(Effect.model_validate({})) == ""
 
 
 @proves("wording.conditions")
@@ -67,21 +67,21 @@ def test_an_effect_in_words() -> None:
     ],
 )
 def test_a_loop_in_words(loop: dict[str, Any], words: str) -> None:
-    assert loop_in_words(Loop.model_validate({"id": "l", "name": "L", **loop})) == words
+    assert describe_loop(Loop.model_validate({"id": "l", "name": "L", **loop})) == words
 
 
 @proves("wording.conditions")
 @pytest.mark.parametrize(("words", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
 def test_a_list_in_words(words: list[str], text: str) -> None:
-    assert listed(words) == text
+    assert join_words(words) == text
 
 
 @proves("wording.ascii")
 def test_signs_become_their_likes() -> None:
-    assert in_ascii("→ “Café” — 3 · ⇒ …") == '-> "Cafe" - 3 - => ...'
+    assert to_ascii("→ “Café” — 3 · ⇒ …") == '-> "Cafe" - 3 - => ...'
 
 
 @proves("wording.ascii")
 @given(st.text())
 def test_any_text_becomes_ascii(text: str) -> None:
-    assert in_ascii(text).isascii()
+    assert to_ascii(text).isascii()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toon_format import decode
 
-from fidelio.definitions.toon_writer import to_toon
+from fidelio.definitions.toon_writer import encode_toon
 from tests.support import proves
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12) | st.sampled_from(
@@ -44,7 +44,7 @@ values = st.recursive(
 @proves("reading.written-toon")
 @given(st.dictionaries(texts, values, max_size=5) | st.lists(values, max_size=5))
 def test_what_is_written_is_read_back_unchanged(value: Any) -> None:
-    assert decode(to_toon(value)) == value
+    assert decode(encode_toon(value)) == value
 
 
 @proves("reading.written-toon")
@@ -59,4 +59,4 @@ def test_what_is_written_is_read_back_unchanged(value: Any) -> None:
     ],
 )
 def test_only_forms_that_every_reader_knows_are_used(value: Any, text: str) -> None:
-    assert to_toon(value) == text
+    assert encode_toon(value) == text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fidelio.app.application import Application
-from fidelio.engine.record import CALLED, Record, read
+from fidelio.engine.record import CALLED, Record, decode_record
 from fidelio.errors import UsageProblem
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
@@ -97,7 +97,7 @@ async def stored(settings: Settings) -> tuple[Session, Record]:
     async with await open_ledger(settings.ledger) as ledger:
         session = await only_session(ledger)
         await verify_session(ledger, session.id)
-        return session, read(session.raw)
+        return session, decode_record(session.raw)
 
 
 async def append_refusals(ledger: Ledger, count: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Checkpoint, Workflow
-from fidelio.engine.record import ANSWERED, COMPLETED, ENTERED, STARTED, STEP_COMPLETED, VARIABLES_SET, Record, read
+from fidelio.engine.record import ANSWERED, COMPLETED, ENTERED, STARTED, STEP_COMPLETED, VARIABLES_SET, Record, decode_record
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Event
@@ -177,7 +177,7 @@ async def replayed(kind: type[Replay], settings: Settings, root: Path, name: str
 async def told(settings: Settings, session: str) -> tuple[Record, Report]:
     async with await open_ledger(settings.ledger) as ledger:
         await verify_session(ledger, session)
-        return read((await ledger.session(session)).raw), await report_session(ledger, session)
+        return decode_record((await ledger.session(session)).raw), await report_session(ledger, session)
 
 
 def answers(report: Report) -> list[tuple[str, dict[str, str]]]:

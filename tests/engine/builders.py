@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import ANSWERED, ENTERED, STARTED, VARIABLES_SET, YIELDED, Draft, Record, foreseen
+from fidelio.engine.record import ANSWERED, ENTERED, STARTED, VARIABLES_SET, YIELDED, EventDraft, Record, fold_drafts
 
 Json = dict[str, Any]
-PERSON = Actor("person:a", "cli", "local")
+PERSON = MoveActor("person:a", "cli", "local")
 NOW = 1_000_000
 
 
@@ -59,39 +59,39 @@ def workflow(*activities: Json, initial: str | None = "", **parts: Any) -> Workf
     return Workflow.model_validate({**head, **parts, "activities": list(activities)})
 
 
-def started(*drafts: Draft, **body: Any) -> Record:
+def started(*drafts: EventDraft, **body: Any) -> Record:
     begun = {"workflow": "wf", "version": "1.0.0", "definition": "d", **body}
-    return foreseen(Record(), [Draft(STARTED, begun), *drafts], NOW)
+    return fold_drafts(Record(), [EventDraft(STARTED, begun), *drafts], NOW)
 
 
-def entered(name: str, **body: Any) -> Draft:
-    return Draft(ENTERED, {"activity": name, **body})
+def entered(name: str, **body: Any) -> EventDraft:
+    return EventDraft(ENTERED, {"activity": name, **body})
 
 
-def yielded(name: str, request: str = "r", **body: Any) -> Draft:
-    return Draft(YIELDED, {"checkpoint": name, "request": request, **body})
+def yielded(name: str, request: str = "r", **body: Any) -> EventDraft:
+    return EventDraft(YIELDED, {"checkpoint": name, "request": request, **body})
 
 
-def answered(chosen: str = "yes", request: str = "r", *, mode: str = "option", **effect: Any) -> Draft:
+def answered(chosen: str = "yes", request: str = "r", *, mode: str = "option", **effect: Any) -> EventDraft:
     who = {"by": "person:a", "channel": "cli", "assurance": "local"}
-    return Draft(ANSWERED, {"request": request, "option": chosen, "mode": mode, "effect": effect, **who})
+    return EventDraft(ANSWERED, {"request": request, "option": chosen, "mode": mode, "effect": effect, **who})
 
 
-def told(**variables: Any) -> Draft:
-    return Draft(VARIABLES_SET, {"variables": variables, "by": "agent:worker"})
+def told(**variables: Any) -> EventDraft:
+    return EventDraft(VARIABLES_SET, {"variables": variables, "by": "agent:worker"})
 
 
-def at(name: str, *drafts: Draft) -> Record:
+def at(name: str, *drafts: EventDraft) -> Record:
     """A session that has entered the activity, and in which all this has happened since."""
     return started(entered(name), *drafts)
 
 
-def make(definition: Workflow, record: Record, act: Act) -> Record | Refusal:
-    drafts = accept(definition, record, act, Circumstances(NOW, relayed=False), PERSON)
-    return drafts if isinstance(drafts, Refusal) else foreseen(record, drafts, NOW)
+def make(definition: Workflow, record: Record, act: MoveRequest) -> Record | Refusal:
+    drafts = apply_move(definition, record, act, AnswerContext(NOW, relayed=False), PERSON)
+    return drafts if isinstance(drafts, Refusal) else fold_drafts(record, drafts, NOW)
 
 
-def made(definition: Workflow, record: Record, *acts: Act) -> Record:
+def made(definition: Workflow, record: Record, *acts: MoveRequest) -> Record:
     """The record after these moves, all of which have to be accepted."""
     for act in acts:
         after = make(definition, record, act)
@@ -100,17 +100,17 @@ def made(definition: Workflow, record: Record, *acts: Act) -> Record:
     return record
 
 
-def done(name: str) -> Act:
-    return Act("complete_step", name)
+def done(name: str) -> MoveRequest:
+    return MoveRequest("complete_step", name)
 
 
-def go(name: str) -> Act:
-    return Act("transition", name)
+def go(name: str) -> MoveRequest:
+    return MoveRequest("transition", name)
 
 
-def advance(name: str, *items: Any) -> Act:
-    return Act("advance_loop", name, items=items or None)
+def advance(name: str, *items: Any) -> MoveRequest:
+    return MoveRequest("advance_loop", name, items=items or None)
 
 
-def say(name: str, chosen: str = "yes") -> Act:
-    return Act("respond_to_checkpoint", name, chosen)
+def say(name: str, chosen: str = "yes") -> MoveRequest:
+    return MoveRequest("respond_to_checkpoint", name, chosen)

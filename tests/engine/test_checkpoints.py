@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from fidelio.engine.checkpoints import asking, effect_of, last_checkpoint, to_arm, unattached
-from fidelio.engine.record import ARMED, RESUMED, Draft, Record
+from fidelio.engine.checkpoints import (
+    describe_last_checkpoint,
+    encode_effect,
+    find_checkpoints_to_arm,
+    find_instance,
+    find_unattached_checkpoints,
+)
+from fidelio.engine.record import ARMED, RESUMED, EventDraft, Record
 from tests.engine.builders import (
     NOW,
     activity,
@@ -41,22 +47,26 @@ SCORE = workflow(
 
 @proves("engine.questions-first")
 def test_those_that_no_step_names_are_unattached() -> None:
-    assert [one.id for one in unattached(SCORE.activities[0])] == ["free", "hint"]
+    assert [one.id for one in find_unattached_checkpoints(SCORE.activities[0])] == ["free", "hint"]
 
 
 @proves("engine.armed")
 def test_entering_arms_what_is_required_with_the_truth_of_its_condition() -> None:
-    assert [(one.id, truth) for one, truth in to_arm(SCORE, at("one"))] == [("free", None), ("before-a", True), ("each", True)]
-    assert next(to_arm(SCORE, at("one", told(c=False))))[1] is False
+    assert [(one.id, truth) for one, truth in find_checkpoints_to_arm(SCORE, at("one"))] == [
+        ("free", None),
+        ("before-a", True),
+        ("each", True),
+    ]
+    assert next(find_checkpoints_to_arm(SCORE, at("one", told(c=False))))[1] is False
 
 
 @proves("engine.armed")
 def test_the_session_is_blocked_until_every_armed_question_is_answered() -> None:
     both = [{"checkpoint": "free", "request": "r1"}, {"checkpoint": "before-a", "request": "r2"}]
-    first = at("one", Draft(ARMED, {"checkpoints": both}))
-    one_left = at("one", Draft(ARMED, {"checkpoints": both}), answered("no", "r2"))
+    first = at("one", EventDraft(ARMED, {"checkpoints": both}))
+    one_left = at("one", EventDraft(ARMED, {"checkpoints": both}), answered("no", "r2"))
     none_left = at(
-        "one", Draft(ARMED, {"checkpoints": both}), answered("no", "r2"), answered("", "r1", mode="condition_not_met")
+        "one", EventDraft(ARMED, {"checkpoints": both}), answered("no", "r2"), answered("", "r1", mode="condition_not_met")
     )
 
     assert [record.status for record in (first, one_left, none_left)] == ["blocked", "blocked", "active"]
@@ -66,30 +76,30 @@ def test_the_session_is_blocked_until_every_armed_question_is_answered() -> None
 
 @proves("engine.asked-per-pass")
 def test_a_question_outside_loops_is_asked_once_in_a_visit() -> None:
-    record = at("one", yielded("before-a"), answered("yes"), Draft(RESUMED, {}))
+    record = at("one", yielded("before-a"), answered("yes"), EventDraft(RESUMED, {}))
 
-    assert asking(SCORE, record, "before-a").key == "one/before-a#1"
-    assert record.answer_for(asking(SCORE, record, "before-a")) is not None
+    assert find_instance(SCORE, record, "before-a").key == "one/before-a#1"
+    assert record.find_answer_of(find_instance(SCORE, record, "before-a")) is not None
 
 
 @proves("engine.asked-per-pass")
 def test_a_question_of_a_loop_is_asked_again_once_its_answer_was_taken_note_of() -> None:
-    first = asking(SCORE, at("one"), "each")
+    first = find_instance(SCORE, at("one"), "each")
     assert first.key == "one/each#1.1"
 
     answer = (yielded("each", iteration=1), answered("yes"))
-    assert asking(SCORE, at("one", *answer), "each") == first
-    assert asking(SCORE, at("one", *answer, Draft(RESUMED, {})), "each").iteration == 2
+    assert find_instance(SCORE, at("one", *answer), "each") == first
+    assert find_instance(SCORE, at("one", *answer, EventDraft(RESUMED, {})), "each").iteration == 2
 
 
 @proves("engine.asked-per-pass")
 def test_where_passes_are_reported_they_number_the_question() -> None:
     record = made(SCORE, at("one", told(c=False, tasks=["p", "q"])), say("before-a"), done("a"), advance("l"))
-    assert asking(SCORE, record, "each").iteration == 1
+    assert find_instance(SCORE, record, "each").iteration == 1
 
     record = made(SCORE, record, say("each"), done("x"), done("y"), advance("l"))
-    assert asking(SCORE, record, "each").iteration == 2
-    assert record.answer_for(asking(SCORE, record, "each")) is None
+    assert find_instance(SCORE, record, "each").iteration == 2
+    assert record.find_answer_of(find_instance(SCORE, record, "each")) is None
 
 
 @proves("engine.last-checkpoint")
@@ -98,18 +108,18 @@ def test_the_last_checkpoint_is_the_open_one_or_the_last_answered() -> None:
     waiting = at("one", yielded("before-a"))
     dismissed = at("one", yielded("before-a"), answered("", mode="condition_not_met"))
 
-    assert last_checkpoint(Record()) is None
-    assert last_checkpoint(waiting) == {**ids, "state": "open", "option_id": None, "timestamp": NOW}
-    assert last_checkpoint(at("one", yielded("before-a"), answered("no"))) == {
+    assert describe_last_checkpoint(Record()) is None
+    assert describe_last_checkpoint(waiting) == {**ids, "state": "open", "option_id": None, "timestamp": NOW}
+    assert describe_last_checkpoint(at("one", yielded("before-a"), answered("no"))) == {
         **ids,
         "state": "answered",
         "option_id": "no",
         "timestamp": NOW,
     }
-    assert (last_checkpoint(dismissed) or {})["state"] == "dismissed"
+    assert (describe_last_checkpoint(dismissed) or {})["state"] == "dismissed"
 
 
 @proves("engine.answer-options")
 def test_an_option_without_effect_changes_nothing() -> None:
-    assert effect_of(None) == {}
-    assert effect_of(SCORE.activities[0].checkpoints[0].options[0].effect) == {}
+    assert encode_effect(None) == {}
+    assert encode_effect(SCORE.activities[0].checkpoints[0].options[0].effect) == {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.engine.claims import check_claim, check_drift, check_transition
-from fidelio.engine.problems import Problem, Refusal, refusal, warnings
+from fidelio.engine.problems import Problem, Refusal, build_refusal, list_warnings
 from fidelio.engine.record import Record
+from fidelio.engine.transition_checks import check_claim, check_drift, check_transition
 from tests.engine.builders import (
     activity,
     answered,
@@ -34,7 +34,7 @@ FORK = workflow(
 
 
 def said(record: Record, target: str, claim: str | None = None) -> list[str]:
-    return warnings(check_transition(FORK, record, target, claim))
+    return list_warnings(check_transition(FORK, record, target, claim))
 
 
 def doubts(record: Record, target: str) -> list[Problem]:
@@ -139,8 +139,8 @@ def test_a_move_against_a_mere_default_is_silent_when_advising_and_asked_about_w
     )
     problems = check_transition(definition, at("one"), "two", "a == true")
 
-    assert warnings(problems) == []
-    assert "[a]" in (refusal(problems, "enforce") or Refusal("", "")).sentence
+    assert list_warnings(problems) == []
+    assert "[a]" in (build_refusal(problems, "enforce") or Refusal("", "")).sentence
 
 
 @proves("engine.truth-of-claims")
@@ -154,10 +154,10 @@ def test_another_answer_contradicts_the_way_of_an_answer() -> None:
 @proves("engine.enforce")
 def test_what_is_not_known_is_silent_when_advising_and_asked_for_by_name_when_enforcing() -> None:
     problems = check_transition(FORK, at("one"), "two")
-    no = refusal(problems, "enforce")
+    no = build_refusal(problems, "enforce")
 
-    assert warnings(problems) == []
-    assert refusal(problems, "advise") is None
+    assert list_warnings(problems) == []
+    assert build_refusal(problems, "advise") is None
     assert no is not None
     assert "[a, b]" in no.sentence
     assert no.remedy == "Report a and b in `variables`."
@@ -169,18 +169,18 @@ def test_enforcing_accepts_what_holds_also_by_a_default() -> None:
         activity("one", transitions=[to("two", when("a"))]), activity("two"), variables=[variable("a", defaultValue=True)]
     )
 
-    assert refusal(check_transition(definition, at("one"), "two"), "enforce") is None
-    assert refusal(check_transition(FORK, at("one", told(a=True)), "two", "a == true"), "enforce") is None
+    assert build_refusal(check_transition(definition, at("one"), "two"), "enforce") is None
+    assert build_refusal(check_transition(FORK, at("one", told(a=True)), "two", "a == true"), "enforce") is None
 
 
 @proves("engine.enforce")
 def test_enforcing_joins_what_advising_warns_about_each_problem_once() -> None:
     problems = [Problem("a", "First.", "Do this."), Problem("b", "Second."), Problem("a", "First.", "Do this.")]
-    no = refusal([*problems, Problem("c", "Remark.", advisory=True)], "enforce")
+    no = build_refusal([*problems, Problem("c", "Remark.", advisory=True)], "enforce")
 
     assert no is not None
     assert (no.code, no.sentence, no.remedy) == ("a", "First. Second.", "Do this.")
-    assert warnings(problems) == ["First.", "Second."]
+    assert list_warnings(problems) == ["First.", "Second."]
 
 
 @proves("engine.drift")
@@ -188,6 +188,6 @@ def test_a_changed_definition_is_said_and_never_refused() -> None:
     newer, other = check_drift(started(), "1.1.0", "e"), check_drift(started(), "1.0.0", "e")
 
     assert check_drift(started(), "1.0.0", "d") == []
-    assert "'1.0.0', the definition is now '1.1.0'" in warnings(newer)[0]
-    assert "still as version '1.0.0'" in warnings(other)[0]
-    assert refusal([*newer, *other], "enforce") is None
+    assert "'1.0.0', the definition is now '1.1.0'" in list_warnings(newer)[0]
+    assert "still as version '1.0.0'" in list_warnings(other)[0]
+    assert build_refusal([*newer, *other], "enforce") is None

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Condition
-from fidelio.engine.condition_text import plain_text_of, says, text_of
+from fidelio.engine.condition_text import matches_condition, render_condition, render_plain_condition
 from tests.engine.builders import when
 from tests.engine.test_conditions import conditions, values
 from tests.support import proves
@@ -48,8 +48,8 @@ def both(kind: str, *parts: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_condition_has_one_line(data: dict[str, Any], ours: str, plain: str | None) -> None:
-    assert text_of(condition(data)) == ours
-    assert plain_text_of(condition(data)) == (plain or ours)
+    assert render_condition(condition(data)) == ours
+    assert render_plain_condition(condition(data)) == (plain or ours)
 
 
 @proves("engine.condition-text")
@@ -68,7 +68,7 @@ def test_a_condition_has_one_line(data: dict[str, Any], ours: str, plain: str | 
 def test_a_claim_may_use_either_form_and_its_own_spacing(claim: str, right: bool) -> None:
     data = both("and", when("x"), both("or", when("y", "a"), when("z", 1)))
 
-    assert says(claim, condition(data)) is right
+    assert matches_condition(claim, condition(data)) is right
 
 
 @proves("engine.condition-text")
@@ -76,8 +76,8 @@ def test_a_claim_may_use_either_form_and_its_own_spacing(claim: str, right: bool
 def test_every_condition_is_claimed_by_its_own_texts(data: dict[str, Any]) -> None:
     made = condition(data)
 
-    assert says(text_of(made), made)
-    assert says(plain_text_of(made), made)
+    assert matches_condition(render_condition(made), made)
+    assert matches_condition(render_plain_condition(made), made)
 
 
 @proves("engine.robot")
@@ -104,5 +104,5 @@ def test_joined_conditions_can_be_made_true_and_false(kind: str) -> None:
 @proves("engine.told")
 @pytest.mark.parametrize("operator", ["exists", "notExists", "=="])
 def test_where_only_words_count_absence_proves_nothing(operator: str) -> None:
-    assert holds(condition(when("x", 1, operator)), {}, told=True) is None
-    assert holds(condition(when("x", None, "exists")), {"x": None}, told=True) is False
+    assert holds(condition(when("x", 1, operator)), {}, reported_only=True) is None
+    assert holds(condition(when("x", None, "exists")), {"x": None}, reported_only=True) is False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.engine.scope import ExpectedArtifact, expected_artifacts, filled
+from fidelio.engine.scope import ExpectedArtifact, fill_template, find_expected_artifacts
 from tests.engine.builders import activity, at, started, told, workflow
 from tests.support import proves
 
@@ -14,15 +14,15 @@ from tests.support import proves
 def test_what_has_a_value_is_put_in_and_the_rest_stays_as_it_is_written() -> None:
     values = {"task": {"id": 7}, "name": "Ada", "list": ["a"], "empty": None, "text": "{name}"}
 
-    assert filled("{task.id}: {name}, {list}", values) == '7: Ada, ["a"]'
-    assert filled("{unknown} {empty} {} { name }", values) == "{unknown} {empty} {} { name }"
-    assert filled("{text}", values) == "{name}"
+    assert fill_template("{task.id}: {name}, {list}", values) == '7: Ada, ["a"]'
+    assert fill_template("{unknown} {empty} {} { name }", values) == "{unknown} {empty} {} { name }"
+    assert fill_template("{text}", values) == "{name}"
 
 
 @proves("engine.filling")
 @given(st.text())
 def test_any_text_without_values_stays_as_it_is(text: str) -> None:
-    assert filled(text, {}) == text
+    assert fill_template(text, {}) == text
 
 
 @proves("engine.filling")
@@ -39,8 +39,8 @@ def test_artifacts_are_named_and_placed_by_the_variables() -> None:
         artifactLocations={"planning": "plans/{date}"},
     )
 
-    assert expected_artifacts(definition, at("one", told(task="ferry", date="1912-04-14"))) == [
+    assert find_expected_artifacts(definition, at("one", told(task="ferry", date="1912-04-14"))) == [
         ExpectedArtifact("plan", "03-ferry-plan.md", "plans/1912-04-14", "create"),
         ExpectedArtifact("readme", "docs/README.md", "", "update"),
     ]
-    assert expected_artifacts(definition, started()) == []
+    assert find_expected_artifacts(definition, started()) == []

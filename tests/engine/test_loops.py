@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.claims import check_transition
-from fidelio.engine.moves import situation
+from fidelio.engine.moves import describe_situation
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
-from fidelio.engine.scope import known
+from fidelio.engine.scope import collect_values
+from fidelio.engine.transition_checks import check_transition
 from tests.engine.builders import activity, advance, at, done, go, loop, made, make, step, steps, to, told, when, workflow
 from tests.support import proves
 
@@ -22,7 +22,7 @@ def looping(kind: str, **parts: Any) -> Workflow:
 
 
 def required(definition: Workflow, record: Record) -> list[str]:
-    return [move.target for move in situation(definition, record).required]
+    return [move.target for move in describe_situation(definition, record).required]
 
 
 def passes(definition: Workflow, record: Record, most: int = 9) -> int:
@@ -68,7 +68,7 @@ def test_the_break_condition_ends_a_loop_after_a_pass() -> None:
 @pytest.mark.parametrize("kind", ["while", "forEach"])
 def test_what_is_not_known_leaves_the_choice_to_the_agent(kind: str) -> None:
     definition = looping(kind, condition=when("more"), over="tasks")
-    offered = situation(definition, at("one"))
+    offered = describe_situation(definition, at("one"))
 
     assert [move.target for move in offered.required] == ["two"]
     assert [move.target for move in offered.optional] == ["l"]
@@ -83,11 +83,11 @@ def test_a_list_nobody_has_reported_is_given_with_the_first_pass() -> None:
     assert missing.code == "LOOP_ITEMS_REQUIRED"
 
     first = made(definition, at("one"), advance("l", "p", "q"))
-    (place,) = situation(definition, first).position.loops
+    (place,) = describe_situation(definition, first).position.loops
     assert (place.id, place.iteration, place.total, place.item) == ("l", 1, 2, "p")
-    assert known(definition, first)["task"] == "p"
+    assert collect_values(definition, first)["task"] == "p"
     second = made(definition, first, done("x"), advance("l"), done("x"))
-    assert known(definition, second)["task"] == "q"
+    assert collect_values(definition, second)["task"] == "q"
     assert "task" not in second.variables
     assert required(definition, second) == ["two"]
 
@@ -120,13 +120,13 @@ def test_a_pass_goes_through_its_activities_and_comes_back_to_the_same_visit() -
     assert required(definition, record) == ["two"]
 
     inside = made(definition, record, go("two"))
-    assert (inside.activity, inside.visit, known(definition, inside)["task"]) == ("two", 2, "p")
+    assert (inside.activity, inside.visit, collect_values(definition, inside)["task"]) == ("two", 2, "p")
     assert "left" not in inside.variables
     back = made(definition, inside, done("b"), go("three"), go("one"))
     assert (back.activity, back.visit, back.here.done) == ("one", 1, ("a",))
     assert required(definition, back) == ["l"]
     second = made(definition, back, advance("l"), go("two"))
-    assert (second.visit, known(definition, second)["task"]) == (4, "q")
+    assert (second.visit, collect_values(definition, second)["task"]) == (4, "q")
     assert made(definition, second, done("b"), go("three"), go("one")).completed == ("two", "three")
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.engine.manifests import ActivityDone, StepDone, check_activities, check_steps, for_event
-from fidelio.engine.problems import refusal, warnings
+from fidelio.engine.manifests import ActivityReport, StepReport, check_activity_manifest, check_step_manifest, encode_manifest
+from fidelio.engine.problems import build_refusal, list_warnings
 from fidelio.engine.record import Record
 from tests.engine.builders import (
     activity,
@@ -51,12 +51,12 @@ SCORE = workflow(
 ASKED = (yielded("ask"), answered("no"))
 
 
-def manifest(*names: str) -> list[StepDone]:
-    return [StepDone(name, "done") for name in names]
+def manifest(*names: str) -> list[StepReport]:
+    return [StepReport(name, "done") for name in names]
 
 
 def said(record: Record, *names: str) -> list[str]:
-    return warnings(check_steps(SCORE, record, manifest(*names)))
+    return list_warnings(check_step_manifest(SCORE, record, manifest(*names)))
 
 
 @proves("engine.manifest-honest")
@@ -99,27 +99,29 @@ def test_each_real_problem_gets_one_sentence(names: tuple[str, ...], warning: st
 
 @proves("engine.manifest-problems")
 def test_no_manifest_is_said_only_where_something_had_to_be_done() -> None:
-    assert warnings(check_steps(SCORE, at("one"), None)) == [
+    assert list_warnings(check_step_manifest(SCORE, at("one"), None)) == [
         "No step_manifest provided for previous activity 'one'. Include a manifest to enable step completion validation."
     ]
-    assert check_steps(SCORE, at("one"), None, leaving=False) == []
-    assert check_steps(SCORE, at("two"), None) == []
-    assert check_steps(SCORE, started(), None) == []
+    assert check_step_manifest(SCORE, at("one"), None, leaving=False) == []
+    assert check_step_manifest(SCORE, at("two"), None) == []
+    assert check_step_manifest(SCORE, started(), None) == []
 
 
 @proves("engine.manifest-problems")
 def test_blank_outputs_are_one_problem() -> None:
-    blank = [StepDone("a", " \n"), StepDone("d", "")]
+    blank = [StepReport("a", " \n"), StepReport("d", "")]
 
-    assert warnings(check_steps(SCORE, at("one", *ASKED), blank)) == ["Steps with empty output in manifest: [a, d]"]
+    assert list_warnings(check_step_manifest(SCORE, at("one", *ASKED), blank)) == [
+        "Steps with empty output in manifest: [a, d]"
+    ]
 
 
 @proves("engine.manifest-problems")
 def test_a_huge_manifest_gets_short_sentences_and_a_short_event() -> None:
-    huge = [StepDone(f"{number}" * 300, "x" * 10_000) for number in range(3_000)]
+    huge = [StepReport(f"{number}" * 300, "x" * 10_000) for number in range(3_000)]
 
-    assert all(len(sentence) < 10_000 for sentence in warnings(check_steps(SCORE, at("one"), huge)))
-    assert len(str(for_event(huge))) < 1_000_000
+    assert all(len(sentence) < 10_000 for sentence in list_warnings(check_step_manifest(SCORE, at("one"), huge)))
+    assert len(str(encode_manifest(huge))) < 1_000_000
 
 
 @proves("engine.manifest-problems")
@@ -136,24 +138,28 @@ def test_order_is_one_sentence_at_most_and_names_the_fewest(names: list[str]) ->
 
 @proves("engine.activity-manifest")
 def test_an_activity_manifest_is_checked_and_never_refused() -> None:
-    entries = [ActivityDone("one", "done", "weird"), ActivityDone("nope", " "), ActivityDone("one", "done", "done == true")]
-    problems = check_activities(SCORE, entries)
+    entries = [
+        ActivityReport("one", "done", "weird"),
+        ActivityReport("nope", " "),
+        ActivityReport("one", "done", "done == true"),
+    ]
+    problems = check_activity_manifest(SCORE, entries)
 
-    assert warnings(problems) == [
+    assert list_warnings(problems) == [
         "Activity 'one' claims transition condition 'weird' not found in workflow transitions",
         "Activity manifest references unknown activity 'nope'",
         "Activity 'nope' has empty outcome",
     ]
-    assert refusal(problems, "enforce") is None
-    assert check_activities(SCORE, None) == []
-    assert warnings(check_activities(SCORE, [])) == [
+    assert build_refusal(problems, "enforce") is None
+    assert check_activity_manifest(SCORE, None) == []
+    assert list_warnings(check_activity_manifest(SCORE, [])) == [
         "Empty activity_manifest provided. Omit the parameter if no activities have been completed."
     ]
 
 
 @proves("engine.enforce")
 def test_enforcing_refuses_a_missing_manifest() -> None:
-    no = refusal(check_steps(SCORE, at("one"), None), "enforce")
+    no = build_refusal(check_step_manifest(SCORE, at("one"), None), "enforce")
 
     assert no is not None
     assert no.code == "no-manifest"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.apply_move import Act
-from fidelio.engine.moves import Position, situation
+from fidelio.engine.apply_move import MoveRequest
+from fidelio.engine.moves import SessionPosition, describe_situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import CHILD_STARTED, Draft, Record
+from fidelio.engine.record import CHILD_STARTED, EventDraft, Record
 from fidelio.engine.transitions import TERMINAL
 from tests.engine.builders import (
     activity,
@@ -46,14 +46,14 @@ SCORE = workflow(
 
 
 def required(definition: Workflow, record: Record) -> list[tuple[str, str]]:
-    return [(move.action, move.target) for move in situation(definition, record).required]
+    return [(move.action, move.target) for move in describe_situation(definition, record).required]
 
 
 def optional(definition: Workflow, record: Record) -> list[str]:
-    return [move.target for move in situation(definition, record).optional]
+    return [move.target for move in describe_situation(definition, record).optional]
 
 
-def refused(definition: Workflow, record: Record, act: Act) -> Refusal:
+def refused(definition: Workflow, record: Record, act: MoveRequest) -> Refusal:
     found = make(definition, record, act)
     assert isinstance(found, Refusal)
     return found
@@ -73,7 +73,7 @@ def test_steps_come_in_order_and_what_may_be_left_out_is_optional() -> None:
     record = made(SCORE, record, done("a"))
     assert optional(SCORE, record) == ["b", "c"]
     assert required(SCORE, record) == [("respond_to_checkpoint", "ask")]
-    assert situation(SCORE, record).position == Position("wf", "one", "b", 2)
+    assert describe_situation(SCORE, record).position == SessionPosition("wf", "one", "b", 2)
 
 
 @proves("engine.step-order")
@@ -96,10 +96,10 @@ def test_a_step_whose_condition_is_false_is_not_offered_and_one_that_holds_is_re
         (advance("zzz"), "LOOP_NOT_FOUND"),
         (say("zzz"), "CHECKPOINT_NOT_FOUND"),
         (say("ask"), "CHECKPOINT_NOT_REACHED"),
-        (Act("dismiss_checkpoint", "ask"), "CHECKPOINT_NOT_REACHED"),
+        (MoveRequest("dismiss_checkpoint", "ask"), "CHECKPOINT_NOT_REACHED"),
     ],
 )
-def test_what_is_not_offered_is_refused_with_its_reason(act: Act, code: str) -> None:
+def test_what_is_not_offered_is_refused_with_its_reason(act: MoveRequest, code: str) -> None:
     assert refused(SCORE, at("one"), act).code == code
 
 
@@ -110,7 +110,7 @@ def test_a_step_is_completed_once_and_nothing_happens_after_the_end() -> None:
 
     ended = made(SCORE, at("two"), go(TERMINAL))
     assert ended.status == "completed"
-    assert situation(SCORE, ended).offered == ()
+    assert describe_situation(SCORE, ended).offered == ()
     assert refused(SCORE, ended, go("one")).code == "WORKFLOW_COMPLETED"
     assert refused(SCORE, started(), done("a")).code == "ACTIVITY_NOT_FOUND"
 
@@ -119,7 +119,7 @@ def test_a_step_is_completed_once_and_nothing_happens_after_the_end() -> None:
 def test_a_step_waits_for_its_question_and_goes_on_after_the_answer() -> None:
     record = made(SCORE, at("one"), done("a"))
     assert refused(SCORE, record, done("d")).code == "CHECKPOINT_BLOCKING"
-    assert situation(SCORE, record).checkpoint == "ask"
+    assert describe_situation(SCORE, record).checkpoint == "ask"
 
     record = made(SCORE, record, say("ask"), done("d"))
     assert required(SCORE, record) == [("transition", "two"), ("transition", "three")]
@@ -131,7 +131,7 @@ def test_an_open_question_holds_everything_else() -> None:
     record = at("one", yielded("ask"))
 
     assert required(SCORE, record) == [("respond_to_checkpoint", "ask")]
-    assert [move.target for move in situation(SCORE, record).blocked] == ["a", "two", "three"]
+    assert [move.target for move in describe_situation(SCORE, record).blocked] == ["a", "two", "three"]
     assert refused(SCORE, record, done("a")).code == "CHECKPOINT_BLOCKING"
 
 
@@ -145,7 +145,9 @@ def test_a_question_without_a_step_comes_on_entry_and_as_soon_as_its_condition_m
     assert required(definition, record) == [("complete_step", "a")]
     unknown = made(definition, at("one"), say("first"))
     assert required(definition, unknown) == [("respond_to_checkpoint", "later")]
-    assert required(definition, made(definition, unknown, Act("dismiss_checkpoint", "later"))) == [("complete_step", "a")]
+    assert required(definition, made(definition, unknown, MoveRequest("dismiss_checkpoint", "later"))) == [
+        ("complete_step", "a")
+    ]
 
 
 @proves("engine.questions-first")
@@ -182,7 +184,7 @@ def test_a_way_whose_condition_does_not_hold_is_blocked_with_the_reason() -> Non
     record = made(SCORE, at("one", told(good=True)), done("a"), say("ask"), done("d"))
 
     assert required(SCORE, record) == [("transition", "two")]
-    assert next((move.target, move.reason) for move in situation(SCORE, record).blocked) == (
+    assert next((move.target, move.reason) for move in describe_situation(SCORE, record).blocked) == (
         "three",
         "'good == false' does not hold.",
     )
@@ -191,13 +193,13 @@ def test_a_way_whose_condition_does_not_hold_is_blocked_with_the_reason() -> Non
 
 @proves("engine.triggers")
 def test_a_child_that_is_waited_for_holds_the_way_out_and_not_the_work() -> None:
-    child = Draft(CHILD_STARTED, {"session": "s_child", "workflow": "other", "suspends": True})
+    child = EventDraft(CHILD_STARTED, {"session": "s_child", "workflow": "other", "suspends": True})
     definition = workflow(activity("one", steps=steps("a"), transitions=[to("two")]), activity("two"))
 
     assert required(definition, at("one", child)) == [("complete_step", "a")]
     record = made(definition, at("one", child), done("a"))
     assert required(definition, record) == []
-    assert [move.reason for move in situation(definition, record).blocked] == ["Session s_child has to end first."]
+    assert [move.reason for move in describe_situation(definition, record).blocked] == ["Session s_child has to end first."]
 
 
 @proves("engine.loops", "engine.step-order")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
-from fidelio.engine.moves import Move, Situation, situation
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
+from fidelio.engine.moves import PossibleMove, Situation, describe_situation
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import LOOP_ADVANCED
 from tests.engine.builders import (
@@ -39,7 +39,7 @@ FORK = workflow(
 )
 
 
-def blocked(found: Situation, target: str) -> Move:
+def blocked(found: Situation, target: str) -> PossibleMove:
     (move,) = [move for move in found.blocked if move.target == target]
     return move
 
@@ -47,10 +47,10 @@ def blocked(found: Situation, target: str) -> Move:
 @proves("navigator.enforced")
 def test_only_where_moves_are_enforced_an_unknown_way_is_blocked() -> None:
     advised = made(FORK, started(entered("one")), done("s"))
-    assert [move.target for move in situation(FORK, advised).required] == ["two", "three"]
+    assert [move.target for move in describe_situation(FORK, advised).required] == ["two", "three"]
 
-    strict = made(FORK, started(entered("one"), fidelity="enforce"), Act("complete_step", "s", output="o"))
-    found = situation(FORK, strict)
+    strict = made(FORK, started(entered("one"), fidelity="enforce"), MoveRequest("complete_step", "s", output="o"))
+    found = describe_situation(FORK, strict)
     assert found.required == ()
     assert "[p] without a value. Report p in `variables`." in blocked(found, "three").reason
     refused = make(FORK, strict, go("two"))
@@ -62,16 +62,16 @@ def test_only_where_moves_are_enforced_an_unknown_way_is_blocked() -> None:
 @pytest.mark.parametrize(("value", "leads"), [(True, "two"), (False, "three")])
 def test_what_is_known_leads_on_where_moves_are_enforced(value: bool, leads: str) -> None:
     strict = started(entered("one"), told(p=value), fidelity="enforce")
-    after = made(FORK, strict, Act("complete_step", "s", output="o"))
+    after = made(FORK, strict, MoveRequest("complete_step", "s", output="o"))
 
-    assert [move.target for move in situation(FORK, after).required] == [leads]
+    assert [move.target for move in describe_situation(FORK, after).required] == [leads]
     made(FORK, after, go(leads))
 
 
 @proves("navigator.enforced")
 def test_a_step_needs_an_output_only_where_moves_are_enforced() -> None:
-    (advised,) = situation(FORK, at("one")).required
-    (strict,) = situation(FORK, started(entered("one"), fidelity="enforce")).required
+    (advised,) = describe_situation(FORK, at("one")).required
+    (strict,) = describe_situation(FORK, started(entered("one"), fidelity="enforce")).required
 
     assert (advised.needs, strict.needs) == ("", "output")
     assert isinstance(make(FORK, started(entered("one"), fidelity="enforce"), done("s")), Refusal)
@@ -82,21 +82,21 @@ def test_a_server_that_wants_people_offers_neither_default_nor_dismissal() -> No
     timed = {"blocking": False, "defaultOption": "yes", "autoAdvanceMs": 10}
     definition = workflow(activity("one", checkpoints=[checkpoint("c", condition=when("p"), **timed)]))
     record = at("one", yielded("c"))
-    free, held = (situation(definition, record, now=NOW + 10, person=person) for person in (False, True))
+    free, held = (describe_situation(definition, record, now=NOW + 10, person=person) for person in (False, True))
 
     assert [move.action for move in free.optional] == ["dismiss_checkpoint", "take_default"]
     assert held.optional == ()
     assert {move.action for move in held.blocked if "by a person" in move.reason} == {"dismiss_checkpoint", "take_default"}
     assert (free.required[0].person, held.required[0].person) == (False, True)
-    how = Circumstances(NOW + 10, demands_person=True, min_response_ms=0)
+    how = AnswerContext(NOW + 10, demands_person=True, min_response_ms=0)
     for action in ("dismiss_checkpoint", "take_default"):
-        assert isinstance(accept(definition, record, Act(action, "c"), how, Actor("agent:a")), Refusal)
+        assert isinstance(apply_move(definition, record, MoveRequest(action, "c"), how, MoveActor("agent:a")), Refusal)
 
 
 @proves("navigator.offers")
 def test_a_default_that_is_no_option_is_not_offered() -> None:
     lost = checkpoint("c", blocking=False, defaultOption="gone", autoAdvanceMs=10)
-    found = situation(workflow(activity("one", checkpoints=[lost])), at("one", yielded("c")), now=NOW + 10)
+    found = describe_situation(workflow(activity("one", checkpoints=[lost])), at("one", yielded("c")), now=NOW + 10)
 
     assert found.optional == ()
     assert "Invalid option 'gone'" in found.blocked[0].reason
@@ -106,9 +106,11 @@ def test_a_default_that_is_no_option_is_not_offered() -> None:
 def test_what_the_record_knows_is_what_a_loop_goes_over() -> None:
     definition = workflow(activity("one", loops=[loop("l", "forEach", over="xs", maxIterations=2, steps=[step("x")])]))
     record = at("one", told(xs=["a", "b", "c"]))
-    (offer,) = situation(definition, record).required
+    (offer,) = describe_situation(definition, record).required
     other = make(definition, record, advance("l", "z"))
-    drafts = accept(definition, record, advance("l", "a", "b", "c"), Circumstances(NOW, relayed=False), Actor("agent:a"))
+    drafts = apply_move(
+        definition, record, advance("l", "a", "b", "c"), AnswerContext(NOW, relayed=False), MoveActor("agent:a")
+    )
 
     assert offer.needs == ""
     assert isinstance(other, Refusal)
@@ -122,8 +124,8 @@ def test_what_the_record_knows_is_what_a_loop_goes_over() -> None:
 @proves("navigator.loop-items")
 def test_items_are_asked_for_only_where_nobody_knows_them() -> None:
     definition = workflow(activity("one", loops=[loop("l", "forEach", over="xs", steps=[step("x", required=False)])]))
-    first = situation(definition, at("one")).optional[0]
-    second = situation(definition, made(definition, at("one"), advance("l", "a", "b"))).optional[-1]
+    first = describe_situation(definition, at("one")).optional[0]
+    second = describe_situation(definition, made(definition, at("one"), advance("l", "a", "b"))).optional[-1]
 
     assert (first.target, first.needs) == ("l", "loop_items")
     assert second.needs == ""

@@ -10,13 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, accept
-from fidelio.engine.claims import check_transition
-from fidelio.engine.moves import situation
-from fidelio.engine.problems import Refusal, warnings
-from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, Record, as_events, fold, read
-from fidelio.engine.transitions import TERMINAL, open_ways, ways
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveRequest, apply_move
+from fidelio.engine.moves import describe_situation
+from fidelio.engine.problems import Refusal, list_warnings
+from fidelio.engine.record import (
+    STARTED,
+    VARIABLES_SET,
+    EventDraft,
+    ProvisionalEvent,
+    Record,
+    decode_record,
+    fold,
+    number_drafts,
+)
+from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.transitions import TERMINAL, list_open_transitions, list_transitions
 from fidelio.ledger.codec import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow
 from tests.support import proves
@@ -110,29 +119,29 @@ def workflows(draw: st.DrawFn) -> Workflow:
 walks = st.builds(
     lambda seed, length: [Random(seed + n).randrange(31) for n in range(length)], st.integers(0, 9999), st.integers(0, 25)
 )
-START = Draft(STARTED, {"workflow": "wf", "version": "1.0.0", "definition": "d"})
+START = EventDraft(STARTED, {"workflow": "wf", "version": "1.0.0", "definition": "d"})
 
 
-def walked(definition: Workflow, choices: list[int]) -> tuple[list[Foreseen], list[Record]]:
+def walked(definition: Workflow, choices: list[int]) -> tuple[list[ProvisionalEvent], list[Record]]:
     """A session that takes what the numbers point at; a high number reports a variable instead."""
-    events = as_events(Record(), [START], NOW)
+    events = number_drafts(Record(), [START], NOW)
     records = [fold(Record(), events)]
     for choice in choices:
         record = records[-1]
-        acts = list(possible_acts(situation(definition, record)))
+        acts = list(possible_acts(describe_situation(definition, record)))
         if record.status == "completed":
             break
         drafts = _drafts(definition, record, acts, choice)
-        written = as_events(record, drafts, NOW + len(events))
+        written = number_drafts(record, drafts, NOW + len(events))
         events += written
         records.append(fold(record, written))
     return events, records
 
 
-def _drafts(definition: Workflow, record: Record, acts: list[Act], choice: int) -> list[Draft]:
+def _drafts(definition: Workflow, record: Record, acts: list[MoveRequest], choice: int) -> list[EventDraft]:
     if choice > 26:
-        return [Draft(VARIABLES_SET, {"variables": {"p": choice % 2 == 0, "q": "x"}, "by": "agent:a"})]
-    drafts = accept(definition, record, acts[choice % len(acts)], Circumstances(NOW, relayed=False), PERSON)
+        return [EventDraft(VARIABLES_SET, {"variables": {"p": choice % 2 == 0, "q": "x"}, "by": "agent:a"})]
+    drafts = apply_move(definition, record, acts[choice % len(acts)], AnswerContext(NOW, relayed=False), PERSON)
     assert not isinstance(drafts, Refusal), drafts
     return drafts
 
@@ -144,10 +153,10 @@ def test_every_state_has_a_legal_move_or_is_an_end_and_all_that_is_offered_is_ac
     definition: Workflow, choices: list[int]
 ) -> None:
     for record in walked(definition, choices)[1]:
-        acts = list(possible_acts(situation(definition, record)))
+        acts = list(possible_acts(describe_situation(definition, record)))
         assert acts or record.status == "completed"
         for act in acts:
-            found = accept(definition, record, act, Circumstances(NOW, relayed=False), PERSON)
+            found = apply_move(definition, record, act, AnswerContext(NOW, relayed=False), PERSON)
             assert not isinstance(found, Refusal), (act, found)
 
 
@@ -156,17 +165,17 @@ def test_every_state_has_a_legal_move_or_is_an_end_and_all_that_is_offered_is_ac
 @given(workflows(), walks)
 def test_what_is_not_offered_is_refused_with_a_reason(definition: Workflow, choices: list[int]) -> None:
     record = walked(definition, choices)[1][-1]
-    offered = {(move.action, move.target) for move in situation(definition, record).offered}
-    asked = [Act("transition", target) for target in TARGETS]
+    offered = {(move.action, move.target) for move in describe_situation(definition, record).offered}
+    asked = [MoveRequest("transition", target) for target in TARGETS]
     for name in ("s0", "s1", "x0", "l0", "c0", "c1", "zzz"):
         asked += [
-            Act("complete_step", name),
-            Act("respond_to_checkpoint", name, "yes"),
-            Act("advance_loop", name, items=("i",)),
+            MoveRequest("complete_step", name),
+            MoveRequest("respond_to_checkpoint", name, "yes"),
+            MoveRequest("advance_loop", name, items=("i",)),
         ]
     for act in asked:
         if (act.action, act.target) not in offered:
-            found = accept(definition, record, act, Circumstances(NOW, relayed=False), PERSON)
+            found = apply_move(definition, record, act, AnswerContext(NOW, relayed=False), PERSON)
             assert isinstance(found, Refusal)
             assert found.sentence
             assert found.code
@@ -179,8 +188,8 @@ def test_the_ways_are_those_of_a_record_never_seen_before(definition: Workflow, 
     records = walked(definition, choices)[1]
     for one in (definition, other, definition):
         for record in records:
-            assert open_ways(one, record) == open_ways(one, read(encode_record(record)))
-            assert ways(one, record) == ways(one, read(encode_record(record)))
+            assert list_open_transitions(one, record) == list_open_transitions(one, decode_record(encode_record(record)))
+            assert list_transitions(one, record) == list_transitions(one, decode_record(encode_record(record)))
 
 
 @proves("engine.replay")
@@ -190,8 +199,8 @@ def test_replaying_the_events_gives_the_same_record_through_json_too(
     definition: Workflow, choices: list[int], cut: int
 ) -> None:
     events, records = walked(definition, choices)
-    through_json = [Foreseen(e.seq, e.type, e.time, json.loads(json.dumps(e.body))) for e in events]
-    stored = read(encode_record(fold(Record(), events[:cut])))
+    through_json = [ProvisionalEvent(e.seq, e.type, e.time, json.loads(json.dumps(e.body))) for e in events]
+    stored = decode_record(encode_record(fold(Record(), events[:cut])))
 
     assert fold(Record(), through_json) == records[-1]
     assert fold(stored, through_json[cut:]) == records[-1]
@@ -202,9 +211,9 @@ def test_replaying_the_events_gives_the_same_record_through_json_too(
 @given(workflows(), walks)
 def test_going_a_way_that_is_offered_is_never_warned_about(definition: Workflow, choices: list[int]) -> None:
     for record in walked(definition, choices)[1]:
-        for move in situation(definition, record).required:
+        for move in describe_situation(definition, record).required:
             if move.action == "transition":
-                assert warnings(check_transition(definition, record, move.target)) == []
+                assert list_warnings(check_transition(definition, record, move.target)) == []
 
 
 @proves("engine.robot", "engine.no-dead-end")

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.engine.record import Record, fold, read
+from fidelio.engine.record import Record, decode_record, fold
 from fidelio.ledger.codec import encode_record
 from tests.support import proves
 
@@ -59,7 +59,7 @@ def test_a_record_is_the_same_whole_in_pieces_and_through_json(happened: list[tu
     events = facts(STARTED, *happened)
     whole = fold(Record(), events)
 
-    half = read(encode_record(fold(Record(), events[:cut])))
+    half = decode_record(encode_record(fold(Record(), events[:cut])))
 
     assert fold(half, events[cut:]) == whole
     assert whole.seq == len(events)
@@ -72,7 +72,7 @@ def test_the_current_activity_entered_again_is_the_same_visit() -> None:
     record = fold(Record(), events)
 
     assert record.visit == 1
-    assert record.answer_to("ask") is not None
+    assert record.find_answer("ask") is not None
 
 
 @proves("engine.visits")
@@ -82,7 +82,7 @@ def test_coming_back_is_a_new_visit_with_a_new_question() -> None:
     record = fold(Record(), events)
 
     assert (record.activity, record.visit, record.completed) == ("one", 3, ("one", "two"))
-    assert record.answer_to("ask") is None
+    assert record.find_answer("ask") is None
 
 
 @proves("engine.replay")

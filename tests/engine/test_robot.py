@@ -10,7 +10,7 @@ import pytest
 import fidelio
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.models import Workflow
-from fidelio.engine.record import Record, as_json, fold
+from fidelio.engine.record import Record, encode_record, fold
 from tests.engine.builders import activity, checkpoint, loop, option, steps, to, when, workflow
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
@@ -41,7 +41,7 @@ def walk_all(definition: Workflow) -> None:
         assert walk.record.status == "completed"
         assert fold(Record(), walk.events) == walk.record
         # What a session has done does not pile up in its record: 10 kB is its share of a server's memory.
-        assert len(str(as_json(walk.record))) < 10_000
+        assert len(str(encode_record(walk.record))) < 10_000
 
 
 @proves("engine.robot", "engine.no-dead-end", "engine.small-records")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.engine.answers import Choice, Circumstances, Resolution, resolve
-from fidelio.engine.claims import check_transition
-from fidelio.engine.manifests import StepDone, check_questions, check_steps, done_by_steps
-from fidelio.engine.problems import Refusal, refusal, warnings
-from fidelio.engine.record import Draft, foreseen
-from fidelio.engine.transitions import ways
-from fidelio.engine.variables import check_report, telling
+from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
+from fidelio.engine.manifests import StepReport, check_step_manifest, check_unasked_checkpoints, draft_reported_steps
+from fidelio.engine.problems import Refusal, build_refusal, list_warnings
+from fidelio.engine.record import EventDraft, fold_drafts
+from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.transitions import list_transitions
+from fidelio.engine.variables import check_report, draft_report
 from tests.engine.builders import (
     NOW,
     activity,
@@ -31,8 +31,8 @@ from tests.support import proves
 LATER = NOW + 10_000
 
 
-def manifest(*names: str) -> list[StepDone]:
-    return [StepDone(name, "done") for name in names]
+def manifest(*names: str) -> list[StepReport]:
+    return [StepReport(name, "done") for name in names]
 
 
 @proves("engine.ways")
@@ -44,7 +44,7 @@ def test_of_two_ways_that_hold_the_first_is_the_one() -> None:
 
     (problem,) = check_transition(score, both, "c")
     assert "'risky == true' holds and comes first" in problem.sentence
-    assert refusal([problem], "enforce") is not None
+    assert build_refusal([problem], "enforce") is not None
     assert check_transition(score, both, "b") == check_transition(score, second, "c") == []
 
 
@@ -52,7 +52,7 @@ def test_of_two_ways_that_hold_the_first_is_the_one() -> None:
 @pytest.mark.parametrize(("known", "truth"), [({}, None), ({"x": True}, False), ({"x": False}, True)])
 def test_a_plain_way_holds_when_nothing_before_it_does(known: dict[str, bool], truth: bool | None) -> None:
     score = workflow(activity("a", transitions=[to("b", when("x")), to("c")]), activity("b"), activity("c"))
-    found = ways(score, at("a", told(**known)) if known else at("a"))
+    found = list_transitions(score, at("a", told(**known)) if known else at("a"))
     assert [way.holds for way in found if way.to == "c"] == [truth]
 
 
@@ -91,12 +91,14 @@ LEADING = workflow(
 @proves("engine.manifest-honest")
 def test_an_answer_that_leads_elsewhere_takes_the_steps_behind_it_away() -> None:
     led = at("a", yielded("where"), answered("leave", transitionTo="z"))
-    assert check_steps(LEADING, led, manifest("first")) == []
-    assert check_steps(LEADING, led, manifest("first", "asked")) == []
-    assert warnings(check_steps(LEADING, led, manifest())) == ["Missing steps in manifest: [first]"]
+    assert check_step_manifest(LEADING, led, manifest("first")) == []
+    assert check_step_manifest(LEADING, led, manifest("first", "asked")) == []
+    assert list_warnings(check_step_manifest(LEADING, led, manifest())) == ["Missing steps in manifest: [first]"]
 
     stayed = at("a", yielded("where"), answered("stay"))
-    assert warnings(check_steps(LEADING, stayed, manifest("first", "asked"))) == ["Missing steps in manifest: [after]"]
+    assert list_warnings(check_step_manifest(LEADING, stayed, manifest("first", "asked"))) == [
+        "Missing steps in manifest: [after]"
+    ]
 
 
 SOMETIMES = workflow(
@@ -108,13 +110,13 @@ SOMETIMES = workflow(
 
 @proves("engine.manifest-honest")
 def test_a_step_of_which_nobody_knows_whether_it_applies_is_asked_about_only_when_enforcing() -> None:
-    problems = check_steps(SOMETIMES, at("a"), manifest("always"))
-    assert warnings(problems) == []
-    no = refusal(problems, "enforce")
+    problems = check_step_manifest(SOMETIMES, at("a"), manifest("always"))
+    assert list_warnings(problems) == []
+    no = build_refusal(problems, "enforce")
     assert no is not None
     assert no.remedy == "Report release in `variables`."
-    assert check_steps(SOMETIMES, at("a"), manifest("always", "sometimes")) == []
-    assert refusal(check_steps(SOMETIMES, at("a", told(release=False)), manifest("always")), "enforce") is None
+    assert check_step_manifest(SOMETIMES, at("a"), manifest("always", "sometimes")) == []
+    assert build_refusal(check_step_manifest(SOMETIMES, at("a", told(release=False)), manifest("always")), "enforce") is None
 
 
 @proves("engine.unasked")
@@ -123,10 +125,10 @@ def test_a_question_that_no_step_names_is_not_left_out_where_moves_are_enforced(
         activity("a", checkpoints=[checkpoint("free", answered_by="person")], transitions=[to("b")]), activity("b")
     )
 
-    problems = check_questions(score, at("a"))
-    assert warnings(problems) == []
-    assert refusal(problems, "enforce") is not None
-    assert check_questions(score, at("a", yielded("free"), answered("yes"))) == []
+    problems = check_unasked_checkpoints(score, at("a"))
+    assert list_warnings(problems) == []
+    assert build_refusal(problems, "enforce") is not None
+    assert check_unasked_checkpoints(score, at("a", yielded("free"), answered("yes"))) == []
 
 
 @proves("engine.unasked")
@@ -134,7 +136,7 @@ def test_a_question_that_no_step_names_is_not_left_out_where_moves_are_enforced(
 def test_a_question_that_may_not_have_applied_may_be_left_out(known: dict[str, bool]) -> None:
     asks = [checkpoint("free", condition=when("cold"), answered_by="person"), checkpoint("idle", required=False)]
     score = workflow(activity("a", checkpoints=asks), variables=[variable("cold")])
-    assert check_questions(score, at("a", told(**known)) if known else at("a")) == []
+    assert check_unasked_checkpoints(score, at("a", told(**known)) if known else at("a")) == []
 
 
 @proves("engine.answers-stay")
@@ -142,12 +144,12 @@ def test_a_report_against_an_answer_is_on_record_and_changes_nothing() -> None:
     record = at("a", yielded("where"), answered("leave", setVariable={"ok": False}))
     score = LEADING.model_copy(update={"answered_by": "person"})
 
-    (draft,) = telling(score, record, {"ok": True, "more": 1}, "w")
+    (draft,) = draft_report(score, record, {"ok": True, "more": 1}, "w")
     assert draft.body == {"variables": {"more": 1}, "by": "agent:w", "not_taken": {"ok": True}}
-    after = foreseen(record, [draft], NOW)
+    after = fold_drafts(record, [draft], NOW)
     assert after.variables == {"ok": False, "more": 1}
-    assert telling(score, record, {"ok": False}, "w")[0].body["variables"] == {"ok": False}
-    assert telling(score, record, {}, "w") == []
+    assert draft_report(score, record, {"ok": False}, "w")[0].body["variables"] == {"ok": False}
+    assert draft_report(score, record, {}, "w") == []
 
 
 @proves("engine.actions")
@@ -160,8 +162,8 @@ def test_the_actions_of_the_steps_that_are_reported_are_carried_out_in_order() -
     )
 
     def outcome(*names: str) -> object:
-        drafts: list[Draft] = done_by_steps(score, at("a"), manifest(*names))
-        return foreseen(at("a"), drafts, NOW).variables.get("n")
+        drafts: list[EventDraft] = draft_reported_steps(score, at("a"), manifest(*names))
+        return fold_drafts(at("a"), drafts, NOW).variables.get("n")
 
     assert [outcome(), outcome("three"), outcome("one"), outcome("one", "two"), outcome("two")] == [None, None, 1, 2, None]
 
@@ -169,10 +171,10 @@ def test_the_actions_of_the_steps_that_are_reported_are_carried_out_in_order() -
 @proves("engine.person")
 def test_a_demand_that_was_made_with_the_question_stays_when_the_definition_loses_it() -> None:
     score = workflow(activity("a", checkpoints=[checkpoint("ask")]))
-    how = Circumstances(LATER)
+    how = AnswerContext(LATER)
     demanded, free = at("a", yielded("ask", person=True)), at("a", yielded("ask"))
 
-    refused = resolve(score, demanded, Choice("yes"), how)
+    refused = resolve_answer(score, demanded, AnswerChoice("yes"), how)
     assert isinstance(refused, Refusal)
     assert refused.code == "checkpoint.person"
-    assert isinstance(resolve(score, free, Choice("yes"), how), Resolution)
+    assert isinstance(resolve_answer(score, free, AnswerChoice("yes"), how), Resolution)

@@ -10,10 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.record import STEP_COMPLETED, Draft, Record, foreseen, read
-from fidelio.engine.scope import known, with_defaults
-from fidelio.engine.state import Answer, Pass, Place
-from fidelio.engine.transitions import MOST_KEPT, TERMINAL, Way, ends_workflow, open_ways, ways
+from fidelio.engine.record import STEP_COMPLETED, EventDraft, Record, decode_record, fold_drafts
+from fidelio.engine.scope import add_defaults, collect_values
+from fidelio.engine.state import ActivityVisit, CheckpointAnswer, LoopIteration
+from fidelio.engine.transitions import (
+    CACHE_SIZE,
+    TERMINAL,
+    CandidateTransition,
+    ends_workflow,
+    list_open_transitions,
+    list_transitions,
+)
 from fidelio.ledger.codec import encode_record
 from tests.engine.builders import (
     activity,
@@ -41,7 +48,7 @@ THREE = workflow(
 
 
 def targets(definition: Workflow, record: Record) -> list[str]:
-    return [way.to for way in open_ways(definition, record)]
+    return [way.to for way in list_open_transitions(definition, record)]
 
 
 @proves("engine.ways")
@@ -62,7 +69,7 @@ def test_the_first_that_holds_is_taken_and_unknown_keeps_ways_open(variables: di
 
 @proves("engine.ways")
 def test_each_way_says_whether_it_holds_and_in_which_words() -> None:
-    found = ways(THREE, at("one", told(a=False)))
+    found = list_transitions(THREE, at("one", told(a=False)))
 
     assert [(way.to, way.holds, way.default, way.condition) for way in found] == [
         ("two", False, False, "a == true"),
@@ -77,9 +84,9 @@ def test_a_declared_default_counts_where_the_server_chooses_and_does_not_stand_i
     record = at("one")
 
     assert targets(definition, record) == ["two"]
-    assert with_defaults(definition, record.variables) == {"a": True}
+    assert add_defaults(definition, record.variables) == {"a": True}
     assert record.variables == {}
-    assert [way.holds for way in ways(definition, record, told=True)] == [None, None, None]
+    assert [way.holds for way in list_transitions(definition, record, reported_only=True)] == [None, None, None]
 
 
 @proves("engine.ways")
@@ -135,7 +142,7 @@ def test_an_activity_that_leads_nowhere_is_an_end_and_unknown_ways_are_not() -> 
     assert targets(definition, at("two")) == [TERMINAL]
     assert targets(definition, at("one", told(a=False))) == [TERMINAL]
     assert targets(definition, at("one")) == ["two"]
-    assert Way(TERMINAL, None, False, kind="end") in ways(definition, at("one"))
+    assert CandidateTransition(TERMINAL, None, False, kind="end") in list_transitions(definition, at("one"))
 
 
 @proves("engine.left-out")
@@ -148,7 +155,7 @@ def test_what_an_answer_leaves_out_is_passed_through() -> None:
         activity("four"),
     )
 
-    assert [(way.to, way.via, way.holds) for way in ways(definition, record)] == [
+    assert [(way.to, way.via, way.holds) for way in list_transitions(definition, record)] == [
         ("three", ("two",), None),
         ("four", ("two",), None),
     ]
@@ -163,8 +170,8 @@ def test_a_mode_leaves_activities_out_and_brings_its_values_while_it_is_on() -> 
 
     assert targets(definition, at("one")) == ["two"]
     assert targets(definition, at("one", told(quick=True))) == ["three"]
-    assert known(definition, at("one", told(quick=True))) == {"quick": True, "deep": False}
-    assert known(definition, at("one", told(quick=True, deep=True)))["deep"] is True
+    assert collect_values(definition, at("one", told(quick=True))) == {"quick": True, "deep": False}
+    assert collect_values(definition, at("one", told(quick=True, deep=True)))["deep"] is True
 
 
 @proves("engine.left-out")
@@ -185,7 +192,7 @@ def test_an_answer_leads_where_it_says_whatever_the_transitions_say() -> None:
     definition = workflow(activity("one", transitions=[to("two")]), activity("two", transitions=[to("one")], checkpoints=[ask]))
     asked = at("two", yielded("ask"))
 
-    assert [(way.to, way.holds) for way in ways(definition, asked) if way.kind == "answer"] == [("one", None)]
+    assert [(way.to, way.holds) for way in list_transitions(definition, asked) if way.kind == "answer"] == [("one", None)]
     assert targets(definition, at("two", yielded("ask"), answered("back", transitionTo="one"))) == ["one"]
 
 
@@ -205,7 +212,7 @@ def test_an_activity_that_cannot_be_read_is_no_end_and_not_open() -> None:
 
         assert not ends_workflow(definition, name)
         assert targets(definition, at("one")) == []
-        assert [way.to for way in ways(definition, at("one"))] == [name]
+        assert [way.to for way in list_transitions(definition, at("one"))] == [name]
 
 
 ITEMS = workflow(
@@ -216,15 +223,15 @@ ITEMS = workflow(
     activity("three"),
     activity("four"),
 )
-IN_PASS = replace(at("one"), here=Place("one", 1, running=Pass("each", 1, (True,))))
+IN_PASS = replace(at("one"), here=ActivityVisit("one", 1, running=LoopIteration("each", 1, (True,))))
 
 
 @proves("engine.ways-kept")
 def test_a_step_that_is_done_leaves_the_ways_as_they_are() -> None:
     standing = at("one", told(a=False))
-    done = foreseen(standing, [Draft(STEP_COMPLETED, {"activity": "one", "step": "s", "at": 1})], 0)
+    done = fold_drafts(standing, [EventDraft(STEP_COMPLETED, {"activity": "one", "step": "s", "at": 1})], 0)
 
-    assert open_ways(THREE, done) is open_ways(THREE, standing)
+    assert list_open_transitions(THREE, done) is list_open_transitions(THREE, standing)
 
 
 @proves("engine.ways-kept")
@@ -235,15 +242,19 @@ def test_a_step_that_is_done_leaves_the_ways_as_they_are() -> None:
         (THREE, at("one"), {"forced": "four"}),
         (THREE, at("one"), {"skipped": ("two",)}),
         (THREE, at("one"), {"variables": {"a": True}}),
-        (THREE, at("one"), {"here": Place("two", 1)}),
-        (ITEMS, IN_PASS, {"here": Place("one", 1, running=Pass("each", 1, (False,)))}),
-        (ITEMS, at("two"), {"outer": (Place("one", 1, running=Pass("each", 1, (True,), entered=1)),)}),
+        (THREE, at("one"), {"here": ActivityVisit("two", 1)}),
+        (ITEMS, IN_PASS, {"here": ActivityVisit("one", 1, running=LoopIteration("each", 1, (False,)))}),
+        (ITEMS, at("two"), {"outer": (ActivityVisit("one", 1, running=LoopIteration("each", 1, (True,), entered=1)),)}),
     ],
 )
 def test_whatever_changes_where_a_session_can_go_is_seen(definition: Workflow, before: Record, changes: dict[str, Any]) -> None:
-    found, after = open_ways(definition, before), replace(before, **changes)
+    found, after = list_open_transitions(definition, before), replace(before, **changes)
 
-    assert open_ways(definition, after) == open_ways(definition, read(encode_record(after))) != found
+    assert (
+        list_open_transitions(definition, after)
+        == list_open_transitions(definition, decode_record(encode_record(after)))
+        != found
+    )
 
 
 @proves("engine.ways-kept")
@@ -251,13 +262,13 @@ def test_an_answer_that_was_given_is_seen_in_the_ways_of_the_others() -> None:
     asking = checkpoint("ask", option("back", transitionTo="one"), "on")
     definition = workflow(activity("one", transitions=[to("two")]), activity("two", checkpoints=[asking]))
     before = at("two")
-    given = Answer("ask", "two", 1, "on", {}, "person:a", "cli", "", 0)
+    given = CheckpointAnswer("ask", "two", 1, "on", {}, "person:a", "cli", "", 0)
 
     after = replace(before, here=replace(before.here, answers=(given,)))
 
-    assert [way.holds for way in ways(definition, before) if way.kind == "answer"] == [None]
-    assert [way.holds for way in ways(definition, after) if way.kind == "answer"] == [False]
-    assert ways(definition, before) is not ways(definition, after)
+    assert [way.holds for way in list_transitions(definition, before) if way.kind == "answer"] == [None]
+    assert [way.holds for way in list_transitions(definition, after) if way.kind == "answer"] == [False]
+    assert list_transitions(definition, before) is not list_transitions(definition, after)
 
 
 @proves("engine.ways-kept")
@@ -272,7 +283,7 @@ def test_a_definition_that_was_changed_has_ways_of_its_own() -> None:
 @proves("engine.ways-kept")
 def test_a_definition_that_is_gone_is_not_kept_for_its_ways() -> None:
     definition = THREE.model_copy()
-    open_ways(definition, at("one"))
+    list_open_transitions(definition, at("one"))
     gone = ref(definition)
     del definition
     gc.collect()
@@ -283,13 +294,13 @@ def test_a_definition_that_is_gone_is_not_kept_for_its_ways() -> None:
 @proves("engine.ways-kept")
 def test_the_ways_of_so_many_sessions_are_kept_and_no_more() -> None:
     first = at("one")
-    found = open_ways(THREE, first)
-    others = [at("one") for _ in range(MOST_KEPT)]
+    found = list_open_transitions(THREE, first)
+    others = [at("one") for _ in range(CACHE_SIZE)]
     for record in others:
-        open_ways(THREE, record)
+        list_open_transitions(THREE, record)
 
-    assert open_ways(THREE, first) is not found
-    assert open_ways(THREE, first) == found
+    assert list_open_transitions(THREE, first) is not found
+    assert list_open_transitions(THREE, first) == found
 
 
 LAST = activity("two", transitions=[to("workflow-end")])

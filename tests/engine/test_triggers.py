@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fidelio.engine.apply_move import Act
-from fidelio.engine.moves import situation
+from fidelio.engine.apply_move import MoveRequest
+from fidelio.engine.moves import describe_situation
 from fidelio.engine.record import Record
-from fidelio.engine.transitions import why_no_way
-from fidelio.engine.triggers import fired
+from fidelio.engine.transitions import explain_missing_transition
+from fidelio.engine.triggers import find_fired_triggers
 from tests.engine.builders import (
     activity,
     advance,
@@ -40,9 +40,9 @@ PARENT = workflow(
 )
 
 
-def starts(before: Record, act: Act) -> list[str]:
+def starts(before: Record, act: MoveRequest) -> list[str]:
     after = made(PARENT, before, act)
-    return [found.step or after.activity for found in fired(PARENT, before, after, act.target)]
+    return [found.step or after.activity for found in find_fired_triggers(PARENT, before, after, act.target)]
 
 
 @proves("navigator.triggers")
@@ -71,7 +71,7 @@ def test_coming_back_from_a_loop_is_no_entry() -> None:
     )
     inside = made(ring, at("one", told(more=False)), advance("l"), go("two"))
 
-    assert fired(ring, inside, made(ring, inside, go("one"))) == []
+    assert find_fired_triggers(ring, inside, made(ring, inside, go("one"))) == []
 
 
 @proves("navigator.checkpoints")
@@ -81,12 +81,12 @@ def test_a_default_is_offered_when_its_time_has_run_out_and_not_before() -> None
     record = at("one", yielded("ask"))
     since = record.open.yielded_at if record.open else 0
 
-    early = situation(definition, record, now=since + 499)
+    early = describe_situation(definition, record, now=since + 499)
     assert "take_default" not in [move.action for move in early.offered]
     assert [move.reason for move in early.blocked if move.action == "take_default"] == ["Its 500 ms have to run out first."]
-    late = situation(definition, record, now=since + 500)
+    late = describe_situation(definition, record, now=since + 500)
     assert [move.options for move in late.optional if move.action == "take_default"] == [("yes",)]
-    firm = situation(definition, at("one", yielded("firm")), now=since + 10_000)
+    firm = describe_situation(definition, at("one", yielded("firm")), now=since + 10_000)
     assert [move.action for move in firm.offered] == ["respond_to_checkpoint"]
 
 
@@ -97,7 +97,7 @@ def test_an_activity_that_a_loop_goes_through_is_inside_that_loop() -> None:
         activity("two", steps=steps("x")),
     )
     inside = made(ring, at("one"), advance("l", "p", "q"), go("two"))
-    (place,) = situation(ring, inside).position.loops
+    (place,) = describe_situation(ring, inside).position.loops
 
     assert (place.id, place.iteration, place.total, place.item) == ("l", 1, 2, "p")
 
@@ -105,7 +105,7 @@ def test_an_activity_that_a_loop_goes_through_is_inside_that_loop() -> None:
 @proves("navigator.steps")
 def test_what_came_of_a_step_is_kept_in_bounds() -> None:
     definition = workflow(activity("one", steps=steps("a")))
-    after = make(definition, at("one"), Act("complete_step", "a", output="x" * 9_000))
+    after = make(definition, at("one"), MoveRequest("complete_step", "a", output="x" * 9_000))
 
     assert isinstance(after, Record)
     assert len(str(after)) < 2_000
@@ -113,7 +113,7 @@ def test_what_came_of_a_step_is_kept_in_bounds() -> None:
 
 @proves("navigator.definitions")
 def test_a_way_exists_where_the_definition_has_one() -> None:
-    assert why_no_way(PARENT, "one", "two") == ""
-    assert "No valid transition" in why_no_way(PARENT, "two", "one")
-    assert "not found" in why_no_way(PARENT, "one", "zzz")
-    assert situation(PARENT, started()).required
+    assert explain_missing_transition(PARENT, "one", "two") == ""
+    assert "No valid transition" in explain_missing_transition(PARENT, "two", "one")
+    assert "not found" in explain_missing_transition(PARENT, "one", "zzz")
+    assert describe_situation(PARENT, started()).required

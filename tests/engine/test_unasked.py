@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fidelio.engine.checkpoints import asking
-from fidelio.engine.claims import check_transition
-from fidelio.engine.manifests import StepDone, check_steps
-from fidelio.engine.problems import refusal, warnings
-from fidelio.engine.record import CALLED, VARIABLES_SET, Draft, Record, foreseen
-from fidelio.engine.triggers import Triggered, brought_back, inheritance
+from fidelio.engine.checkpoints import find_instance
+from fidelio.engine.manifests import StepReport, check_step_manifest
+from fidelio.engine.problems import build_refusal, list_warnings
+from fidelio.engine.record import CALLED, VARIABLES_SET, EventDraft, Record, fold_drafts
+from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.triggers import TriggerMatch, build_initial_variables, collect_returned_variables
 from fidelio.engine.variables import check_report
 from tests.engine.builders import (
     NOW,
@@ -46,10 +46,10 @@ SAID_NO = (yielded("plain"), answered("no", setVariable={"approved": False}))
 
 
 def said(record: Record, *names: str, **how: bool) -> list[str]:
-    return warnings(check_steps(SCORE, record, [StepDone(name, "done") for name in names], **how))
+    return list_warnings(check_step_manifest(SCORE, record, [StepReport(name, "done") for name in names], **how))
 
 
-def asked_each(*iterations: int) -> list[Draft]:
+def asked_each(*iterations: int) -> list[EventDraft]:
     return [
         draft
         for number in iterations
@@ -57,8 +57,8 @@ def asked_each(*iterations: int) -> list[Draft]:
     ]
 
 
-def called(outcome: str = "ok") -> Draft:
-    return Draft(CALLED, {"name": "get_activity", "s": outcome})
+def called(outcome: str = "ok") -> EventDraft:
+    return EventDraft(CALLED, {"name": "get_activity", "s": outcome})
 
 
 @proves("engine.unasked")
@@ -72,11 +72,11 @@ def test_a_step_whose_question_certainly_applied_and_was_never_asked_is_warned_o
 @proves("engine.unasked")
 def test_a_question_whose_condition_is_not_known_is_not_held_against_an_agent_that_is_advised() -> None:
     before, meanwhile = started(told(deep=True), entered("one"), *PLAIN), at("one", *PLAIN, told(deep=True))
-    steps = [StepDone("a", "done"), StepDone("b", "done")]
+    steps = [StepReport("a", "done"), StepReport("b", "done")]
 
     assert len(said(before, "a", "b")) == 1
     assert said(meanwhile, "a", "b") == []
-    assert refusal(check_steps(SCORE, meanwhile, steps), "enforce") is not None
+    assert build_refusal(check_step_manifest(SCORE, meanwhile, steps), "enforce") is not None
 
 
 @proves("engine.unasked")
@@ -93,15 +93,15 @@ def test_a_step_of_a_loop_is_not_done_more_often_than_its_question_was_asked() -
     assert said(record, "a", "b", "x", "x", "x") == [
         "Step 'x' is reported 3 times, but its checkpoint 'each' was asked only 2 times."
     ]
-    assert said(record, "a", "b", "x", "x", "x", per_pass=False) == []
+    assert said(record, "a", "b", "x", "x", "x", per_iteration=False) == []
 
 
 @proves("engine.asked-per-pass")
 @pytest.mark.parametrize(("calls", "iteration"), [([], 1), ([called("error")], 1), ([called()], 2)])
 def test_a_question_of_a_loop_that_comes_after_the_work_went_on_is_that_of_the_next_pass(
-    calls: list[Draft], iteration: int
+    calls: list[EventDraft], iteration: int
 ) -> None:
-    assert asking(SCORE, at("one", *asked_each(1), *calls), "each").iteration == iteration
+    assert find_instance(SCORE, at("one", *asked_each(1), *calls), "each").iteration == iteration
 
 
 @proves("engine.answers-stay")
@@ -109,9 +109,9 @@ def test_a_report_does_not_change_what_an_answer_has_set() -> None:
     record = at("one", *SAID_NO)
     problems = check_report(SCORE, record, {"approved": True})
 
-    (sentence,) = warnings(problems)
+    (sentence,) = list_warnings(problems)
     assert sentence.startswith("Variable 'approved' was set by the answer to checkpoint 'plain'")
-    assert refusal(problems, "enforce") is not None
+    assert build_refusal(problems, "enforce") is not None
     assert check_report(SCORE, record, {"approved": False}) == []
     assert check_report(SCORE, record, {"deep": True}) == []
 
@@ -139,7 +139,7 @@ def test_whoever_repeats_an_answer_does_not_become_its_author() -> None:
 
 @proves("engine.answers-stay")
 def test_the_definition_and_another_answer_change_it() -> None:
-    action = Draft(VARIABLES_SET, {"variables": {"approved": True}, "by": "exit:one"})
+    action = EventDraft(VARIABLES_SET, {"variables": {"approved": True}, "by": "exit:one"})
     other = (yielded("each", "r2", iteration=1), answered("yes", "r2", setVariable={"approved": True}))
 
     assert at("one", *SAID_NO, action).set_by["approved"] == "exit:one"
@@ -149,7 +149,7 @@ def test_the_definition_and_another_answer_change_it() -> None:
 @proves("engine.answers-stay")
 @pytest.mark.parametrize("onward", [["two"], ["two", "one"]])
 def test_later_work_may_come_to_something_else_unless_a_person_was_demanded(onward: list[str]) -> None:
-    record = foreseen(at("one", *SAID_NO), map(entered, onward), NOW)
+    record = fold_drafts(at("one", *SAID_NO), map(entered, onward), NOW)
     demanding = SCORE.model_copy(update={"answered_by": "person"})
 
     assert check_report(SCORE, record, {"approved": True}) == []
@@ -163,19 +163,19 @@ def test_later_work_may_come_to_something_else_unless_a_person_was_demanded(onwa
 def test_the_agent_of_a_child_does_not_change_it_either(fidelity: str) -> None:
     parent = started(entered("one"), *SAID_NO, fidelity=fidelity)
     child: dict[str, Any] = {"variables": {"approved": True, "deep": True}, "by": "agent:w"}
-    ended = foreseen(started(entered("one")), [Draft(VARIABLES_SET, child)], NOW)
+    ended = fold_drafts(started(entered("one")), [EventDraft(VARIABLES_SET, child)], NOW)
     answered_there = at("one", yielded("plain"), answered("yes", setVariable={"approved": True}))
 
-    assert "approved" not in brought_back(SCORE, parent, ended)
-    assert brought_back(SCORE, parent, ended)["deep"] is True
-    assert brought_back(SCORE, parent, answered_there)["approved"] is True
+    assert "approved" not in collect_returned_variables(SCORE, parent, ended)
+    assert collect_returned_variables(SCORE, parent, ended)["deep"] is True
+    assert collect_returned_variables(SCORE, parent, answered_there)["approved"] is True
 
 
 @proves("engine.answers-stay")
 @pytest.mark.parametrize("person", [True, False])
 def test_what_a_person_has_settled_is_settled_in_a_child_too(person: bool) -> None:
     parent = at("one", yielded("plain"), answered("no", setVariable={"approved": False}))
-    begun = inheritance(SCORE, parent, Triggered("child", "", ("approved",)), person=person)
+    begun = build_initial_variables(SCORE, parent, TriggerMatch("child", "", ("approved",)), person=person)
     child = started(entered("one"), **begun)
     other = {"approved": True}
 
@@ -189,8 +189,8 @@ def test_what_a_person_has_settled_is_settled_in_a_child_too(person: bool) -> No
 def test_a_session_whose_activity_is_gone_is_told_so(target: str) -> None:
     problems = check_transition(SCORE, at("lost"), target)
 
-    assert warnings(problems) == [
+    assert list_warnings(problems) == [
         "Activity 'lost', where the session stands, is gone from the definition: nothing says what may follow it."
     ]
-    assert refusal(problems, "enforce") is not None
-    assert refusal(check_transition(SCORE, at("lost"), "one"), "enforce") is None
+    assert build_refusal(problems, "enforce") is not None
+    assert build_refusal(check_transition(SCORE, at("lost"), "one"), "enforce") is None

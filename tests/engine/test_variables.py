@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fidelio.engine.departures import departure
-from fidelio.engine.problems import refusal, warnings
-from fidelio.engine.record import Child, Record, foreseen
-from fidelio.engine.triggers import child_finished, child_started, handed_down, trigger_for
-from fidelio.engine.variables import check_variables, too_much
+from fidelio.engine.problems import build_refusal, list_warnings
+from fidelio.engine.record import ChildSession, Record, fold_drafts
+from fidelio.engine.transition_events import draft_transition
+from fidelio.engine.triggers import collect_passed_variables, draft_child_finished, draft_child_started, find_trigger
+from fidelio.engine.variables import check_size, check_variables
 from tests.engine.builders import (
     NOW,
     activity,
@@ -43,15 +43,15 @@ TYPED = workflow(
 def test_a_value_of_another_type_is_named(name: str, good: Any, bad: Any) -> None:
     assert check_variables(TYPED, {name: good}) == []
     assert check_variables(TYPED, {name: None}) == []
-    assert f"Variable '{name}' is declared as" in warnings(check_variables(TYPED, {name: bad}))[0]
+    assert f"Variable '{name}' is declared as" in list_warnings(check_variables(TYPED, {name: bad}))[0]
 
 
 @proves("engine.variables", "engine.enforce")
 def test_undeclared_names_are_one_warning_and_refused_when_enforcing() -> None:
     problems = check_variables(TYPED, {"p": 1, "q": 2, "s": "x"})
 
-    assert warnings(problems) == ["Variables not declared by the workflow: [p, q]"]
-    assert refusal(problems, "enforce") is not None
+    assert list_warnings(problems) == ["Variables not declared by the workflow: [p, q]"]
+    assert build_refusal(problems, "enforce") is not None
 
 
 @proves("engine.variables")
@@ -65,8 +65,8 @@ def test_undeclared_names_are_one_warning_and_refused_when_enforcing() -> None:
     ],
 )
 def test_a_report_that_is_too_large_for_a_record_is_refused(known: dict[str, Any], reported: dict[str, Any]) -> None:
-    assert too_much(known, reported) is not None
-    assert too_much({}, {"x": "y" * 1_000}) is None
+    assert check_size(known, reported) is not None
+    assert check_size({}, {"x": "y" * 1_000}) is None
 
 
 def setting(target: str, value: Any = None, **parts: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_entering_and_leaving_set_what_their_actions_say() -> None:
         activity("one", exitActions=[setting("left", "one"), {"action": "log", "message": "x"}], transitions=[to("two")]),
         activity("two", entryActions=[*entry, setting("unknown", 1, condition=when("nobody-knows"))]),
     )
-    record = _after(at("one"), departure(definition, at("one"), "two"))
+    record = _after(at("one"), draft_transition(definition, at("one"), "two"))
 
     assert record.variables == {"left": "one", "begun": True, "more": 1}
     assert record.set_by == {"left": "exit:one", "begun": "entry:two", "more": "entry:two"}
@@ -90,7 +90,7 @@ def test_entering_and_leaving_set_what_their_actions_say() -> None:
 def test_staying_in_an_activity_repeats_no_action() -> None:
     definition = workflow(activity("one", entryActions=[setting("count", 1)], exitActions=[setting("left", True)]))
 
-    assert [draft.type for draft in departure(definition, at("one"), "one")] == ["activity.entered"]
+    assert [draft.type for draft in draft_transition(definition, at("one"), "one")] == ["activity.entered"]
 
 
 @proves("engine.actions", "engine.authors")
@@ -112,12 +112,12 @@ def test_the_record_says_who_set_what() -> None:
 def test_staying_is_the_same_visit_unless_a_declared_way_leads_back() -> None:
     definition = workflow(activity("one", transitions=[to("one", when("again")), to("two", default=True)]), activity("two"))
 
-    assert _after(at("one"), departure(definition, at("one"), "one")).visit == 1
-    assert _after(at("one"), departure(definition, at("one"), "one", condition="again == true")).visit == 2
+    assert _after(at("one"), draft_transition(definition, at("one"), "one")).visit == 1
+    assert _after(at("one"), draft_transition(definition, at("one"), "one", condition="again == true")).visit == 2
     told_so = at("one", told(again=True))
-    assert _after(told_so, departure(definition, told_so, "one")).visit == 2
+    assert _after(told_so, draft_transition(definition, told_so, "one")).visit == 2
     denied = at("one", told(again=False))
-    assert _after(denied, departure(definition, denied, "one", condition="again == true")).visit == 1
+    assert _after(denied, draft_transition(definition, denied, "one", condition="again == true")).visit == 1
 
 
 @proves("engine.left-out")
@@ -130,7 +130,7 @@ def test_what_is_passed_through_is_on_record() -> None:
     )
     quick = at("one", told(quick=True))
 
-    assert _after(quick, departure(definition, quick, "three")).passed == ("two",)
+    assert _after(quick, draft_transition(definition, quick, "three")).passed == ("two",)
 
 
 PARENT = workflow(
@@ -154,29 +154,29 @@ PARENT = workflow(
 @proves("engine.triggers")
 def test_a_trigger_of_the_activity_or_of_a_step_suspends_and_any_other_child_does_not() -> None:
     record = at("one")
-    own = trigger_for(PARENT, record, "child")
+    own = find_trigger(PARENT, record, "child")
 
     assert own is not None
-    assert (own.step, trigger_for(PARENT, record, "stranger")) == ("x", None)
-    assert trigger_for(PARENT, started(), "child") is None
-    assert _after(record, [child_started("s_1", "child", own)]).suspended_by == "s_1"
-    assert _after(record, [child_started("s_2", "stranger", None)]).suspended_by == ""
+    assert (own.step, find_trigger(PARENT, record, "stranger")) == ("x", None)
+    assert find_trigger(PARENT, started(), "child") is None
+    assert _after(record, [draft_child_started("s_1", "child", own)]).suspended_by == "s_1"
+    assert _after(record, [draft_child_started("s_2", "stranger", None)]).suspended_by == ""
 
 
 @proves("engine.triggers")
 def test_the_variables_of_the_context_go_down_and_come_back() -> None:
     record = made(PARENT, at("one", told(packages=["p"], goal="g")), done("a"), advance("l"))
-    own = trigger_for(PARENT, record, "child")
+    own = find_trigger(PARENT, record, "child")
     assert own is not None
-    assert handed_down(PARENT, record, own) == {"package": "p", "goal": "g"}
+    assert collect_passed_variables(PARENT, record, own) == {"package": "p", "goal": "g"}
 
-    waiting = _after(record, [child_started("s_1", "child", own)])
+    waiting = _after(record, [draft_child_started("s_1", "child", own)])
     child = waiting.children[0]
-    assert child == Child("s_1", "child", "x", ("package", "goal", "unset"))
-    back = _after(waiting, [child_finished(child, {"goal": "reached", "secret": 1})])
+    assert child == ChildSession("s_1", "child", "x", ("package", "goal", "unset"))
+    back = _after(waiting, [draft_child_finished(child, {"goal": "reached", "secret": 1})])
     assert (back.suspended_by, back.variables["goal"], back.set_by["goal"]) == ("", "reached", "child:s_1")
     assert "secret" not in back.variables
 
 
 def _after(record: Record, drafts: Any) -> Record:
-    return foreseen(record, drafts, NOW)
+    return fold_drafts(record, drafts, NOW)

@@ -7,15 +7,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
-from fidelio.engine.moves import Move, Situation, situation
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
+from fidelio.engine.moves import PossibleMove, Situation, describe_situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.progress import tasks
-from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Foreseen, as_events, fold
-from fidelio.engine.scope import running_loop
+from fidelio.engine.progress import list_tasks
+from fidelio.engine.record import STARTED, VARIABLES_SET, EventDraft, ProvisionalEvent, fold, number_drafts
+from fidelio.engine.scope import find_running_loop
 from fidelio.engine.state import Record
-from fidelio.engine.transitions import TERMINAL, Way, edges, ends_workflow, exists, ways
+from fidelio.engine.transitions import (
+    TERMINAL,
+    CandidateTransition,
+    ends_workflow,
+    list_declared_transitions,
+    list_transitions,
+    target_exists,
+)
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Condition, Simple, Workflow
@@ -61,7 +68,7 @@ BOUND = 5_000
 _PATIENCE = 3
 _ITEMS = ("one", "two")
 _MINUTE = 60_000
-_ROBOT = Actor("robot", "cli", "local")
+_ROBOT = MoveActor("robot", "cli", "local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,8 @@ class Walk:
     """One walk. `problem` is empty when it came to an end; `taken` is what was done, by activity."""
 
     record: Record
-    events: tuple[Foreseen, ...]
-    taken: frozenset[tuple[str, Act | Report]]
+    events: tuple[ProvisionalEvent, ...]
+    taken: frozenset[tuple[str, MoveRequest | Report]]
     problem: str = ""
 
 
@@ -104,15 +111,15 @@ class Robot:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._times: Counter[tuple[str, Act | Report]] = Counter()
+        self._times: Counter[tuple[str, MoveRequest | Report]] = Counter()
 
     def walk(self, workflow: Workflow, *, bound: int = BOUND) -> Walk:
         """From the start to an end, within so many moves."""
         started = {"workflow": workflow.id, "version": workflow.version, "definition": ""}
-        record, events, now = Record(), list[Foreseen](), 0
-        drafts: Sequence[Draft] | Refusal = [Draft(STARTED, started)]
+        record, events, now = Record(), list[ProvisionalEvent](), 0
+        drafts: Sequence[EventDraft] | Refusal = [EventDraft(STARTED, started)]
         while not isinstance(drafts, Refusal):
-            written = as_events(record, drafts, now)
+            written = number_drafts(record, drafts, now)
             record = fold(record, written)
             events += written
             now += _MINUTE
@@ -122,10 +129,13 @@ class Robot:
             drafts = _carried_out(workflow, record, choice, now)
         return Walk(record, tuple(events), frozenset(self._times), drafts.sentence)
 
-    def choose(self, workflow: Workflow, record: Record) -> Act | Report | None:
+    def choose(self, workflow: Workflow, record: Record) -> MoveRequest | Report | None:
         """What it does next; None when there is nothing to do."""
         activity = record.activity
-        choices: list[Act | Report] = [*possible_acts(situation(workflow, record)), *_reports(workflow, record)]
+        choices: list[MoveRequest | Report] = [
+            *possible_acts(describe_situation(workflow, record)),
+            *_reports(workflow, record),
+        ]
         if not choices:
             return None
         fresh = [choice for choice in choices if self._times[activity, choice] < _PATIENCE]
@@ -134,13 +144,13 @@ class Robot:
         self._times[activity, chosen] += 1
         return chosen
 
-    def _pick(self, candidates: Sequence[Act | Report]) -> Act | Report:
+    def _pick(self, candidates: Sequence[MoveRequest | Report]) -> MoveRequest | Report:
         if self._policy == "first":
             return candidates[0]
         return candidates[-1] if self._policy == "last" else candidates[self._policy.randrange(len(candidates))]
 
 
-def possible_acts(found: Situation) -> Iterator[Act]:
+def possible_acts(found: Situation) -> Iterator[MoveRequest]:
     """Everything that is offered, one act for each option."""
     return (act for move in found.offered for act in _acts(move))
 
@@ -149,7 +159,7 @@ def never_taken(workflow: Workflow, walks: Iterable[Walk]) -> Untaken:
     """What none of the walks came to."""
     walks = list(walks)
     taken = {pair for walk in walks for pair in walk.taken}
-    acts = [(activity, act) for activity, act in taken if isinstance(act, Act)]
+    acts = [(activity, act) for activity, act in taken if isinstance(act, MoveRequest)]
     answered = {f"{activity}/{act.target}/{act.option}" for activity, act in acts if act.option}
     gone = {f"{activity} -> {_target(workflow, act.target)}" for activity, act in acts if act.action == "transition"}
     entered = {event.body["activity"] for walk in walks for event in walk.events if event.type == "activity.entered"}
@@ -164,16 +174,16 @@ def _reports(workflow: Workflow, record: Record) -> Iterator[Report]:
     """What would end the running loop, and what would open the ways that are closed."""
     if record.status == "completed" or record.waiting or record.forced:
         return
-    loop, ahead = running_loop(workflow, record.here), tasks(workflow, record)
+    loop, ahead = find_running_loop(workflow, record.here), list_tasks(workflow, record)
     if loop is not None and loop.condition is not None and [task.kind for task in ahead] == ["loop"]:
         yield Report(tuple(values_for(loop.condition, truth=False).items()))
     if not any(task.must for task in ahead):
-        found = ways(workflow, record)
+        found = list_transitions(workflow, record)
         wanted = (_opening(way, found) for way in found if not way.open and way.kind in ("transition", "decision"))
         yield from dict.fromkeys(report for report in wanted if report.values)
 
 
-def _opening(way: Way, found: Iterable[Way]) -> Report:
+def _opening(way: CandidateTransition, found: Iterable[CandidateTransition]) -> Report:
     """What would open a closed way: that its own condition holds, and none of those that come before it."""
     values: dict[str, Any] = {}
     for other in found:
@@ -182,23 +192,23 @@ def _opening(way: Way, found: Iterable[Way]) -> Report:
     return Report(tuple((values | (values_for(way.when, truth=True) if way.when else {})).items()))
 
 
-def _carried_out(workflow: Workflow, record: Record, choice: Act | Report, now: int) -> Sequence[Draft] | Refusal:
+def _carried_out(workflow: Workflow, record: Record, choice: MoveRequest | Report, now: int) -> Sequence[EventDraft] | Refusal:
     if isinstance(choice, Report):
-        return [Draft(VARIABLES_SET, {"variables": dict(choice.values), "by": "agent:robot"})]
-    return accept(workflow, record, choice, Circumstances(now, relayed=False), _ROBOT)
+        return [EventDraft(VARIABLES_SET, {"variables": dict(choice.values), "by": "agent:robot"})]
+    return apply_move(workflow, record, choice, AnswerContext(now, relayed=False), _ROBOT)
 
 
 def _problem(record: Record, length: int) -> str:
     return "" if record.status == "completed" else f"no end after {length} events in '{record.activity}'"
 
 
-def _acts(move: Move) -> Iterator[Act]:
+def _acts(move: PossibleMove) -> Iterator[MoveRequest]:
     if move.action == "respond_to_checkpoint":
-        yield from (Act(move.action, move.target, option) for option in move.options)
+        yield from (MoveRequest(move.action, move.target, option) for option in move.options)
     elif move.action == "advance_loop":
-        yield Act(move.action, move.target, items=_ITEMS if move.needs else None)
+        yield MoveRequest(move.action, move.target, items=_ITEMS if move.needs else None)
     else:
-        yield Act(move.action, move.target)
+        yield MoveRequest(move.action, move.target)
 
 
 def _options(workflow: Workflow) -> Iterator[str]:
@@ -209,7 +219,7 @@ def _options(workflow: Workflow) -> Iterator[str]:
 
 def _edges(workflow: Workflow) -> Iterator[str]:
     for activity in workflow.activities:
-        targets = (edge.to for edge in edges(activity) if exists(workflow, edge.to))
+        targets = (edge.to for edge in list_declared_transitions(activity) if target_exists(workflow, edge.to))
         yield from dict.fromkeys(f"{activity.id} -> {_target(workflow, to)}" for to in targets)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.engine.record import OpenCheckpoint, Parent, Place, Record
+from fidelio.engine.record import ActivityVisit, OpenCheckpoint, ParentSession, Record
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.workflows.tokens import Segment, SessionTokens, matches_claim
 from tests.support import proves
@@ -27,13 +27,13 @@ def questions(draw: st.DrawFn) -> OpenCheckpoint:
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     """A record anywhere in a workflow, with a parent or without one."""
-    parent = Parent(draw(SESSIONS), draw(TEXTS), draw(TEXTS), draw(TEXTS))
+    parent = ParentSession(draw(SESSIONS), draw(TEXTS), draw(TEXTS), draw(TEXTS))
     visit = draw(NUMBERS)
     return Record(
         seq=draw(NUMBERS),
         workflow=draw(TEXTS),
         version=draw(TEXTS),
-        here=Place(draw(TEXTS), visit),
+        here=ActivityVisit(draw(TEXTS), visit),
         visits=visit,
         condition=draw(TEXTS),
         skill=draw(TEXTS),
@@ -76,7 +76,7 @@ def test_a_trace_token_is_never_longer_than_300_characters(session: str, activit
 @proves("tokens.length")
 def test_ordinary_texts_are_carried_as_they_are() -> None:
     record = Record(
-        workflow="work-package", version="3.4.0", here=Place("plan-prepare", 1), visits=1, condition="ready == true"
+        workflow="work-package", version="3.4.0", here=ActivityVisit("plan-prepare", 1), visits=1, condition="ready == true"
     )
     opened = TOKENS.open(TOKENS.make("s_0123456789ab", record, agent="orchestrator"))
 

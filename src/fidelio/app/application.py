@@ -165,9 +165,9 @@ class Application:
         return await (await self.workflows()).end_without_definition(session.id, self._library_of, by=by)
 
     def _library_of(self, place: str) -> Library:
-        from fidelio.definitions.library.search_path import library_at
+        from fidelio.definitions.library.search_path import open_library_at
 
-        return self.open_library() if self._directories or not place else library_at(self.settings.home, place)
+        return self.open_library() if self._directories or not place else open_library_at(self.settings.home, place)
 
     @contextmanager
     def _complaining(self) -> Iterator[None]:
@@ -190,7 +190,7 @@ class Application:
     def _prepare_home(self) -> None:
         home = self.settings.home
         # A ledger that is kept elsewhere is found without the home.
-        home.ensure() if self.creates_home or self.settings.ledger != str(home.ledger) else home.existing()
+        home.ensure() if self.creates_home or self.settings.ledger != str(home.ledger) else home.require_existing()
 
     async def _open_workflows(self) -> WorkflowService:
         from fidelio.clock import now_ms

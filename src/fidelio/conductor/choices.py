@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.record import Record
-from fidelio.engine.scope import running_loop
-from fidelio.engine.transitions import open_ways
-from fidelio.engine.variables import variables_in, without_value
+from fidelio.engine.scope import find_running_loop
+from fidelio.engine.transitions import list_open_transitions
+from fidelio.engine.variables import find_unset_variables, find_variables
 
 
 class Onward(msgspec.Struct, frozen=True):
@@ -30,21 +30,21 @@ class NoWay(msgspec.Struct, frozen=True):
 
 
 def choose(workflow: Workflow, record: Record) -> Onward | Undecided | NoWay:
-    candidates = open_ways(workflow, record)
+    candidates = list_open_transitions(workflow, record)
     certain = next((way for way in candidates if way.holds is True), None)
     if certain is not None:
         return Onward(certain.to, certain.condition or None)
     conditions = [way.when for way in candidates if way.when is not None]
     if conditions:
-        unsaid = without_value(conditions, workflow, record)
-        return Undecided(tuple(unsaid or dict.fromkeys(name for one in conditions for name in variables_in(one))))
+        unsaid = find_unset_variables(conditions, workflow, record)
+        return Undecided(tuple(unsaid or dict.fromkeys(name for one in conditions for name in find_variables(one))))
     return Onward(candidates[0].to, candidates[0].condition or None) if candidates else NoWay()
 
 
 def seconds_to_default(workflow: Workflow, record: Record, now: int) -> float | None:
     """How long until the question that waits may be answered with its default; 0 when it may, None when it never may."""
     waiting = record.waiting
-    checkpoint = current_checkpoint(workflow, record, waiting.checkpoint) if waiting else None
+    checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint) if waiting else None
     if waiting is None or checkpoint is None or checkpoint.blocking:
         return None
     if checkpoint.auto_advance_ms is None or checkpoint.default_option is None:
@@ -57,7 +57,7 @@ def step_at(workflow: Workflow, record: Record) -> str:
     activity = workflow.activity(record.activity)
     if activity is None:
         return ""
-    loop = running_loop(workflow, record.here)
+    loop = find_running_loop(workflow, record.here)
     others = (step for one in activity.loops for step in one.steps)
     # What a loop repeats is nearer than what came before it; often both use the same skill.
     steps = (*(loop.steps if loop is not None else ()), *activity.steps, *others)

@@ -38,8 +38,8 @@ from fidelio.conductor.recorder import Leading
 from fidelio.conductor.reports import Wrong, on_leaving, owed
 from fidelio.conductor.segments import WHOLE, Stretch, Unclear, comes_next, in_doubt, is_led, loop_of, stretches
 from fidelio.conductor.supervisor import Attending, Reported
-from fidelio.engine.manifests import StepDone, check_steps
-from fidelio.engine.progress import Task
+from fidelio.engine.manifests import StepReport, check_step_manifest
+from fidelio.engine.progress import ActivityTask
 from fidelio.engine.record import Record
 from fidelio.engine.variables import check_report
 from fidelio.errors import ConductorFailure, FidelioError, LedgerError, UsageProblem, WorkflowRefusal
@@ -230,11 +230,11 @@ class Conductor:
             case Unclear(loop=loop, over=over):
                 why = f"{over}, which it goes over, is no list." if over else _SAY_SO
                 _require([f"Nobody can tell whether loop {loop} of {record.activity} goes on.", why], record)
-            case Task(kind="loop", id=loop):
+            case ActivityTask(kind="loop", id=loop):
                 if (found := loop_of(workflow, record, loop)) is not None:
                     require_passable(workflow, record, found)
                 self._say(session, record, await self._leading.advance(session, record, loop))
-            case Task(id=activity):
+            case ActivityTask(id=activity):
                 _require(await self._moved(session, record, Move(activity)), record)
             case None:
                 await self._leave(session, record, {})
@@ -253,11 +253,11 @@ class Conductor:
         workflow, person = self._stage.workflow(record), self._stage.unit.policy.answered_by_person
         informed = self._stage.informed(record, manifest.variables)
         said = check_report(workflow, record, manifest.variables, person=person)
-        problems = [problem.sentence for problem in (*check_steps(workflow, informed, manifest.steps), *said)]
+        problems = [problem.sentence for problem in (*check_step_manifest(workflow, informed, manifest.steps), *said)]
         return list(dict.fromkeys(problems)) or await self._move(session, record, manifest.steps, manifest.variables)
 
     async def _move(
-        self, session: str, record: Record, steps: Sequence[StepDone] | None, variables: Mapping[str, Any]
+        self, session: str, record: Record, steps: Sequence[StepReport] | None, variables: Mapping[str, Any]
     ) -> list[str]:
         """Takes the way that holds."""
         match choose(self._stage.workflow(record), self._stage.informed(record, variables)):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.conductor.choices import step_at
-from fidelio.engine.record import VARIABLES_SET, Draft, Record, foreseen
-from fidelio.errors import DefinitionError, DefinitionGone
+from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
+from fidelio.errors import DefinitionDeleted, DefinitionError
 from fidelio.workflows.missing import describe_missing
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Stage:
         try:
             return self.workflows.library.workflow(record.workflow)
         except DefinitionError as problem:
-            raise DefinitionGone(
+            raise DefinitionDeleted(
                 f"The definition of {record.workflow} is gone: {describe_missing(problem)}", remedy="Put its files back."
             ) from problem
 
@@ -91,8 +91,8 @@ class Stage:
 
     def informed(self, record: Record, variables: Mapping[str, Any]) -> Record:
         """The record as it will be when these variables are in it."""
-        told = Draft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
-        return foreseen(record, [told], self.clock()) if variables else record
+        told = EventDraft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
+        return fold_drafts(record, [told], self.clock()) if variables else record
 
     def token(self, session: str, record: Record) -> str:
         """A worker's key: it stands at this activity, and is stale for moving as soon as the session stands elsewhere."""
@@ -131,7 +131,7 @@ class Stage:
         """Where nobody can read any more what the steps are, there is still something to tell."""
         try:
             return step_at(self.workflow(record), record)
-        except DefinitionGone:
+        except DefinitionDeleted:
             return ""
 
 

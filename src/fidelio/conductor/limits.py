@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fidelio.conductor.context import Stuck
 from fidelio.conductor.history import visits_outside_loops
-from fidelio.engine.progress import collection
-from fidelio.engine.scope import known
+from fidelio.engine.progress import find_loop_items
+from fidelio.engine.scope import collect_values
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Loop, Workflow
@@ -39,7 +39,7 @@ def require_passable(workflow: Workflow, record: Record, loop: Loop) -> None:
     if lost:
         reason = f"Loop {loop.id} of {record.activity} goes through {lost[0]!r}, which is no activity of {workflow.id}."
         raise Stuck(reason, record, remedy=f"See `fidelio lint {workflow.id}`.")
-    passes = min(len(collection(loop, known(workflow, record)) or ()), loop.max_iterations)
+    passes = min(len(find_loop_items(loop, collect_values(workflow, record)) or ()), loop.max_iterations)
     if passes > MOST_ROUNDS:
         reason = (
             f"Loop {loop.id} of {record.activity} has {passes} passes before it; a run makes up to {MOST_ROUNDS} of one loop."

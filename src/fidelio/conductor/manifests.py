@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.engine.manifests import StepDone
+from fidelio.engine.manifests import StepReport
 from fidelio.errors import BadRecord
 from fidelio.ledger.codec import encode
 
@@ -29,7 +29,7 @@ _decode = json.JSONDecoder().raw_decode
 class Manifest(msgspec.Struct, frozen=True):
     """What was done, and what was found out."""
 
-    steps: tuple[StepDone, ...] = ()
+    steps: tuple[StepReport, ...] = ()
     variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -58,7 +58,7 @@ def read_manifest(message: str, data: Any = None) -> Manifest | str:
 
 
 def _manifest(written: _Written) -> Manifest:
-    return Manifest(tuple(StepDone(one.step_id, _text(one.output)) for one in written.steps), written.variables)
+    return Manifest(tuple(StepReport(one.step_id, _text(one.output)) for one in written.steps), written.variables)
 
 
 def _text(output: Any) -> str:

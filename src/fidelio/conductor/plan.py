@@ -151,12 +151,12 @@ async def last_failure(ledger: Ledger, session: str) -> str:
 
 def conducting_lock(home: Home, session: str) -> FileLock:
     """The right to carry out this run; two processes at it would give the same worker two tasks."""
-    return FileLock(home.ensure().lock_of(session))
+    return FileLock(home.ensure().lock_path(session))
 
 
 def beginning_lock(home: Home, plan: Plan) -> FileLock:
     """Held between the look for an unfinished run and the beginning of one, so that two do not begin at once."""
-    return FileLock(home.ensure().lock_of(_path(plan.project, plan.workflow).replace("/", "-")))
+    return FileLock(home.ensure().lock_path(_path(plan.project, plan.workflow).replace("/", "-")))
 
 
 def _path(project: str, workflow: str) -> str:

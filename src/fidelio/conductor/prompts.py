@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.phrases import names
-from fidelio.engine.progress import passes
-from fidelio.engine.record import Answer, Record
-from fidelio.engine.scope import running_loop
-from fidelio.engine.variables import report_these
+from fidelio.engine.phrases import list_names
+from fidelio.engine.progress import count_iterations
+from fidelio.engine.record import CheckpointAnswer, Record
+from fidelio.engine.scope import find_running_loop
+from fidelio.engine.variables import suggest_report
 
 if TYPE_CHECKING:
     from fidelio.conductor.segments import Stretch
@@ -70,7 +70,7 @@ def these_steps(stretch: Stretch) -> list[str]:
     return [] if stretch.whole else [f"steps: {', '.join(stretch.names) or '-'}"]
 
 
-def go_on(answers: Sequence[Answer], problems: Sequence[str], token: str, stretch: Stretch) -> str:
+def go_on(answers: Sequence[CheckpointAnswer], problems: Sequence[str], token: str, stretch: Stretch) -> str:
     """What there is to know after a turn: checkpoints that were answered, and what is missing before the activity goes on."""
     part, all_of_it = _WHOLE if stretch.whole else _PART
     return "\n".join(
@@ -89,7 +89,7 @@ def go_on(answers: Sequence[Answer], problems: Sequence[str], token: str, stretc
 
 def undecided(workflow: Workflow, variables: Sequence[str]) -> str:
     """One of the problems that `go_on` lists."""
-    return f"Where the workflow goes on depends on {', '.join(variables)}. {report_these(workflow, variables)}"
+    return f"Where the workflow goes on depends on {', '.join(variables)}. {suggest_report(workflow, variables)}"
 
 
 def to_ask(checkpoint: str) -> str:
@@ -98,7 +98,7 @@ def to_ask(checkpoint: str) -> str:
 
 def out_of_turn(steps: Iterable[str], due: Sequence[str]) -> str:
     only = f"only {', '.join(due)}" if due else "no step"
-    return f"It is not yet the turn of {names(steps)}: do and report {only} now."
+    return f"It is not yet the turn of {list_names(steps)}: do and report {only} now."
 
 
 def _listed(head: str, lines: Sequence[str]) -> list[str]:
@@ -113,10 +113,10 @@ def _ended(ended: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 def _pass(workflow: Workflow, record: Record) -> Iterable[str]:
     for place in (*record.outer, record.here):
-        loop, running = running_loop(workflow, place), place.running
+        loop, running = find_running_loop(workflow, place), place.running
         if loop is None or running is None:
             continue
-        total = passes(loop, running)
+        total = count_iterations(loop, running)
         item = f": {loop.variable} is {_short(running.item)}" if loop.variable and running.items is not None else ""
         yield f"This is pass {running.iteration}{f' of {total}' if total else ''} of the loop {loop.id}{item}"
 

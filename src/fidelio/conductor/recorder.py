@@ -15,11 +15,11 @@ from fidelio.conductor.context import place_of
 from fidelio.conductor.history import started_by_activity, started_in_pass
 from fidelio.conductor.plan import TAKEN
 from fidelio.conductor.reports import Taken, Wrong, take, without
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
-from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
+from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
 from fidelio.errors import WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent
@@ -89,7 +89,9 @@ class Leading:
             if place_of(call.record) != place_of(record):
                 return WorkflowDecision(None, unfinished=True)
             workflow = self._stage.workflow(call.record)
-            found = accept(workflow, call.record, Act("advance_loop", loop), self._how(), Actor(f"agent:{call.agent}"))
+            found = apply_move(
+                workflow, call.record, MoveRequest("advance_loop", loop), self._how(), MoveActor(f"agent:{call.agent}")
+            )
             if isinstance(found, Refusal):
                 raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
             return WorkflowDecision(None, events=new_events(found, call.agent), warnings=tuple(loop_warnings(found)))
@@ -100,21 +102,21 @@ class Leading:
         self, call: WorkflowCall, workflow: Workflow, taken: Taken, more: tuple[NewEvent, ...]
     ) -> WorkflowDecision[None]:
         born = [self._child(call, workflow, taken.after, one) for one in taken.starts]
-        started = [child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
+        started = [draft_child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
         return WorkflowDecision(None, events=(*new_events([*taken.drafts, *started], call.agent), *more), linked=tuple(born))
 
-    def _child(self, call: WorkflowCall, workflow: Workflow, record: Record, trigger: Triggered) -> LinkedChange[Record]:
+    def _child(self, call: WorkflowCall, workflow: Workflow, record: Record, trigger: TriggerMatch) -> LinkedChange[Record]:
         """A session that has begun and entered nothing yet."""
         definition = self._stage.workflows.library.workflow(trigger.workflow)
-        inherited = inheritance(workflow, record, trigger, person=self._unit.policy.answered_by_person)
+        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.answered_by_person)
         born = self._stage.workflows.sessions.birth(definition, call.agent, parent=call, **inherited)
         return LinkedChange(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
 
-    def _how(self) -> Circumstances:
+    def _how(self) -> AnswerContext:
         rules = self._unit.policy
-        return Circumstances(self._unit.clock(), demands_person=rules.answered_by_person)
+        return AnswerContext(self._unit.clock(), demands_person=rules.answered_by_person)
 
 
-def _own(workflow: Workflow, record: Record) -> Sequence[Triggered]:
+def _own(workflow: Workflow, record: Record) -> Sequence[TriggerMatch]:
     """The workflows of the activity, when no step of it is left: as if it had been entered just now, and as it is."""
-    return [one for one in fired(workflow, replace(record, visits=record.visit - 1), record) if not one.step]
+    return [one for one in find_fired_triggers(workflow, replace(record, visits=record.visit - 1), record) if not one.step]

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from fidelio.conductor import prompts
 from fidelio.conductor.segments import Stretch, in_doubt, steps_ahead, steps_here
 from fidelio.engine import phrases
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
-from fidelio.engine.manifests import StepDone, check_steps
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
+from fidelio.engine.manifests import StepReport, check_step_manifest
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import Draft, Record, foreseen
-from fidelio.engine.triggers import Triggered, fired
-from fidelio.engine.variables import check_report, report_these, telling, too_much, without_value
+from fidelio.engine.record import EventDraft, Record, fold_drafts
+from fidelio.engine.triggers import TriggerMatch, find_fired_triggers
+from fidelio.engine.variables import check_report, check_size, draft_report, find_unset_variables, suggest_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class Taken(msgspec.Struct, frozen=True):
     """The events of a report, the record after them, and the workflows that its last step starts."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[EventDraft, ...]
     after: Record
-    starts: tuple[Triggered, ...] = ()
+    starts: tuple[TriggerMatch, ...] = ()
 
 
 class Wrong(msgspec.Struct, frozen=True):
@@ -46,20 +46,20 @@ class Wrong(msgspec.Struct, frozen=True):
 
 
 def take(
-    workflow: Workflow, record: Record, stretch: Stretch, manifest: Manifest, how: Circumstances, agent: str
+    workflow: Workflow, record: Record, stretch: Stretch, manifest: Manifest, how: AnswerContext, agent: str
 ) -> Taken | Wrong:
     steps = [entry for entry in manifest.steps if entry.step_id not in _done(record)]
-    told = telling(workflow, record, manifest.variables, agent, person=how.demands_person)
-    informed = foreseen(record, told, how.now)
+    told = draft_report(workflow, record, manifest.variables, agent, person=how.demands_person)
+    informed = fold_drafts(record, told, how.now)
     problems = [
         *(problem.sentence for problem in check_report(workflow, record, manifest.variables, person=how.demands_person)),
-        *(problem.sentence for problem in check_steps(workflow, informed, steps, leaving=False)),
+        *(problem.sentence for problem in check_step_manifest(workflow, informed, steps, leaving=False)),
         *_out_of_turn(stretch, steps),
     ]
-    no = too_much(record.variables, manifest.variables)
+    no = check_size(record.variables, manifest.variables)
     if no is not None or problems:
         return Wrong(tuple(dict.fromkeys([*problems, *([no.sentence] if no is not None else [])])))
-    return _completed(workflow, stretch, steps, Taken(tuple(told), informed), how, Actor(f"agent:{agent}"))
+    return _completed(workflow, stretch, steps, Taken(tuple(told), informed), how, MoveActor(f"agent:{agent}"))
 
 
 def on_leaving(record: Record, stretch: Stretch, manifest: Manifest) -> Manifest | Wrong:
@@ -74,7 +74,7 @@ def without(workflow: Workflow, record: Record, taken: Taken, begun: Counter[str
     """The report without those workflows that have begun already, beyond what earlier steps of the pass have started."""
     before = (step for step in steps_here(workflow, record) if step.id in _done(record))
     surplus = begun - Counter(trigger.workflow for step in before for trigger in step.triggers)
-    starts = list[Triggered]()
+    starts = list[TriggerMatch]()
     for one in taken.starts:
         if surplus[one.workflow]:
             surplus[one.workflow] -= 1
@@ -94,16 +94,18 @@ def owed(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
 
 
 def _completed(
-    workflow: Workflow, stretch: Stretch, steps: Sequence[StepDone], taken: Taken, how: Circumstances, actor: Actor
+    workflow: Workflow, stretch: Stretch, steps: Sequence[StepReport], taken: Taken, how: AnswerContext, actor: MoveActor
 ) -> Taken | Wrong:
     record = taken.after
     for entry in steps:
-        act = Act("complete_step", entry.step_id, output=entry.output)
-        found = accept(workflow, taken.after, act, how, actor)
+        act = MoveRequest("complete_step", entry.step_id, output=entry.output)
+        found = apply_move(workflow, taken.after, act, how, actor)
         if isinstance(found, Refusal):
             return Wrong((f"{found.sentence} {found.remedy}".strip(),))
-        taken = Taken((*taken.drafts, *found), foreseen(taken.after, found, how.now))
-    starts = tuple(one for entry in steps[-1:] for one in fired(workflow, record, taken.after, entry.step_id) if one.step)
+        taken = Taken((*taken.drafts, *found), fold_drafts(taken.after, found, how.now))
+    starts = tuple(
+        one for entry in steps[-1:] for one in find_fired_triggers(workflow, record, taken.after, entry.step_id) if one.step
+    )
     if _missing(workflow, taken.after, stretch) or _settles_nothing(workflow, taken.after, stretch):
         return Wrong(tuple(owed(workflow, taken.after, stretch)))
     return Taken(taken.drafts, taken.after, starts)
@@ -115,8 +117,8 @@ def _missing(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
     found = [phrases.missing_steps(missing)] if missing else []
     for task in ahead:
         if task.step is not None and task.step.required and not task.must and task.step.condition is not None:
-            names = without_value([task.step.condition], workflow, record)
-            found.append(f"{phrases.step_not_known(task.id, names)} {report_these(workflow, names)}")
+            names = find_unset_variables([task.step.condition], workflow, record)
+            found.append(f"{phrases.step_undecided(task.id, names)} {suggest_report(workflow, names)}")
     return found
 
 
@@ -131,7 +133,7 @@ def _settles_nothing(workflow: Workflow, record: Record, stretch: Stretch) -> bo
     return any(asked) and _open(workflow, record, stretch) == asked
 
 
-def _out_of_turn(stretch: Stretch, steps: Sequence[StepDone]) -> Iterator[str]:
+def _out_of_turn(stretch: Stretch, steps: Sequence[StepReport]) -> Iterator[str]:
     strange = [entry.step_id for entry in steps if entry.step_id not in stretch.names]
     if strange:
         yield prompts.out_of_turn(dict.fromkeys(strange), stretch.names)

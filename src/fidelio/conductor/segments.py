@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from fidelio.conductor.choices import Undecided, choose
 from fidelio.definitions.conditions import MISSING, look_up
-from fidelio.engine.progress import Task, questions, tasks
-from fidelio.engine.record import STEP_COMPLETED, Draft, Record, foreseen
-from fidelio.engine.scope import known, running_loop
-from fidelio.engine.variables import variables_in
+from fidelio.engine.progress import ActivityTask, list_free_checkpoints, list_tasks
+from fidelio.engine.record import STEP_COMPLETED, EventDraft, Record, fold_drafts
+from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.variables import find_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,20 +64,20 @@ def stretches(workflow: Workflow, record: Record) -> list[Stretch]:
     return [replace(one, asks=asks) for one in found[:1]] + found[1:]
 
 
-def steps_ahead(workflow: Workflow, record: Record) -> list[Task]:
+def steps_ahead(workflow: Workflow, record: Record) -> list[ActivityTask]:
     """The steps that are still to come here, as far as is known now."""
-    found: list[Task] = []
-    while steps := [task for task in tasks(workflow, record) if task.kind == "step"]:
+    found: list[ActivityTask] = []
+    while steps := [task for task in list_tasks(workflow, record) if task.kind == "step"]:
         found += steps
         last = steps[-1]
         body = {"activity": record.activity, "step": last.id, "at": last.at, "loop": last.loop}
-        record = foreseen(record, [Draft(STEP_COMPLETED, body)], 0)
+        record = fold_drafts(record, [EventDraft(STEP_COMPLETED, body)], 0)
     return found
 
 
 def steps_here(workflow: Workflow, record: Record) -> tuple[Step, ...]:
     """The steps of the pass that is running; those of the activity, when no loop has begun."""
-    activity, loop = workflow.activity(record.activity), running_loop(workflow, record.here)
+    activity, loop = workflow.activity(record.activity), find_running_loop(workflow, record.here)
     if loop is not None:
         return loop.steps
     return activity.steps if activity is not None else ()
@@ -94,7 +94,9 @@ def in_doubt(workflow: Workflow, record: Record) -> Stretch | None:
 
 
 def _to_ask(workflow: Workflow, record: Record) -> tuple[str, ...]:
-    return () if record.forced else tuple(question.id for question in questions(workflow, record) if question.required)
+    return (
+        () if record.forced else tuple(question.id for question in list_free_checkpoints(workflow, record) if question.required)
+    )
 
 
 def _starting(steps: Sequence[Step]) -> int:
@@ -115,9 +117,9 @@ class Unclear(msgspec.Struct, frozen=True):
     over: str
 
 
-def comes_next(workflow: Workflow, record: Record) -> Task | Unclear | None:
+def comes_next(workflow: Workflow, record: Record) -> ActivityTask | Unclear | None:
     """The pass or the activity of a loop that comes next, when no step does and nothing is in doubt."""
-    for task in [] if record.forced else tasks(workflow, record):
+    for task in [] if record.forced else list_tasks(workflow, record):
         if task.kind == "step":
             continue
         loop = loop_of(workflow, record, task.id)
@@ -135,7 +137,7 @@ def _goes_to_its_end(loop: Loop | None) -> bool:
 
 
 def _undecided(workflow: Workflow, record: Record) -> tuple[str, ...]:
-    for task in [] if record.forced else tasks(workflow, record):
+    for task in [] if record.forced else list_tasks(workflow, record):
         if task.kind == "step" and not task.must:
             continue
         return () if task.must else _deciding(workflow, record, loop_of(workflow, record, task.id))
@@ -145,15 +147,15 @@ def _undecided(workflow: Workflow, record: Record) -> tuple[str, ...]:
 
 def _deciding(workflow: Workflow, record: Record, loop: Loop | None) -> tuple[str, ...]:
     """What decides whether a loop goes into another pass, as far as nobody has said it."""
-    values = known(workflow, record)
+    values = collect_values(workflow, record)
     if loop is None or loop.type == "forEach":
         # Something else than a list is nothing that a worker has left unsaid.
         over = loop.over if loop is not None else None
         return (over,) if over and look_up(over, values) in (MISSING, None) else ()
     # Whether a loop is broken off is asked after a pass, and not before the first.
-    broken_off = loop.break_condition if running_loop(workflow, record.here) is loop else None
+    broken_off = loop.break_condition if find_running_loop(workflow, record.here) is loop else None
     condition = loop.condition or broken_off
-    names = dict.fromkeys(variables_in(condition)) if condition is not None else ()
+    names = dict.fromkeys(find_variables(condition)) if condition is not None else ()
     return tuple(name for name in names if look_up(name, values) in (MISSING, None))
 
 
@@ -173,5 +175,5 @@ def _key(workflow: Workflow, record: Record, part: int) -> str:
     activity, running = workflow.activity(record.activity), record.here.running
     if running is None or activity is None:
         return f"0-0-{part}" if part else ""
-    number = [loop.id for loop in activity.loops].index(running.loop) + 1 if running_loop(workflow, record.here) else 0
+    number = [loop.id for loop in activity.loops].index(running.loop) + 1 if find_running_loop(workflow, record.here) else 0
     return f"{number}-{running.iteration}-{part}"

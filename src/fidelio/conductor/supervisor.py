@@ -15,8 +15,8 @@ from fidelio.conductor.history import Past, came_back, past_of
 from fidelio.conductor.manifests import Manifest, read_manifest
 from fidelio.conductor.plan import TOLD, runs_before_failure
 from fidelio.conductor.segments import Stretch
-from fidelio.engine.answers import Choice
-from fidelio.engine.record import Answer, Record
+from fidelio.engine.answers import AnswerChoice
+from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.errors import AgentSessionNotFound, WorkflowRefusal
 from fidelio.inbox import Inbox
 from fidelio.ledger.model import NewEvent
@@ -122,7 +122,7 @@ class Attending:
         if record.waiting is None or seconds_to_default(stage.workflow(record), record, stage.clock()) != 0:
             return
         try:
-            await stage.workflows.checkpoints.respond(stage.own_token(session, record), Choice(auto_advance=True))
+            await stage.workflows.checkpoints.respond(stage.own_token(session, record), AnswerChoice(auto_advance=True))
         except WorkflowRefusal:
             # Somebody was faster, or a person is demanded after all.
             return
@@ -146,7 +146,7 @@ class Attending:
         await self._go_on(session, reported, stretch, news, problems)
 
     async def _go_on(
-        self, session: str, reported: Reported, stretch: Stretch, news: Sequence[Answer], problems: Sequence[str] = ()
+        self, session: str, reported: Reported, stretch: Stretch, news: Sequence[CheckpointAnswer], problems: Sequence[str] = ()
     ) -> None:
         worker, record, stage = reported.worker, reported.record, self._stage
         if news:
@@ -161,6 +161,6 @@ class Attending:
             self._stage.tell("waiting", session, record, agent=worker.blueprint, request=request)
 
 
-def _news(record: Record, past: Past) -> list[Answer]:
+def _news(record: Record, past: Past) -> list[CheckpointAnswer]:
     """The answers that have come in the worker's turn, and that it has not taken note of."""
     return [answer for answer in record.answers if not answer.resumed and answer.request in past.answered]

@@ -1,6 +1,6 @@
-"""Workflow files: what they may say, how they are read, and where they are found.
+"""Workflow definitions: their models, readers, library, lint rules and drawings.
 
-Nothing is imported here. Listing workflows must not pay for the models, and reading a model must not pay for the library.
+This module imports nothing: listing workflows must not load the models, and loading a model must not load the library.
 """
 
 # The workflow that serves all others: its skills and resources are found from everywhere.

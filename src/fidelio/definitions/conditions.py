@@ -1,10 +1,9 @@
-"""Whether a condition holds: yes, no, or not known yet.
+"""Evaluate conditions with three values: true, false or unknown.
 
-A variable without a value makes a comparison unknown, not false: an agent that has not reported something has not denied it.
-`exists` and `notExists` are about having a value, so they always know.
+A comparison with a variable that has no value is unknown, not false: a value that an agent has not reported is not denied.
+`exists` and `notExists` test for a value, so they are never unknown.
 
-The engine asks this of a running session and lint of every case there can be. Both ask here, so that what lint calls certain
-is what a session does.
+The engine and lint use the same functions, so that a condition that lint calls constant is constant in a session.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Truth = bool | None
 
 
 class _Missing:
-    """No value at all, which is not the same as the value null."""
+    """The absence of a value, as opposed to the value null."""
 
 
 MISSING: Final = _Missing()
@@ -35,44 +34,44 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def holds(condition: Condition | None, variables: Mapping[str, Any], *, told: bool = False) -> Truth:
+def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported_only: bool = False) -> Truth:
     """True, False, or None when it is not known yet. No condition at all holds.
 
-    With `told`, only what somebody said counts: that a variable is absent then proves nothing, not even for `exists`.
+    With `reported_only`, an absent variable makes every comparison unknown, also `exists`.
     """
     if condition is None:
         return True
     if condition.type == "simple":
-        return _simple(condition, look_up(condition.variable, variables), told)
+        return _evaluate_comparison(condition, look_up(condition.variable, variables), reported_only)
     if condition.type == "not":
-        return negated(holds(condition.condition, variables, told=told))
-    parts = [holds(part, variables, told=told) for part in condition.conditions]
-    return every(parts) if condition.type == "and" else negated(every([negated(part) for part in parts]))
+        return negate(holds(condition.condition, variables, reported_only=reported_only))
+    parts = [holds(part, variables, reported_only=reported_only) for part in condition.conditions]
+    return all_hold(parts) if condition.type == "and" else negate(all_hold([negate(part) for part in parts]))
 
 
-def every(truths: Sequence[Truth]) -> Truth:
+def all_hold(truths: Sequence[Truth]) -> Truth:
     if False in truths:
         return False
     return None if None in truths else True
 
 
-def negated(truth: Truth) -> Truth:
+def negate(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
 def look_up(name: str, variables: Mapping[str, Any]) -> Any:
-    """The value of a variable; dots lead into objects and lists, unless a variable bears the whole name."""
+    """The value of a variable; a dotted name leads into objects and lists, unless a variable has the whole name."""
     if name in variables:
         return variables[name]
     value: Any = variables
     for part in name.split("."):
-        value = _member(value, part)
+        value = _get_member(value, part)
         if value is MISSING:
             return MISSING
     return value
 
 
-def _member(value: Any, part: str) -> Any:
+def _get_member(value: Any, part: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(part, MISSING)
     if isinstance(value, Sequence) and not isinstance(value, str) and part.isascii() and part.isdigit():
@@ -80,27 +79,27 @@ def _member(value: Any, part: str) -> Any:
     return MISSING
 
 
-def _simple(condition: Simple, value: Any, told: bool) -> Truth:
-    if value is MISSING and told:
+def _evaluate_comparison(condition: Simple, value: Any, reported_only: bool) -> Truth:
+    if value is MISSING and reported_only:
         return None
     if condition.operator in ("exists", "notExists"):
         return (value is not MISSING and value is not None) is (condition.operator == "exists")
     if value is MISSING:
         return None
     if condition.operator in ("==", "!="):
-        return same(value, condition.value) is (condition.operator == "==")
-    left, right = _number(value), _number(condition.value)
+        return is_equal(value, condition.value) is (condition.operator == "==")
+    left, right = _to_number(value), _to_number(condition.value)
     return left is not None and right is not None and _ORDER[condition.operator](left, right)
 
 
-def same(left: Any, right: Any) -> bool:
-    """Without conversion: 1 is not true and "1" is not 1."""
+def is_equal(left: Any, right: Any) -> bool:
+    """Compare without conversion: 1 is not true and "1" is not 1."""
     # Python calls True equal to 1; a definition that asks for true does not mean the number.
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def _number(value: Any) -> Any:
-    """A number as it is: a whole number may be too large to become a float, and is compared exactly."""
+def _to_number(value: Any) -> Any:
+    """The value as a number. An integer stays an integer, because it may be too large for a float."""
     if isinstance(value, bool) or not isinstance(value, (Real, str)):
         return None
     try:

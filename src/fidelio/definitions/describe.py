@@ -1,7 +1,6 @@
-"""A workflow as text that one can read in a terminal.
+"""Render a workflow as text for a terminal.
 
-Everything that decides how a run goes is there, in plain words and in the order in which it happens; long texts are cut to what
-fits, because whoever wants all of it opens the file.
+The text contains everything that determines a run, in the order in which it happens; long texts are cut.
 """
 
 from __future__ import annotations
@@ -10,18 +9,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from textwrap import shorten, wrap
 
-from fidelio.definitions.flow import known_variables, may_end_here, ways_out
+from fidelio.definitions.flow import find_variable_domains, list_flow_edges, may_end_after
 from fidelio.definitions.models import Activity, Checkpoint, Decision, Loop, Step, Variable, Workflow
-from fidelio.definitions.static_conditions import Known
-from fidelio.definitions.wording import condition_in_words, counted, effect_in_words, listed, loop_in_words, value_in_words
+from fidelio.definitions.static_conditions import VariableDomain
+from fidelio.definitions.wording import (
+    describe_condition,
+    describe_count,
+    describe_effect,
+    describe_loop,
+    describe_value,
+    join_words,
+)
 
 _BOLD, _FAINT, _CYAN, _YELLOW, _RED, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
 _NARROWEST, _WIDEST = 40, 110
-_LONGEST_TEXT = 400
+_MAX_TEXT_LENGTH = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TextPage:
     """How wide the text is and whether it has colours."""
 
     width: int
@@ -31,7 +37,7 @@ class Page:
         return f"{tone}{text}{_PLAIN}" if self.color and text else text
 
     def text(
-        self, words: str, indent: int = 0, *, tone: str = "", first: str = "", limit: int = _LONGEST_TEXT
+        self, words: str, indent: int = 0, *, tone: str = "", first: str = "", limit: int = _MAX_TEXT_LENGTH
     ) -> Iterator[str]:
         """Wrapped lines, indented; `first` stands before the first line and the others hang below its end."""
         margin = " " * indent
@@ -42,10 +48,10 @@ class Page:
             yield f"{margin}{lead}{self.paint(line, tone)}".rstrip()
 
 
-def show(workflow: Workflow, *, width: int = 80, color: bool = False) -> str:
+def render_workflow(workflow: Workflow, *, width: int = 80, color: bool = False) -> str:
     """The whole workflow. Ends without a line break."""
-    page = Page(min(max(width, _NARROWEST), _WIDEST), color)
-    known = known_variables(workflow)
+    page = TextPage(min(max(width, _NARROWEST), _WIDEST), color)
+    known = find_variable_domains(workflow)
     blocks = [
         _title(workflow, page),
         _section("Rules", (line for rule in workflow.rules for line in page.text(rule, 2, first="- ")), page),
@@ -59,13 +65,13 @@ def show(workflow: Workflow, *, width: int = 80, color: bool = False) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _section(title: str, lines: Iterable[str], page: Page, *, tone: str = _BOLD) -> list[str]:
+def _section(title: str, lines: Iterable[str], page: TextPage, *, tone: str = _BOLD) -> list[str]:
     content = list(lines)
     return [page.paint(title, tone), *content] if content else []
 
 
-def _title(workflow: Workflow, page: Page) -> list[str]:
-    count = counted(len(workflow.activities), "activity", "activities")
+def _title(workflow: Workflow, page: TextPage) -> list[str]:
+    count = describe_count(len(workflow.activities), "activity", "activities")
     begins = f"begins with {workflow.initial_activity}" if workflow.initial_activity else "each activity is an entry of its own"
     lines = [page.paint(workflow.title, _BOLD), page.paint(f"{workflow.id} {workflow.version} · {count}, {begins}", _FAINT)]
     if workflow.tags:
@@ -75,38 +81,38 @@ def _title(workflow: Workflow, page: Page) -> list[str]:
     return lines
 
 
-def _skills(primary: str | None, supporting: tuple[str, ...], page: Page, indent: int) -> Iterator[str]:
+def _skills(primary: str | None, supporting: tuple[str, ...], page: TextPage, indent: int) -> Iterator[str]:
     if primary:
         yield from page.text(primary, indent)
     if supporting:
-        yield from page.text(listed(supporting), indent, first="supported by " if primary else "")
+        yield from page.text(join_words(supporting), indent, first="supported by " if primary else "")
 
 
-def _variable(variable: Variable, page: Page) -> Iterator[str]:
-    default = f", at first {value_in_words(variable.default_value)}" if variable.default_value is not None else ""
+def _variable(variable: Variable, page: TextPage) -> Iterator[str]:
+    default = f", at first {describe_value(variable.default_value)}" if variable.default_value is not None else ""
     required = ", required" if variable.required else ""
     yield f"  {page.paint(variable.name, _CYAN)} ({variable.type}{default}{required})"
     if variable.description:
         yield from page.text(variable.description, 6, tone=_FAINT, limit=160)
 
 
-def _modes(workflow: Workflow, page: Page) -> Iterator[str]:
+def _modes(workflow: Workflow, page: TextPage) -> Iterator[str]:
     for mode in workflow.modes:
-        skips = f", skips {listed(mode.skip_activities)}" if mode.skip_activities else ""
+        skips = f", skips {join_words(mode.skip_activities)}" if mode.skip_activities else ""
         yield from page.text(f"{mode.name}: when {mode.activation_variable}{skips}", 2)
 
 
-def _locations(workflow: Workflow, page: Page) -> Iterator[str]:
+def _locations(workflow: Workflow, page: TextPage) -> Iterator[str]:
     for name, location in workflow.artifact_locations.items():
         yield f"  {page.paint(name, _CYAN)} {location.path}" + (" (not under version control)" if location.gitignored else "")
 
 
-def _broken(workflow: Workflow, page: Page) -> Iterator[str]:
+def _broken(workflow: Workflow, page: TextPage) -> Iterator[str]:
     for name, findings in workflow.broken.items():
         yield from page.text(f"{name}: {findings[0].sentence if findings else 'no reason is known'}", 2)
 
 
-def _activity(number: int, activity: Activity, page: Page, known: dict[str, Known]) -> list[str]:
+def _activity(number: int, activity: Activity, page: TextPage, known: dict[str, VariableDomain]) -> list[str]:
     optional = " (optional)" if not activity.required else ""
     time = f" · {activity.estimated_time}" if activity.estimated_time else ""
     owner = f" · {activity.id}{time}"
@@ -117,19 +123,19 @@ def _activity(number: int, activity: Activity, page: Page, known: dict[str, Know
     parts += [_checkpoint(checkpoint, page) for checkpoint in activity.checkpoints]
     parts += [_loop(loop, page) for loop in activity.loops]
     parts += [_decision(decision, page) for decision in activity.decisions]
-    parts += [_triggers(activity, page), _artifacts(activity, page), _ways_on(activity, page, known)]
+    parts += [_triggers(activity, page), _artifacts(activity, page), _transitions(activity, page, known)]
     return [*lines, *(line for part in parts for line in part)]
 
 
-def _skill_line(activity: Activity, page: Page) -> Iterator[str]:
+def _skill_line(activity: Activity, page: TextPage) -> Iterator[str]:
     names = [name for name in (activity.skills.primary, *activity.skills.supporting) if name]
     if names:
-        yield from page.text(listed(names), 3, first="Skills: ")
+        yield from page.text(join_words(names), 3, first="Skills: ")
 
 
-def _steps(steps: tuple[Step, ...], page: Page, indent: int) -> Iterator[str]:
+def _steps(steps: tuple[Step, ...], page: TextPage, indent: int) -> Iterator[str]:
     for number, step in enumerate(steps, start=1):
-        details = [f"if {condition_in_words(step.condition)}"] if step.condition else []
+        details = [f"if {describe_condition(step.condition)}"] if step.condition else []
         details += [f"skill {step.skill}"] if step.skill else []
         details += ["optional"] if not step.required else []
         words = step.name + (f" ({', '.join(details)})" if details else "")
@@ -138,17 +144,19 @@ def _steps(steps: tuple[Step, ...], page: Page, indent: int) -> Iterator[str]:
         yield from page.text(words, indent, first=f"{number}. ")
 
 
-def _checkpoint(checkpoint: Checkpoint, page: Page) -> Iterator[str]:
-    condition = f" if {condition_in_words(checkpoint.condition)}" if checkpoint.condition else ""
-    yield from page.text(f"{checkpoint.name} ({checkpoint.id}{_waiting(checkpoint)}){condition}", 3, first="? ", tone=_YELLOW)
+def _checkpoint(checkpoint: Checkpoint, page: TextPage) -> Iterator[str]:
+    condition = f" if {describe_condition(checkpoint.condition)}" if checkpoint.condition else ""
+    yield from page.text(
+        f"{checkpoint.name} ({checkpoint.id}{_describe_answering(checkpoint)}){condition}", 3, first="? ", tone=_YELLOW
+    )
     yield from page.text(checkpoint.message, 5, limit=240)
     for option in checkpoint.options:
-        effect = effect_in_words(option.effect) if option.effect else ""
+        effect = describe_effect(option.effect) if option.effect else ""
         mark = "* " if option.id == checkpoint.default_option else "- "
         yield from page.text(option.label + (f": {effect}" if effect else ""), 5, first=mark)
 
 
-def _waiting(checkpoint: Checkpoint) -> str:
+def _describe_answering(checkpoint: Checkpoint) -> str:
     if checkpoint.answered_by == "person":
         return ", only a person may answer"
     if checkpoint.blocking or checkpoint.auto_advance_ms is None or checkpoint.default_option is None:
@@ -156,52 +164,52 @@ def _waiting(checkpoint: Checkpoint) -> str:
     return f", takes * after {checkpoint.auto_advance_ms / 1000:g} s"
 
 
-def _loop(loop: Loop, page: Page) -> Iterator[str]:
-    yield from page.text(f"{loop.name}: {loop_in_words(loop)}", 3, first="↻ ")
+def _loop(loop: Loop, page: TextPage) -> Iterator[str]:
+    yield from page.text(f"{loop.name}: {describe_loop(loop)}", 3, first="↻ ")
     yield from _steps(loop.steps, page, 5)
 
 
-def _decision(decision: Decision, page: Page) -> Iterator[str]:
+def _decision(decision: Decision, page: TextPage) -> Iterator[str]:
     yield from page.text(decision.name, 3, first="◇ ")
     for branch in decision.branches:
-        when = f"if {condition_in_words(branch.condition)}" if branch.condition else ""
+        when = f"if {describe_condition(branch.condition)}" if branch.condition else ""
         when = "otherwise" if branch.is_default else when
         target = f", goes to {branch.transition_to}" if branch.transition_to else ""
         yield from page.text(f"{branch.label}{f' ({when})' if when else ''}{target}", 5, first="- ")
 
 
-def _triggers(activity: Activity, page: Page) -> Iterator[str]:
+def _triggers(activity: Activity, page: TextPage) -> Iterator[str]:
     for trigger in activity.triggers:
-        context = f" with {listed(trigger.pass_context)}" if trigger.pass_context else ""
+        context = f" with {join_words(trigger.pass_context)}" if trigger.pass_context else ""
         yield from page.text(f"starts the workflow {trigger.workflow}{context}", 3, first="⇒ ")
 
 
-def _artifacts(activity: Activity, page: Page) -> Iterator[str]:
+def _artifacts(activity: Activity, page: TextPage) -> Iterator[str]:
     if activity.artifacts:
         names = [f"{a.name} in {a.location}" if a.location else a.name for a in activity.artifacts]
-        yield from page.text(listed(names), 3, first="Leaves ")
+        yield from page.text(join_words(names), 3, first="Leaves ")
 
 
-def _ways_on(activity: Activity, page: Page, known: dict[str, Known]) -> Iterator[str]:
+def _transitions(activity: Activity, page: TextPage, known: dict[str, VariableDomain]) -> Iterator[str]:
     alone = len(activity.transitions) == 1
     for transition in activity.transitions:
         if transition.is_default or transition.condition is None:
             words = transition.to if alone else f"{transition.to}, otherwise"
         else:
-            words = f"{transition.to}, if {condition_in_words(transition.condition)}"
+            words = f"{transition.to}, if {describe_condition(transition.condition)}"
         yield from page.text(words, 3, first="→ ", tone=_CYAN)
     if activity.transitions:
         return
-    deciders = _deciders(activity)
-    if may_end_here(activity, known):
+    deciders = _describe_alternatives(activity)
+    if may_end_after(activity, known):
         unless = f", unless {deciders} leads elsewhere" if deciders else ""
         yield from page.text(f"the end{unless}", 3, first="→ ")
     else:
         yield from page.text(f"where {deciders} leads", 3, first="→ ", tone=_CYAN)
 
 
-def _deciders(activity: Activity) -> str:
+def _describe_alternatives(activity: Activity) -> str:
     """What can lead on where no transition does."""
-    reasons = {way.reason for way in ways_out(activity)}
+    reasons = {way.reason for way in list_flow_edges(activity)}
     words = {"answer": "an answer", "decision": "a decision"}
     return " or ".join(text for reason, text in words.items() if reason in reasons)

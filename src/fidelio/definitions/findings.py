@@ -1,7 +1,6 @@
-"""What is wrong with a file, said so that the author can go to the line and mend it.
+"""Findings: problems of definition files, with file, line, rule and remedy.
 
-Readers, models, library and lint all speak in findings. One shape keeps them sortable into one list, and makes it impossible to
-report a problem without saying where it is and what to do about it.
+Readers, models, library and lint report problems in this one form, so that they can be sorted into one list.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One problem at one place. Line and column count from 1; 0 means the file as a whole."""
+    """One problem of a file. Line and column count from 1; 0 means the whole file."""
 
     file: str
     line: int

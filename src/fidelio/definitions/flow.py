@@ -1,7 +1,6 @@
-"""Every way from one activity to another, whatever part of the file says so.
+"""Edges between the activities of a workflow, from all parts of the file that declare them.
 
-Transitions are not the only way on: the answer to a checkpoint and the branch of a decision lead somewhere too, and a loop can
-go through activities. Drawing and lint must agree on all of them, so they are gathered in one place.
+Besides transitions, answers to checkpoints, branches of decisions and loops lead to activities. Drawing and lint use this list.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Literal
 
 from fidelio.definitions.models import Activity, Branch, Condition, Or, Step, Transition, Trigger, Workflow
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.static_conditions import Known, verdict
-from fidelio.definitions.wording import condition_in_words
+from fidelio.definitions.static_conditions import VariableDomain, find_constant_truth
+from fidelio.definitions.wording import describe_condition
 
 # Names that definitions in use write for "the workflow is over". They mean that only where no activity is called so.
 TERMINAL_NAMES = frozenset({"__terminal__", "workflow-end", "end-workflow"})
@@ -22,8 +21,8 @@ Reason = Literal["next", "condition", "decision", "answer", "loop"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way on. `words` says when it is taken; `path` leads to the place in the activity that names the target."""
+class FlowEdge:
+    """An edge to another activity. `words` describes its condition; `path` is the path of the target in the activity."""
 
     target: str
     reason: Reason
@@ -31,8 +30,8 @@ class Way:
     path: Path
 
 
-def activity_ids(workflow: Workflow) -> frozenset[str]:
-    """All activities the workflow means to have, those that could not be read among them."""
+def collect_activity_ids(workflow: Workflow) -> frozenset[str]:
+    """The ids of all activities, including those that could not be read."""
     return frozenset([*(activity.id for activity in workflow.activities), *workflow.broken])
 
 
@@ -40,74 +39,74 @@ def is_end(target: str, activities: frozenset[str]) -> bool:
     return target in TERMINAL_NAMES and target not in activities
 
 
-def ways_out(activity: Activity) -> tuple[Way, ...]:
+def list_flow_edges(activity: Activity) -> tuple[FlowEdge, ...]:
     """In the order of the file, the plain transitions first."""
     return (*_transitions(activity), *_branches(activity), *_answers(activity), *_loops(activity))
 
 
-def _transitions(activity: Activity) -> Iterator[Way]:
+def _transitions(activity: Activity) -> Iterator[FlowEdge]:
     for index, transition in enumerate(activity.transitions):
         path: Path = ("transitions", index, "to")
         if transition.is_default or transition.condition is None:
-            yield Way(transition.to, "next", "otherwise" if len(activity.transitions) > 1 else "", path)
+            yield FlowEdge(transition.to, "next", "otherwise" if len(activity.transitions) > 1 else "", path)
         else:
-            yield Way(transition.to, "condition", condition_in_words(transition.condition), path)
+            yield FlowEdge(transition.to, "condition", describe_condition(transition.condition), path)
 
 
-def _branches(activity: Activity) -> Iterator[Way]:
+def _branches(activity: Activity) -> Iterator[FlowEdge]:
     for at, decision in enumerate(activity.decisions):
         for index, branch in enumerate(decision.branches):
             if branch.transition_to:
                 path: Path = ("decisions", at, "branches", index, "transitionTo")
-                yield Way(branch.transition_to, "decision", branch.label, path)
+                yield FlowEdge(branch.transition_to, "decision", branch.label, path)
 
 
-def _answers(activity: Activity) -> Iterator[Way]:
+def _answers(activity: Activity) -> Iterator[FlowEdge]:
     for at, checkpoint in enumerate(activity.checkpoints):
         for index, option in enumerate(checkpoint.options):
             if option.effect and option.effect.transition_to:
                 path: Path = ("checkpoints", at, "options", index, "effect", "transitionTo")
-                yield Way(option.effect.transition_to, "answer", option.label, path)
+                yield FlowEdge(option.effect.transition_to, "answer", option.label, path)
 
 
-def _loops(activity: Activity) -> Iterator[Way]:
+def _loops(activity: Activity) -> Iterator[FlowEdge]:
     for at, loop in enumerate(activity.loops):
         for index, target in enumerate(loop.activities):
-            yield Way(target, "loop", loop.name, ("loops", at, "activities", index))
+            yield FlowEdge(target, "loop", loop.name, ("loops", at, "activities", index))
 
 
-def steps_of(activity: Activity) -> Iterator[tuple[Step, Path]]:
-    """The steps of the activity and those of its loops, with their places."""
+def list_steps(activity: Activity) -> Iterator[tuple[Step, Path]]:
+    """The steps of the activity and of its loops, with their paths."""
     yield from ((step, ("steps", index)) for index, step in enumerate(activity.steps))
     for at, loop in enumerate(activity.loops):
         yield from ((step, ("loops", at, "steps", index)) for index, step in enumerate(loop.steps))
 
 
-def triggers_of(activity: Activity) -> Iterator[tuple[Trigger, Path]]:
+def list_triggers(activity: Activity) -> Iterator[tuple[Trigger, Path]]:
     """The workflows that the activity, its steps or the steps of its loops start."""
     yield from ((trigger, ("triggers", index)) for index, trigger in enumerate(activity.triggers))
-    for step, path in steps_of(activity):
+    for step, path in list_steps(activity):
         yield from ((trigger, (*path, "triggers", index)) for index, trigger in enumerate(step.triggers))
 
 
-def known_variables(workflow: Workflow) -> dict[str, Known]:
-    """What the declarations say. A variable with a default always has a value, unless an answer takes it away."""
-    cleared = frozenset(_cleared(workflow))
+def find_variable_domains(workflow: Workflow) -> dict[str, VariableDomain]:
+    """The domains of the declared variables. A variable with a default always has a value, unless an answer clears it."""
+    cleared = frozenset(_find_cleared_variables(workflow))
     return {
-        variable.name: Known(variable.type, variable.default_value is not None and variable.name not in cleared)
+        variable.name: VariableDomain(variable.type, variable.default_value is not None and variable.name not in cleared)
         for variable in workflow.variables
     }
 
 
-def _cleared(workflow: Workflow) -> Iterator[str]:
+def _find_cleared_variables(workflow: Workflow) -> Iterator[str]:
     for activity in workflow.activities:
         for option in (option for checkpoint in activity.checkpoints for option in checkpoint.options):
             values = option.effect.set_variable if option.effect else {}
             yield from (name for name, value in values.items() if value is None)
 
 
-def may_end_here(activity: Activity, known: dict[str, Known]) -> bool:
-    """Whether a run can be over after the activity: no way on is declared, or none has to be open."""
+def may_end_after(activity: Activity, known: dict[str, VariableDomain]) -> bool:
+    """Whether the workflow can end after the activity: it has no outgoing edge, or possibly none that is open."""
     branches = [branch for decision in activity.decisions for branch in decision.branches]
     if any(transition.is_default or transition.condition is None for transition in activity.transitions):
         return False
@@ -115,10 +114,10 @@ def may_end_here(activity: Activity, known: dict[str, Known]) -> bool:
     if always:
         return any(branch.transition_to is None for branch in always)
     ways: list[Transition | Branch] = [*activity.transitions, *branches]
-    return not _one_always_holds([way.condition for way in ways if way.condition is not None], known)
+    return not _is_exhaustive([way.condition for way in ways if way.condition is not None], known)
 
 
-def _one_always_holds(conditions: list[Condition], known: dict[str, Known]) -> bool:
+def _is_exhaustive(conditions: list[Condition], known: dict[str, VariableDomain]) -> bool:
     if len(conditions) < 2:
-        return any(verdict(condition, known) == "always" for condition in conditions)
-    return verdict(Or(type="or", conditions=tuple(conditions)), known) == "always"
+        return any(find_constant_truth(condition, known) == "always" for condition in conditions)
+    return find_constant_truth(Or(type="or", conditions=tuple(conditions)), known) == "always"

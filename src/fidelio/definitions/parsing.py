@@ -1,7 +1,7 @@
-"""From plain data to a model, with every fault at its line.
+"""Validate plain data with a model, and report each error at its line.
 
-The models know what is wrong and at which path; the document knows where that path stands. Here the two are put together, in
-words that an author of workflows understands.
+The model knows the error and its path, the document the position of the path. The sentences are written for authors of
+workflows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXPECTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
-_SAID = {
+_SENTENCES = {
     "missing": ("is missing.", "Add `{key}:`."),
     "literal_error": ("cannot be {value!r}.", "It is one of {expected}."),
     "union_tag_not_found": ("has no `type`.", "Give the condition one of the types simple, and, or, not."),
@@ -41,33 +41,33 @@ _SAID = {
 
 
 def validate(model: type[Model], document: Document, data: object = None, under: Path = ()) -> Model:
-    """The model, or `UnreadableDefinition` with one finding for each fault. `data` is a part of the document at `under`."""
+    """The model, or `UnreadableDefinition` with a finding for each error. `data` is the part of the document at `under`."""
     data = document.data if data is None else data
     if not isinstance(data, dict):
-        what = "The file is empty." if data in (None, "") else f"The file holds {kind_of(data)} where a mapping is expected."
+        what = "The file is empty." if data in (None, "") else f"The file holds {name_kind(data)} where a mapping is expected."
         raise UnreadableDefinition([error(document.name, "schema", what, "Begin with `id:`.", at=document.at(under))])
     if not data and not under:
         raise UnreadableDefinition([error(document.name, "schema", "The file is empty.", "Begin with `id:`.")])
     try:
         return model.model_validate(data)
     except ValidationError as problem:
-        raise UnreadableDefinition(_findings(problem, document, data, under)) from None
+        raise UnreadableDefinition(_list_findings(problem, document, data, under)) from None
 
 
-def _findings(problem: ValidationError, document: Document, data: Any, under: Path) -> list[Finding]:
-    faults = [(_path(data, fault["loc"]), fault) for fault in problem.errors(include_url=False, include_context=True)]
+def _list_findings(problem: ValidationError, document: Document, data: Any, under: Path) -> list[Finding]:
+    faults = [(_find_path(data, fault["loc"]), fault) for fault in problem.errors(include_url=False, include_context=True)]
     paths = [path for path, _ in faults]
     # A value that may have several shapes is complained about once for each; the deepest complaint is the useful one.
-    kept = {path: fault for path, fault in reversed(faults) if not any(_beyond(other, path) for other in paths)}
-    return sorted(_finding(document, (*under, *path), fault) for path, fault in kept.items())
+    kept = {path: fault for path, fault in reversed(faults) if not any(_is_inside(other, path) for other in paths)}
+    return sorted(_make_finding(document, (*under, *path), fault) for path, fault in kept.items())
 
 
-def _beyond(longer: Path, path: Path) -> bool:
+def _is_inside(longer: Path, path: Path) -> bool:
     return len(longer) > len(path) and longer[: len(path)] == path
 
 
-def _path(data: Any, location: tuple[str | int, ...]) -> Path:
-    """The fault's place in the data, without the names of variants that the model puts between."""
+def _find_path(data: Any, location: tuple[str | int, ...]) -> Path:
+    """The path of the error in the data, without the names of union members that pydantic inserts."""
     path: list[str | int] = []
     for index, step in enumerate(location):
         inside = (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int))
@@ -78,19 +78,19 @@ def _path(data: Any, location: tuple[str | int, ...]) -> Path:
     return tuple(path)
 
 
-def _finding(document: Document, path: Path, fault: ErrorDetails) -> Finding:
+def _make_finding(document: Document, path: Path, fault: ErrorDetails) -> Finding:
     where = ".".join(str(step + 1) if isinstance(step, int) else step for step in path)
-    sentence, remedy = _words(document, path, fault)
+    sentence, remedy = _describe_error(document, path, fault)
     return error(document.name, "schema", f"`{where}` {sentence}", remedy, at=document.at(path))
 
 
-def _words(document: Document, path: Path, fault: ErrorDetails) -> tuple[str, str]:
+def _describe_error(document: Document, path: Path, fault: ErrorDetails) -> tuple[str, str]:
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
     if kind in _EXPECTED:
-        return f"has to be {_EXPECTED[kind]}, but is {kind_of(value)}.", _remedy(document, kind, value)
+        return f"has to be {_EXPECTED[kind]}, but is {name_kind(value)}.", _remedy(document, kind, value)
     if kind == "string_pattern_mismatch":
         return f"cannot be {value!r}.", _pattern_remedy(path)
-    sentence, remedy = _SAID.get(kind, ("is not right: {msg}.", ""))
+    sentence, remedy = _SENTENCES.get(kind, ("is not right: {msg}.", ""))
     words = {"key": path[-1] if path else "", "value": value, "msg": fault["msg"], "min_length": 1, **context}
     return sentence.format_map(words), remedy.format_map(words)
 
@@ -107,5 +107,5 @@ def _pattern_remedy(path: Path) -> str:
     return "Write three numbers, such as 1.0.0." if path[-1] == "version" else "Write a duration such as 10m, 1-2h or 3 days."
 
 
-def kind_of(value: object) -> str:
+def name_kind(value: object) -> str:
     return "nothing" if value is None else _KINDS.get(type(value), "something else")

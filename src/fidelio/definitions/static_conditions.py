@@ -1,8 +1,8 @@
-"""What can be said about a condition before anything runs: that it always holds, or never does.
+"""Static analysis of conditions: find those that always or never hold.
 
-A condition looks at each variable only through the values that it compares with. So it is enough to try those values, one value
-beside each, and where `exists` is asked also no value at all. What is decided here is certain; where the cases are too many
-or a variable's kind is not known, nothing is said.
+A condition depends on a variable only through the values that it is compared with. So it is enough to try these values, one
+value next to each, and no value where `exists` is used. The result is certain; if there are too many cases or the type of a
+variable is unknown, there is no result.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from itertools import pairwise, product
 from math import isfinite
 from typing import Any, Literal
 
-from fidelio.definitions.conditions import MISSING, holds, same
+from fidelio.definitions.conditions import MISSING, holds, is_equal
 from fidelio.definitions.models import And, Condition, Not, Or, Simple
 
-Verdict = Literal["always", "never"]
-_MOST_CASES = 4096
+ConstantTruth = Literal["always", "never"]
+_MAX_CASES = 4096
 _ORDERINGS = frozenset({">", "<", ">=", "<="})
 _EXISTENCE = frozenset({"exists", "notExists"})
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a declaration says about a variable. `always_there` means that it has a value from the beginning to the end."""
+class VariableDomain:
+    """The declared type of a variable. `always_there`: it has a value during the whole session."""
 
     type: str
     always_there: bool = False
 
 
-class _Else:
-    """A value that no comparison names."""
+class _OtherValue:
+    """A value that occurs in no comparison."""
 
 
-_SOMETHING_ELSE = _Else()
+_OTHER_VALUE = _OtherValue()
 
 
-def verdict(condition: Condition, known: Mapping[str, Known]) -> Verdict | None:
-    """Whether the condition holds in every case or in none. Variables without a value make it neither."""
+def find_constant_truth(condition: Condition, known: Mapping[str, VariableDomain]) -> ConstantTruth | None:
+    """Whether the condition holds in every case or in none; None otherwise, also if variables may have no value."""
     domains = _domains(condition, known)
     if domains is None:
         return None
@@ -51,67 +51,67 @@ def verdict(condition: Condition, known: Mapping[str, Known]) -> Verdict | None:
     return "never" if outcomes == {False} else None
 
 
-def comparisons(condition: Condition) -> Iterator[Simple]:
+def list_comparisons(condition: Condition) -> Iterator[Simple]:
     """The simple comparisons that a condition consists of, in reading order."""
     match condition:
         case Simple():
             yield condition
         case Not():
-            yield from comparisons(condition.condition)
+            yield from list_comparisons(condition.condition)
         case And() | Or():
             for part in condition.conditions:
-                yield from comparisons(part)
+                yield from list_comparisons(part)
 
 
-def _domains(condition: Condition, known: Mapping[str, Known]) -> dict[str, list[Any]] | None:
+def _domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[str, list[Any]] | None:
     asked: dict[str, list[Simple]] = defaultdict(list)
-    for comparison in comparisons(condition):
+    for comparison in list_comparisons(condition):
         asked[comparison.variable].append(comparison)
     domains: dict[str, list[Any]] = {}
     cases = 1
     for name, parts in asked.items():
         domain = _domain(parts, known.get(name))
         cases *= len(domain) if domain else 0
-        if domain is None or cases > _MOST_CASES:
+        if domain is None or cases > _MAX_CASES:
             return None
         domains[name] = domain
     return domains
 
 
-def _domain(parts: list[Simple], known: Known | None) -> list[Any] | None:
-    """Values that stand for all values the variable can have, or None when that cannot be said."""
+def _domain(parts: list[Simple], known: VariableDomain | None) -> list[Any] | None:
+    """Values that represent all values of the variable, or None if they cannot be determined."""
     values = [part.value for part in parts if part.operator not in _EXISTENCE]
     if any(part.operator in _ORDERINGS for part in parts):
-        numbers = [number for value in values if (number := _exact(value)) is not None]
+        numbers = [number for value in values if (number := _to_fraction(value)) is not None]
         if known is None or known.type != "number" or len(numbers) < len(values):
             return None
-        domain: list[Any] = _around(sorted(set(numbers)))
+        domain: list[Any] = _add_neighbours(sorted(set(numbers)))
     elif known is not None and known.type == "boolean":
         domain = [True, False, *(None for _ in range(None in values))]
     else:
-        domain = [*_distinct(values), _SOMETHING_ELSE]
+        domain = [*_remove_duplicates(values), _OTHER_VALUE]
     asks_existence = any(part.operator in _EXISTENCE for part in parts)
     if asks_existence and not (known and known.always_there):
         domain.append(MISSING)
     return domain
 
 
-def _exact(value: object) -> Fraction | None:
-    """None for what has no place among the numbers: other kinds of values, and infinity."""
+def _to_fraction(value: object) -> Fraction | None:
+    """The exact number; None for other types and for infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return Fraction(value) if isinstance(value, int) or isfinite(value) else None
 
 
-def _around(values: list[Fraction]) -> list[Any]:
+def _add_neighbours(values: list[Fraction]) -> list[Any]:
     """The values, one between each two, and one beyond either end. Floats past their range have no neighbours, fractions do."""
     between = [(low + high) / 2 for low, high in pairwise(values)]
     return [values[0] - 1, *values, *between, values[-1] + 1]
 
 
-def _distinct(values: list[Any]) -> list[Any]:
+def _remove_duplicates(values: list[Any]) -> list[Any]:
     distinct: list[Any] = []
     for value in values:
-        if not any(same(value, other) for other in distinct):
+        if not any(is_equal(value, other) for other in distinct):
             distinct.append(value)
     return distinct

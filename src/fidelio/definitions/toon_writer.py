@@ -1,8 +1,7 @@
-"""TOON as every generation of readers understands it.
+"""Encode data as TOON in the subset that all versions of the format share.
 
-Newer revisions of the format have shorter forms (tables, keyed tables, `[]`), which older readers take for something else or
-refuse. What agents are given is written with the forms that all of them share: nested objects, lists with a dash for each item,
-and lists of plain values on one line.
+Newer versions have shorter forms (tables, keyed tables, `[]`) that older readers misread or refuse. This writer uses only
+nested objects, lists with a dash for each item, and lists of plain values on one line.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _WORDS = frozenset({"true", "false", "null"})
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-def to_toon(value: Any) -> str:
+def encode_toon(value: Any) -> str:
     """The text of any JSON value, without a newline at its end."""
     if isinstance(value, Mapping):
         return "\n".join(_fields(value, 0))
@@ -73,7 +72,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if _PLAIN_KEY.fullmatch(key) else _quoted(key)
+    return key if _PLAIN_KEY.fullmatch(key) else _quote(key)
 
 
 def _scalar(value: Any) -> str:
@@ -82,11 +81,11 @@ def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value if _PLAIN_TEXT.fullmatch(value) and value not in _WORDS else _quoted(value)
+        return value if _PLAIN_TEXT.fullmatch(value) and value not in _WORDS else _quote(value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return repr(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'

@@ -1,7 +1,6 @@
-"""Conditions, effects and amounts in plain words, the same in every place that shows them.
+"""Describe conditions, effects, loops and counts in plain English.
 
-`show`, the drawings and lint speak about the same conditions. A reader who meets one in a picture should find it again in
-the text.
+The text view, the drawings and lint use the same wording for the same condition.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from fidelio.definitions.models import And, Condition, Effect, Loop, Not, Or, Simple
 
 _EXISTENCE = {"exists": "is known", "notExists": "is not known"}
-_COMPARED = {
+_OPERATORS = {
     "==": "is",
     "!=": "is not",
     ">": "is more than",
@@ -27,7 +26,7 @@ _NEGATED = {
     **dict.fromkeys(("is", "was", "can", "may", "must", "should", "will"), "not"),
     **dict.fromkeys(("has", "needs", "requires", "wants"), "no"),
 }
-_LIKES = str.maketrans(
+_ASCII_SIGNS = str.maketrans(
     {
         "\N{EM DASH}": "-",
         "\N{EN DASH}": "-",
@@ -44,29 +43,29 @@ _LIKES = str.maketrans(
 )
 
 
-def in_ascii(text: str) -> str:
-    """The text for a terminal that shows nothing else: signs by their likes, letters without their accents."""
-    plain = unicodedata.normalize("NFKD", text.translate(_LIKES))
+def to_ascii(text: str) -> str:
+    """Convert to ASCII: signs to similar ones, letters without accents."""
+    plain = unicodedata.normalize("NFKD", text.translate(_ASCII_SIGNS))
     letters = "".join(character for character in plain if not unicodedata.combining(character))
     return letters.encode("ascii", "replace").decode("ascii")
 
 
-def spoken(name: str) -> str:
-    """A variable or id as words: `needs_research` is "needs research"."""
+def describe_name(name: str) -> str:
+    """A variable name or id as words: `needs_research` becomes "needs research"."""
     return name.replace("_", " ").replace("-", " ").strip() or name
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def describe_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
-def listed(words: Iterable[str], last: str = "and") -> str:
+def join_words(words: Iterable[str], last: str = "and") -> str:
     """ "a", "a and b", "a, b and c"."""
     *first, final = list(words) or [""]
     return f"{', '.join(first)} {last} {final}" if first else final
 
 
-def value_in_words(value: Any) -> str:
+def describe_value(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -76,36 +75,36 @@ def value_in_words(value: Any) -> str:
     return str(value)
 
 
-def condition_in_words(condition: Condition) -> str:
+def describe_condition(condition: Condition) -> str:
     """The condition as a phrase that can stand after "if"."""
     match condition:
         case Simple():
-            return _comparison(condition)
+            return _describe_comparison(condition)
         case Not():
-            return f"not ({condition_in_words(condition.condition)})"
+            return f"not ({describe_condition(condition.condition)})"
         case And():
-            return " and ".join(_part(part, beside=Or) for part in condition.conditions)
+            return " and ".join(_describe_operand(part, beside=Or) for part in condition.conditions)
         case Or():
-            return " or ".join(_part(part, beside=And) for part in condition.conditions)
+            return " or ".join(_describe_operand(part, beside=And) for part in condition.conditions)
 
 
-def _part(condition: Condition, *, beside: type[And | Or]) -> str:
-    words = condition_in_words(condition)
+def _describe_operand(condition: Condition, *, beside: type[And | Or]) -> str:
+    words = describe_condition(condition)
     return f"({words})" if isinstance(condition, beside) else words
 
 
-def _comparison(condition: Simple) -> str:
-    name, value = spoken(condition.variable), condition.value
+def _describe_comparison(condition: Simple) -> str:
+    name, value = describe_name(condition.variable), condition.value
     if condition.operator in _EXISTENCE:
         return f"{name} {_EXISTENCE[condition.operator]}"
     if condition.operator == "==" and value is True:
         return name
     if (condition.operator == "==" and value is False) or (condition.operator == "!=" and value is True):
-        return _negated(name)
-    return f"{name} {_COMPARED[condition.operator]} {value_in_words(value)}"
+        return _negate_name(name)
+    return f"{name} {_OPERATORS[condition.operator]} {describe_value(value)}"
 
 
-def _negated(name: str) -> str:
+def _negate_name(name: str) -> str:
     """ "is ready" becomes "is not ready", "needs research" becomes "needs no research", "tested" becomes "not tested"."""
     verb, _, rest = name.partition(" ")
     if verb not in _NEGATED or not rest:
@@ -114,29 +113,29 @@ def _negated(name: str) -> str:
     return f"{verb} {word} {rest}"
 
 
-def effect_in_words(effect: Effect) -> str:
-    """What choosing an option changes, as one phrase; empty when it changes nothing."""
-    parts = [f"sets {name} to {value_in_words(value)}" for name, value in effect.set_variable.items()]
+def describe_effect(effect: Effect) -> str:
+    """The effect of an option as one phrase; empty if it has none."""
+    parts = [f"sets {name} to {describe_value(value)}" for name, value in effect.set_variable.items()]
     if effect.skip_activities:
-        parts.append(f"skips {listed(effect.skip_activities)}")
+        parts.append(f"skips {join_words(effect.skip_activities)}")
     if effect.transition_to:
         parts.append(f"goes to {effect.transition_to}")
     return ", ".join(parts)
 
 
-def loop_in_words(loop: Loop) -> str:
-    """When the loop goes on, as one phrase."""
+def describe_loop(loop: Loop) -> str:
+    """The condition of the loop as one phrase."""
     match loop.type:
         case "forEach":
-            words = f"for each {spoken(loop.variable or 'item')} of {spoken(loop.over or 'a list')}"
+            words = f"for each {describe_name(loop.variable or 'item')} of {describe_name(loop.over or 'a list')}"
         case "while":
-            words = f"while {_or_unsaid(loop.condition)}"
+            words = f"while {_describe_optional(loop.condition)}"
         case "doWhile":
-            words = f"once, then again while {_or_unsaid(loop.condition)}"
+            words = f"once, then again while {_describe_optional(loop.condition)}"
     if loop.break_condition is not None:
-        words += f", until {condition_in_words(loop.break_condition)}"
-    return f"{words}, at most {counted(loop.max_iterations, 'time')}"
+        words += f", until {describe_condition(loop.break_condition)}"
+    return f"{words}, at most {describe_count(loop.max_iterations, 'time')}"
 
 
-def _or_unsaid(condition: Condition | None) -> str:
-    return "needed" if condition is None else condition_in_words(condition)
+def _describe_optional(condition: Condition | None) -> str:
+    return "needed" if condition is None else describe_condition(condition)

@@ -1,4 +1,4 @@
-"""The rules of a workflow session, pure: functions of the definition, the record, the input and the moment.
+"""Rules of workflow sessions: pure functions of the definition, the record, the input and the current time.
 
-No file, no socket and no clock in here. That is why a session can be replayed, simulated and tested by property.
+The engine opens no file, no socket and reads no clock, so a session can be replayed, simulated and tested with generated input.
 """

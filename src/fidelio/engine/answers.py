@@ -1,7 +1,8 @@
-"""What becomes of an answer to a checkpoint: taken, confirmed because it was given before, or refused with the reason.
+"""Decide on an answer to a checkpoint: accept it, confirm that it was given before, or refuse it.
 
-The clock runs from the moment the question was put on record, in milliseconds. An asking has one answer: the same again is
-confirmed, another one is refused. What a model passes on is not taken where a person is demanded.
+Elapsed time is counted in milliseconds from the event that opened the checkpoint. Each instance of a checkpoint has one answer:
+the same answer again is confirmed, a different one is refused. An answer relayed by a model is refused where the checkpoint
+demands a person.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import msgspec
 
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import demands_person, effect_of, find_checkpoint
-from fidelio.engine.condition_text import text_of
+from fidelio.engine.checkpoints import demands_person, encode_effect, find_checkpoint
+from fidelio.engine.condition_text import render_condition
 from fidelio.engine.problems import Refusal
-from fidelio.engine.scope import told
-from fidelio.engine.state import Answer, Asked, Mode, OpenCheckpoint, Record
+from fidelio.engine.scope import collect_reported_values
+from fidelio.engine.state import AnswerMode, CheckpointAnswer, CheckpointInstance, OpenCheckpoint, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -24,28 +25,30 @@ if TYPE_CHECKING:
 DEFAULT_MIN_RESPONSE_MS = 3_000
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """What the caller gave. False counts as not given, as does None; an empty option is given, and wrong."""
+class AnswerChoice(msgspec.Struct, frozen=True):
+    """The arguments of an answer. False and None count as absent; an empty option id is present, and invalid."""
 
     option_id: str | None = None
     auto_advance: bool | None = None
     condition_not_met: bool | None = None
 
     @property
-    def mode(self) -> Mode | None:
-        """The one way of answering that was chosen; None when it was not exactly one."""
-        given: list[Mode] = []
+    def mode(self) -> AnswerMode | None:
+        """The answer mode that the arguments select; None unless they select exactly one."""
+        modes: list[AnswerMode] = []
         if self.option_id is not None:
-            given.append("option")
+            modes.append("option")
         if self.auto_advance:
-            given.append("auto_advance")
+            modes.append("auto_advance")
         if self.condition_not_met:
-            given.append("condition_not_met")
-        return given[0] if len(given) == 1 else None
+            modes.append("condition_not_met")
+        return modes[0] if len(modes) == 1 else None
 
 
-class Circumstances(msgspec.Struct, frozen=True):
-    """How the answer comes in. `relayed`: through the model. `demands_person`: the server wants people for everything."""
+class AnswerContext(msgspec.Struct, frozen=True):
+    """How and when the answer arrives. `relayed`: through the model. `demands_person`: the server demands people for all
+    answers.
+    """
 
     now: int
     relayed: bool = True
@@ -54,10 +57,10 @@ class Circumstances(msgspec.Struct, frozen=True):
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """A good answer. `repeated`: it is on record already and nothing is to be written."""
+    """An accepted answer. `repeated`: it is already recorded, so no event is written."""
 
-    asked: Asked
-    mode: Mode
+    instance: CheckpointInstance
+    mode: AnswerMode
     option: str = ""
     effect: dict[str, Any] = msgspec.field(default_factory=dict)
     request: str = ""
@@ -69,87 +72,96 @@ class Resolution(msgspec.Struct, frozen=True):
         return self.mode == "condition_not_met"
 
     def body(self, *, by: str, channel: str, assurance: str) -> dict[str, Any]:
-        """The body of the event that puts the answer on record."""
-        what = {"request": self.request, "key": self.asked.key, "mode": self.mode, "option": self.option}
-        return {**what, "effect": self.effect, "by": by, "channel": channel, "assurance": assurance, "after_ms": self.after_ms}
+        """The body of the event that records the answer."""
+        answer = {"request": self.request, "key": self.instance.key, "mode": self.mode, "option": self.option}
+        return {
+            **answer,
+            "effect": self.effect,
+            "by": by,
+            "channel": channel,
+            "assurance": assurance,
+            "after_ms": self.after_ms,
+        }
 
 
-def resolve(
+def resolve_answer(
     workflow: Workflow,
     record: Record,
-    choice: Choice,
-    how: Circumstances,
+    choice: AnswerChoice,
+    context: AnswerContext,
     *,
-    asked: Asked | None = None,
-    earlier: Answer | None = None,
+    instance: CheckpointInstance | None = None,
+    earlier: CheckpointAnswer | None = None,
 ) -> Resolution | Refusal:
-    """Decides on an answer to `asked`, or to the question that waits.
+    """Decide on an answer to `instance`, or to the checkpoint that blocks the session.
 
-    `earlier` is the answer to an asking that the record no longer holds, when the caller has found one.
+    `earlier` is the recorded answer to an instance that the record no longer holds, if the caller has found one.
     """
     mode = choice.mode
     if mode is None:
         return Refusal("checkpoint.mode", phrases.EXACTLY_ONE)
-    asked = asked or (record.waiting.asked if record.waiting else None)
-    given = earlier or (record.answer_for(asked) if asked else None)
+    instance = instance or (record.waiting.instance if record.waiting else None)
+    given = earlier or (record.find_answer_of(instance) if instance else None)
     if given is not None:
-        return _again(given, choice, mode)
-    waiting = record.waiting_for(asked) if asked else None
+        return _compare_with_given(given, choice, mode)
+    waiting = record.find_open(instance) if instance else None
     if waiting is None:
         return Refusal("checkpoint.not-active", phrases.NO_ACTIVE_CHECKPOINT, "The worker yields the checkpoint first.")
     activity = workflow.activity(waiting.activity)
     checkpoint = find_checkpoint(activity, waiting.checkpoint) if activity is not None else None
     if checkpoint is None:
-        remedy = f"Its definition has changed. It can be answered as it was asked: fidelio answer {waiting.request} OPTION."
+        remedy = (
+            f"Its definition has changed. It can still be answered as it was asked: fidelio answer {waiting.request} OPTION."
+        )
         return Refusal("checkpoint.not-found", phrases.checkpoint_not_found(waiting.checkpoint, waiting.activity), remedy)
-    return _weigh(_Question(workflow, record, checkpoint, waiting), choice, mode, how)
+    return _decide(_OpenQuestion(workflow, record, checkpoint, waiting), choice, mode, context)
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _OpenQuestion(msgspec.Struct, frozen=True):
     workflow: Workflow
     record: Record
     checkpoint: Checkpoint
     waiting: OpenCheckpoint
 
-    def demands_person(self, how: Circumstances) -> bool:
-        return self.waiting.person or demands_person(self.workflow, self.checkpoint, server=how.demands_person)
+    def demands_person(self, context: AnswerContext) -> bool:
+        return self.waiting.person or demands_person(self.workflow, self.checkpoint, server=context.demands_person)
 
 
-def _again(given: Answer, choice: Choice, mode: Mode) -> Resolution | Refusal:
+def _compare_with_given(given: CheckpointAnswer, choice: AnswerChoice, mode: AnswerMode) -> Resolution | Refusal:
     same = choice.option_id == given.option != "" if mode == "option" else mode == given.mode
     if not same:
         answer = given.option or "condition_not_met"
-        return Refusal("checkpoint.answered", phrases.answered_otherwise(given.checkpoint, answer))
-    return Resolution(given.asked, given.mode, given.option, given.effect, repeated=True)
+        return Refusal("checkpoint.answered", phrases.already_answered(given.checkpoint, answer))
+    return Resolution(given.instance, given.mode, given.option, given.effect, repeated=True)
 
 
-def _weigh(question: _Question, choice: Choice, mode: Mode, how: Circumstances) -> Resolution | Refusal:
-    elapsed = max(0, how.now - question.waiting.yielded_at)
+def _decide(question: _OpenQuestion, choice: AnswerChoice, mode: AnswerMode, context: AnswerContext) -> Resolution | Refusal:
+    elapsed = max(0, context.now - question.waiting.yielded_at)
     if mode == "condition_not_met":
-        option, refusal = "", _cannot_dismiss(question, how)
+        option, refusal = "", _check_dismissal(question, context)
     elif mode == "auto_advance":
-        option, refusal = question.checkpoint.default_option or "", _cannot_advance(question, how, elapsed)
+        option, refusal = question.checkpoint.default_option or "", _check_auto_advance(question, context, elapsed)
     else:
-        option, refusal = choice.option_id or "", _cannot_choose(question, choice.option_id or "", how, elapsed)
+        option, refusal = choice.option_id or "", _check_option(question, choice.option_id or "", context, elapsed)
     if refusal is not None:
         return refusal
     chosen = next((known for known in question.checkpoint.options if known.id == option), None)
-    effect = effect_of(chosen.effect) if chosen is not None else {}
-    return Resolution(question.waiting.asked, mode, option, effect, question.waiting.request, elapsed)
+    effect = encode_effect(chosen.effect) if chosen is not None else {}
+    return Resolution(question.waiting.instance, mode, option, effect, question.waiting.request, elapsed)
 
 
-def _cannot_choose(question: _Question, option: str, how: Circumstances, elapsed: int) -> Refusal | None:
-    if (refusal := _invalid_option(question.checkpoint, option)) is not None:
+def _check_option(question: _OpenQuestion, option: str, context: AnswerContext, elapsed: int) -> Refusal | None:
+    if (refusal := _check_option_id(question.checkpoint, option)) is not None:
         return refusal
-    if how.relayed and question.demands_person(how):
-        return _needs_person(question)
-    if how.relayed and elapsed < how.min_response_ms:
+    if context.relayed and question.demands_person(context):
+        return _refuse_without_person(question)
+    if context.relayed and elapsed < context.min_response_ms:
         remedy = "Present the checkpoint to the user before responding."
-        return Refusal("checkpoint.too-fast", phrases.too_fast(elapsed, how.min_response_ms), remedy)
+        return Refusal("checkpoint.too-fast", phrases.response_too_fast(elapsed, context.min_response_ms), remedy)
     return None
 
 
-def _cannot_advance(question: _Question, how: Circumstances, elapsed: int) -> Refusal | None:
+def _check_auto_advance(question: _OpenQuestion, context: AnswerContext, elapsed: int) -> Refusal | None:
     checkpoint = question.checkpoint
     reasons = ["it is blocking"] if checkpoint.blocking else []
     if checkpoint.default_option is None or checkpoint.auto_advance_ms is None:
@@ -157,32 +169,34 @@ def _cannot_advance(question: _Question, how: Circumstances, elapsed: int) -> Re
     if reasons or checkpoint.auto_advance_ms is None:
         remedy = "It takes an explicit option_id from the user."
         return Refusal("checkpoint.blocking", phrases.cannot_auto_advance(checkpoint.id, reasons), remedy)
-    if (refusal := _invalid_option(checkpoint, checkpoint.default_option or "")) is not None:
+    if (refusal := _check_option_id(checkpoint, checkpoint.default_option or "")) is not None:
         return refusal
-    if question.demands_person(how):
-        return _needs_person(question)
+    if question.demands_person(context):
+        return _refuse_without_person(question)
     if elapsed < checkpoint.auto_advance_ms:
-        return Refusal("checkpoint.too-early", phrases.too_early(checkpoint.id, elapsed, checkpoint.auto_advance_ms))
+        return Refusal(
+            "checkpoint.too-early", phrases.auto_advance_too_early(checkpoint.id, elapsed, checkpoint.auto_advance_ms)
+        )
     return None
 
 
-def _cannot_dismiss(question: _Question, how: Circumstances) -> Refusal | None:
+def _check_dismissal(question: _OpenQuestion, context: AnswerContext) -> Refusal | None:
     checkpoint = question.checkpoint
     if checkpoint.condition is None:
         return Refusal("checkpoint.no-condition", phrases.no_condition(checkpoint.id))
-    truth = holds(checkpoint.condition, told(question.workflow, question.record), told=True)
+    truth = holds(checkpoint.condition, collect_reported_values(question.workflow, question.record), reported_only=True)
     if truth is True:
-        return Refusal("checkpoint.condition-met", phrases.condition_met(checkpoint.id, text_of(checkpoint.condition)))
-    # Otherwise a model could wave away the question that only a person may answer.
-    person = how.relayed and question.demands_person(how)
-    return _needs_person(question) if person and truth is None else None
+        return Refusal("checkpoint.condition-met", phrases.condition_met(checkpoint.id, render_condition(checkpoint.condition)))
+    # Otherwise a model could dismiss a checkpoint that only a person may answer.
+    person = context.relayed and question.demands_person(context)
+    return _refuse_without_person(question) if person and truth is None else None
 
 
-def _needs_person(question: _Question) -> Refusal:
+def _refuse_without_person(question: _OpenQuestion) -> Refusal:
     remedy = f"A person answers it: fidelio answer {question.waiting.request} OPTION."
     return Refusal("checkpoint.person", phrases.needs_person(question.checkpoint.id), remedy)
 
 
-def _invalid_option(checkpoint: Checkpoint, option: str) -> Refusal | None:
+def _check_option_id(checkpoint: Checkpoint, option: str) -> Refusal | None:
     valid = [known.id for known in checkpoint.options]
     return None if option in valid else Refusal("checkpoint.option", phrases.invalid_option(option, checkpoint.id, valid))

@@ -1,4 +1,4 @@
-"""Making a move: the events that it consists of, or the reason why it is refused."""
+"""Apply a move to a session: build its events, or explain why it is refused."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from fidelio.engine import phrases
-from fidelio.engine.answers import Choice, Circumstances, Resolution, resolve
-from fidelio.engine.checkpoints import asking, current_checkpoint
-from fidelio.engine.departures import departure
-from fidelio.engine.manifests import LONGEST_OUTPUT
-from fidelio.engine.moves import Action, Move, Situation, situation
+from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
+from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
+from fidelio.engine.manifests import MAX_OUTPUT_LENGTH
+from fidelio.engine.moves import Action, PossibleMove, Situation, describe_situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.progress import collection
-from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, Draft, foreseen
-from fidelio.engine.scope import known, running_loop
-from fidelio.engine.state import Pass, Record
-from fidelio.engine.transitions import exists
-from fidelio.engine.variables import set_by_step, too_much
+from fidelio.engine.progress import find_loop_items
+from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
+from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.state import LoopIteration, Record
+from fidelio.engine.transition_events import draft_transition
+from fidelio.engine.transitions import target_exists
+from fidelio.engine.variables import check_size, draft_step_variables
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Loop, Workflow
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """A move that somebody asks for. `items` is what a loop over a list goes over, when the record does not know it.
+class MoveRequest:
+    """A move that a caller requests. `items` are the items of a `forEach` loop, if the record does not know them.
 
-    `output` is what came of a step, in the agent's words.
+    `output` is the agent's description of a step's result.
 
-    A question that is answered before anybody has put it on record is put there with its answer: as `request`, and as if it had
-    been there since `reached`.
+    A checkpoint that is answered before it was opened is opened together with its answer: under the id `request`, and with
+    `reached` as its opening time.
     """
 
     action: Action
@@ -50,34 +50,40 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
-    """Who asks for it, and over which channel an answer comes."""
+class MoveActor:
+    """Who requests the move, and the channel and assurance of an answer."""
 
     by: str
     channel: str = "relayed"
     assurance: str = "relayed"
 
 
-def accept(
-    workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor, *, found: Situation | None = None
-) -> list[Draft] | Refusal:
-    """The events of the move if it is one that `situation` offers; `found` is what that is, where it is known already."""
-    offered = found or situation(workflow, record, now=how.now, person=how.demands_person)
-    move = next((move for move in offered.offered if (move.action, move.target) == (act.action, act.target)), None)
+def apply_move(
+    workflow: Workflow,
+    record: Record,
+    request: MoveRequest,
+    context: AnswerContext,
+    actor: MoveActor,
+    *,
+    found: Situation | None = None,
+) -> list[EventDraft] | Refusal:
+    """The events of the move, if `describe_situation` offers it; `found` is its result, if the caller already has it."""
+    offered = found or describe_situation(workflow, record, now=context.now, person=context.demands_person)
+    move = next((move for move in offered.offered if (move.action, move.target) == (request.action, request.target)), None)
     if move is None:
-        return _refused(workflow, record, act, offered.blocked, how)
-    match act.action:
+        return _explain_refusal(workflow, record, request, offered.blocked, context)
+    match request.action:
         case "complete_step":
-            return _completed(workflow, record, move, act.output)
+            return _complete_step(workflow, record, move, request.output)
         case "advance_loop":
-            return _advanced(workflow, record, move, act.items)
+            return _advance_loop(workflow, record, move, request.items)
         case "transition":
-            return departure(workflow, record, act.target, again=act.target == record.activity)
+            return draft_transition(workflow, record, request.target, new_visit=request.target == record.activity)
         case _:
-            return _answered(workflow, record, act, how, actor)
+            return _answer_checkpoint(workflow, record, request, context, actor)
 
 
-def _completed(workflow: Workflow, record: Record, move: Move, output: str) -> list[Draft] | Refusal:
+def _complete_step(workflow: Workflow, record: Record, move: PossibleMove, output: str) -> list[EventDraft] | Refusal:
     task = move.task
     if task is None or task.step is None:
         return []
@@ -85,20 +91,22 @@ def _completed(workflow: Workflow, record: Record, move: Move, output: str) -> l
         return Refusal("OUTPUT_REQUIRED", f"Step '{task.id}' has no output.", "Say in `output` what came of it.")
     body = {"activity": record.activity, "step": task.id, "at": task.at, "loop": task.loop}
     if output:
-        body["output"] = output[:LONGEST_OUTPUT]
+        body["output"] = output[:MAX_OUTPUT_LENGTH]
     running = record.here.running
     if task.loop and running is not None:
         body["iteration"] = running.iteration
-    return [Draft(STEP_COMPLETED, body), *set_by_step(workflow, record, task.step)]
+    return [EventDraft(STEP_COMPLETED, body), *draft_step_variables(workflow, record, task.step)]
 
 
-def _advanced(workflow: Workflow, record: Record, move: Move, items: Sequence[Any] | None) -> list[Draft] | Refusal:
+def _advance_loop(
+    workflow: Workflow, record: Record, move: PossibleMove, items: Sequence[Any] | None
+) -> list[EventDraft] | Refusal:
     activity, task = workflow.activity(record.activity), move.task
     loop = next((loop for loop in activity.loops if loop.id == move.target), None) if activity is not None else None
     if loop is None or task is None:
         return Refusal("LOOP_NOT_FOUND", f"Loop not found: {move.target}.")
-    running = record.here.running if running_loop(workflow, record.here) is loop else None
-    whole = _items(workflow, record, loop, items) if running is None else _still(loop, running, items)
+    running = record.here.running if find_running_loop(workflow, record.here) is loop else None
+    whole = _choose_items(workflow, record, loop, items) if running is None else _keep_items(loop, running, items)
     if isinstance(whole, Refusal):
         return whole
     body = {
@@ -111,85 +119,91 @@ def _advanced(workflow: Workflow, record: Record, move: Move, items: Sequence[An
     }
     if whole is not None and len(whole) > loop.max_iterations:
         body["left_out"] = len(whole) - loop.max_iterations
-    return [Draft(LOOP_ADVANCED, body)]
+    return [EventDraft(LOOP_ADVANCED, body)]
 
 
-def _items(workflow: Workflow, record: Record, loop: Loop, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
-    """What the loop goes over: what the record knows, else what is given."""
+def _choose_items(
+    workflow: Workflow, record: Record, loop: Loop, given: Sequence[Any] | None
+) -> tuple[Any, ...] | Refusal | None:
+    """The items of the loop: those in the record, else those in the request."""
     if loop.type != "forEach":
         return None
-    listed = collection(loop, known(workflow, record))
+    listed = find_loop_items(loop, collect_values(workflow, record))
     if listed and given and tuple(given) != listed:
-        return _other_items(loop)
+        return _refuse_other_items(loop)
     items = listed or tuple(given or ())
     if not items:
         remedy = f"Give loop_items, or report {loop.over} in `variables`." if loop.over else "Give loop_items."
         return Refusal("LOOP_ITEMS_REQUIRED", f"It is not known what loop '{loop.id}' goes over.", remedy)
-    return too_much({}, {loop.over or loop.id: list(items)}) or items
+    return check_size({}, {loop.over or loop.id: list(items)}) or items
 
 
-def _still(loop: Loop, running: Pass, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
-    """A loop that is running goes over what it began with."""
+def _keep_items(loop: Loop, running: LoopIteration, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
+    """A running loop keeps the items that it began with."""
     if loop.type == "forEach" and given and tuple(given)[: loop.max_iterations] != running.items:
-        return _other_items(loop)
+        return _refuse_other_items(loop)
     return running.items
 
 
-def _other_items(loop: Loop) -> Refusal:
+def _refuse_other_items(loop: Loop) -> Refusal:
     sentence = f"Loop '{loop.id}' goes over what is on record; other loop_items are not taken."
     before = f", or report {loop.over} in `variables` before the first pass" if loop.over else ""
     return Refusal("LOOP_ITEMS_KNOWN", sentence, f"Leave loop_items out{before}.")
 
 
-def _answered(workflow: Workflow, record: Record, act: Act, how: Circumstances, actor: Actor) -> list[Draft] | Refusal:
-    asked = asking(workflow, record, act.target)
-    before: list[Draft] = []
-    if record.waiting_for(asked) is None:
-        request = act.request or asked.key
-        before = [Draft(YIELDED, {"checkpoint": act.target, "request": request, "iteration": asked.iteration})]
-        if act.reached is None:
-            how = replace(how, min_response_ms=0)
-        record = foreseen(record, before, how.now if act.reached is None else act.reached)
-    found = resolve(workflow, record, choice_of(act), how, asked=asked)
+def _answer_checkpoint(
+    workflow: Workflow, record: Record, request: MoveRequest, context: AnswerContext, actor: MoveActor
+) -> list[EventDraft] | Refusal:
+    instance = find_instance(workflow, record, request.target)
+    before: list[EventDraft] = []
+    if record.find_open(instance) is None:
+        request_id = request.request or instance.key
+        before = [EventDraft(YIELDED, {"checkpoint": request.target, "request": request_id, "iteration": instance.iteration})]
+        if request.reached is None:
+            context = replace(context, min_response_ms=0)
+        record = fold_drafts(record, before, context.now if request.reached is None else request.reached)
+    found = resolve_answer(workflow, record, build_choice(request), context, instance=instance)
     if isinstance(found, Resolution):
         body = found.body(by=actor.by, channel=actor.channel, assurance=actor.assurance)
-        return [*before, Draft(ANSWERED, body)]
+        return [*before, EventDraft(ANSWERED, body)]
     return found
 
 
-def choice_of(act: Act) -> Choice:
-    """How an act answers a question."""
-    if act.action == "dismiss_checkpoint":
-        return Choice(condition_not_met=True)
-    return Choice(auto_advance=True) if act.action == "take_default" else Choice(act.option)
+def build_choice(request: MoveRequest) -> AnswerChoice:
+    """The answer that the request gives to its checkpoint."""
+    if request.action == "dismiss_checkpoint":
+        return AnswerChoice(condition_not_met=True)
+    return AnswerChoice(auto_advance=True) if request.action == "take_default" else AnswerChoice(request.option)
 
 
-def _refused(workflow: Workflow, record: Record, act: Act, blocked: Sequence[Move], how: Circumstances) -> Refusal:
-    why = next((move for move in blocked if (move.action, move.target) == (act.action, act.target)), None)
+def _explain_refusal(
+    workflow: Workflow, record: Record, request: MoveRequest, blocked: Sequence[PossibleMove], context: AnswerContext
+) -> Refusal:
+    why = next((move for move in blocked if (move.action, move.target) == (request.action, request.target)), None)
     if record.status == "completed":
         return Refusal("WORKFLOW_COMPLETED", "The workflow is complete.")
     activity = workflow.activity(record.activity)
-    if act.action == "transition":
-        return _no_transition(workflow, record, act.target, why)
+    if request.action == "transition":
+        return _refuse_transition(workflow, record, request.target, why)
     if activity is None:
         return Refusal("ACTIVITY_NOT_FOUND", phrases.NO_CURRENT_ACTIVITY, "Enter an activity first.")
-    if act.action == "complete_step":
-        return _no_step(activity, record, act.target, why)
-    if act.action == "advance_loop":
-        return _no_loop(activity, act.target, why)
-    return _no_answer(workflow, record, act, how, why)
+    if request.action == "complete_step":
+        return _refuse_step(activity, record, request.target, why)
+    if request.action == "advance_loop":
+        return _refuse_loop(activity, request.target, why)
+    return _refuse_answer(workflow, record, request, context, why)
 
 
-def _no_transition(workflow: Workflow, record: Record, target: str, why: Move | None) -> Refusal:
-    if not exists(workflow, target):
+def _refuse_transition(workflow: Workflow, record: Record, target: str, why: PossibleMove | None) -> Refusal:
+    if not target_exists(workflow, target):
         return Refusal("TARGET_ACTIVITY_NOT_FOUND", phrases.activity_not_found(target))
     sentence = phrases.no_valid_transition(target, record.activity or "the start")
     return Refusal(why.code, f"{sentence} {why.reason}") if why is not None else Refusal("INVALID_TRANSITION", sentence)
 
 
-def _no_step(activity: Activity, record: Record, step: str, why: Move | None) -> Refusal:
-    inside = [one.id for loop in activity.loops for one in loop.steps]
-    if step not in (*(one.id for one in activity.steps), *inside):
+def _refuse_step(activity: Activity, record: Record, step: str, why: PossibleMove | None) -> Refusal:
+    loop_steps = [known_step.id for loop in activity.loops for known_step in loop.steps]
+    if step not in (*(known_step.id for known_step in activity.steps), *loop_steps):
         return Refusal("STEP_NOT_FOUND", f"Step not found: {step} in activity {activity.id}.")
     if why is not None:
         return Refusal(why.code, f"Step '{step}' cannot be completed: {why.reason}")
@@ -199,23 +213,27 @@ def _no_step(activity: Activity, record: Record, step: str, why: Move | None) ->
     return Refusal("STEP_NOT_NEXT", f"Step '{step}' is not one that can come next.")
 
 
-def _no_loop(activity: Activity, loop: str, why: Move | None) -> Refusal:
-    if loop not in [one.id for one in activity.loops]:
+def _refuse_loop(activity: Activity, loop: str, why: PossibleMove | None) -> Refusal:
+    if loop not in [known_loop.id for known_loop in activity.loops]:
         return Refusal("LOOP_NOT_FOUND", f"Loop not found: {loop} in activity {activity.id}.")
     sentence = f"Loop '{loop}' has no pass to go into."
     return Refusal(why.code, f"{sentence} {why.reason}") if why is not None else Refusal("LOOP_NOT_NEXT", sentence)
 
 
-def _no_answer(workflow: Workflow, record: Record, act: Act, how: Circumstances, why: Move | None) -> Refusal:
-    if record.pending_as(act.target) is not None:
-        # It waits, so what speaks against this way of answering is what speaks against it everywhere.
-        found = resolve(workflow, record, choice_of(act), how, asked=asking(workflow, record, act.target))
+def _refuse_answer(
+    workflow: Workflow, record: Record, request: MoveRequest, context: AnswerContext, why: PossibleMove | None
+) -> Refusal:
+    if record.find_pending(request.target) is not None:
+        # The checkpoint is open, so the general rules for answers give the reason.
+        found = resolve_answer(
+            workflow, record, build_choice(request), context, instance=find_instance(workflow, record, request.target)
+        )
         if isinstance(found, Refusal):
             return found
-    if current_checkpoint(workflow, record, act.target) is None:
-        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(act.target, record.activity))
-    if (answer := record.answer_to(act.target)) is not None:
+    if find_current_checkpoint(workflow, record, request.target) is None:
+        return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(request.target, record.activity))
+    if (answer := record.find_answer(request.target)) is not None:
         said = answer.option or "condition_not_met"
-        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.answered_otherwise(act.target, said))
-    sentence = why.reason if why is not None else f"Checkpoint '{act.target}' is not to be answered now."
+        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.already_answered(request.target, said))
+    sentence = why.reason if why is not None else f"Checkpoint '{request.target}' is not to be answered now."
     return Refusal("CHECKPOINT_NOT_REACHED", sentence)

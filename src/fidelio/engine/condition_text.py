@@ -1,7 +1,7 @@
-"""A condition as one line, to be shown and to be claimed.
+"""Render a condition as one line of text, and compare an agent's claim with it.
 
-Two forms: `text_of` is what we write, with parentheses where the line could be read in two ways; `plain_text_of` is the form
-that agents know from elsewhere, which never has them. A claim may use either, with its own spacing and quotes.
+`render_condition` writes parentheses where the line would be ambiguous. `render_plain_condition` never does; it is the form
+that agents know from other servers. A claim may use either form, with its own spacing and quotes.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fidelio.definitions.models.condition import Condition, Simple
 
-_ENCODED = json.JSONEncoder(ensure_ascii=False).encode
-_JOINT = {"and": " AND ", "or": " OR "}
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_CONNECTIVES = {"and": " AND ", "or": " OR "}
 _SPELLINGS = ((re.compile(r"\s*&&\s*|\s+and\s+"), " AND "), (re.compile(r"\s*\|\|\s*|\s+or\s+"), " OR "))
 _OPERATOR = re.compile(r"\s*(==|!=|>=|<=|>|<)\s*")
 
 
-def text_of(condition: Condition) -> str:
+def render_condition(condition: Condition) -> str:
     if condition.type == "simple":
-        return _simple(condition)
+        return _render_simple(condition)
     if condition.type == "not":
-        return f"NOT ({text_of(condition.condition)})"
-    parts = (_part(part, inside=condition.type) for part in condition.conditions)
-    return _JOINT[condition.type].join(parts)
+        return f"NOT ({render_condition(condition.condition)})"
+    parts = (_render_operand(part, inside=condition.type) for part in condition.conditions)
+    return _CONNECTIVES[condition.type].join(parts)
 
 
-def plain_text_of(condition: Condition) -> str:
+def render_plain_condition(condition: Condition) -> str:
     if condition.type == "simple":
-        return _simple(condition) + (" undefined" if "xists" in condition.operator and condition.value is None else "")
+        return _render_simple(condition) + (" undefined" if "xists" in condition.operator and condition.value is None else "")
     if condition.type == "not":
-        return f"NOT ({plain_text_of(condition.condition)})"
-    return _JOINT[condition.type].join(plain_text_of(part) for part in condition.conditions)
+        return f"NOT ({render_plain_condition(condition.condition)})"
+    return _CONNECTIVES[condition.type].join(render_plain_condition(part) for part in condition.conditions)
 
 
-def says(claim: str, condition: Condition) -> bool:
-    """Whether the claim is this condition, in either form."""
-    return _normal(claim) in (_normal(text_of(condition)), _normal(plain_text_of(condition)))
+def matches_condition(claim: str, condition: Condition) -> bool:
+    """Whether the claim states this condition, in either form."""
+    return _normalize(claim) in (_normalize(render_condition(condition)), _normalize(render_plain_condition(condition)))
 
 
-def same_words(claim: str, text: str) -> bool:
-    return _normal(claim) == _normal(text)
+def matches_text(claim: str, text: str) -> bool:
+    return _normalize(claim) == _normalize(text)
 
 
-def _part(condition: Condition, *, inside: str) -> str:
-    words = text_of(condition)
-    return f"({words})" if condition.type in _JOINT and condition.type != inside else words
+def _render_operand(condition: Condition, *, inside: str) -> str:
+    words = render_condition(condition)
+    return f"({words})" if condition.type in _CONNECTIVES and condition.type != inside else words
 
 
-def _simple(condition: Simple) -> str:
+def _render_simple(condition: Simple) -> str:
     if condition.operator in ("exists", "notExists"):
         return f"{condition.variable} {condition.operator}"
-    return f"{condition.variable} {condition.operator} {_ENCODED(condition.value)}"
+    return f"{condition.variable} {condition.operator} {_encode(condition.value)}"
 
 
-def _normal(text: str) -> str:
+def _normalize(text: str) -> str:
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
     return " ".join(_OPERATOR.sub(r" \1 ", text.replace('"', "").replace("'", "")).split())

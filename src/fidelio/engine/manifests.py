@@ -1,7 +1,8 @@
-"""What an agent says it did, compared with what the definition asked for.
+"""Check the manifests that an agent reports against the definition.
 
-Honest work gets no warning. A step that is optional, repeated in a loop, or whose condition was not certain to hold when its
-turn came may be there or be absent. Each real problem gets one sentence: one step out of place does not accuse all that follow.
+A truthful manifest gets no warning. A step that is optional, repeated in a loop, or whose condition was not certain to hold
+when it was due may be present or absent. Each problem gets one sentence: one step out of order does not make the following ones
+wrong.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ import msgspec
 
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import find_checkpoint, unattached
-from fidelio.engine.claims import fits_any
+from fidelio.engine.checkpoints import find_checkpoint, find_unattached_checkpoints
 from fidelio.engine.problems import Problem
-from fidelio.engine.record import BY_ANSWER, Draft, foreseen
-from fidelio.engine.scope import told
+from fidelio.engine.record import BY_ANSWER, EventDraft, fold_drafts
+from fidelio.engine.scope import collect_reported_values
 from fidelio.engine.state import Record
-from fidelio.engine.variables import report_these, set_by_step, variables_in, without_value
+from fidelio.engine.transition_checks import matches_any_transition
+from fidelio.engine.variables import draft_step_variables, find_unset_variables, find_variables, suggest_report
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Step, Workflow
 
-# An event keeps enough of an output to recognise it; the whole is the agent's to keep.
-LONGEST_OUTPUT = 500
-MOST_ENTRIES = 1_000
-MOST_PROBLEMS = 50
+# An event stores the beginning of an output, enough to recognise it.
+MAX_OUTPUT_LENGTH = 500
+MAX_ENTRIES = 1_000
+MAX_PROBLEMS = 50
 
 
-class StepDone(msgspec.Struct, frozen=True):
+class StepReport(msgspec.Struct, frozen=True):
     """One entry of a step manifest."""
 
     step_id: str
     output: str
 
 
-class ActivityDone(msgspec.Struct, frozen=True):
+class ActivityReport(msgspec.Struct, frozen=True):
     """One entry of an activity manifest."""
 
     activity_id: str
@@ -48,116 +49,123 @@ class ActivityDone(msgspec.Struct, frozen=True):
     transition_condition: str | None = None
 
 
-def check_steps(
-    workflow: Workflow, record: Record, manifest: Sequence[StepDone] | None, *, leaving: bool = True, per_pass: bool = True
+def check_step_manifest(
+    workflow: Workflow,
+    record: Record,
+    manifest: Sequence[StepReport] | None,
+    *,
+    leaving: bool = True,
+    per_iteration: bool = True,
 ) -> list[Problem]:
-    """What is wrong with the manifest of the current activity. When it is not being left, nothing can be missing.
+    """The problems of the manifest of the current activity. Steps can be missing only if the activity is left (`leaving`).
 
-    `per_pass`: the questions of loops are asked in every pass, and not all at the door.
+    `per_iteration`: checkpoints of loops are asked in every iteration, and not all when the activity is entered.
     """
     activity = workflow.activity(record.activity)
     if activity is None or not (activity.steps or activity.loops):
         return []
     if manifest is None:
-        needed = _needed(workflow, record, activity) if leaving else []
+        needed = _find_required_steps(workflow, record, activity) if leaving else []
         return [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
-    # The usual case: every step, once, in order.
+    # Fast path for the usual case: every step, once, in order.
     complete = [entry.step_id for entry in manifest] == [step.id for step in activity.steps]
     return [
-        *([] if complete else _compared(workflow, record, activity, manifest, leaving=leaving)),
-        *_empty(manifest),
-        *_unasked(workflow, record, activity, manifest),
-        *(_asked_less(record, activity, manifest) if per_pass and activity.loops else ()),
+        *([] if complete else _compare_with_definition(workflow, record, activity, manifest, leaving=leaving)),
+        *_find_empty(manifest),
+        *_find_unasked(workflow, record, activity, manifest),
+        *(_find_asked_too_rarely(record, activity, manifest) if per_iteration and activity.loops else ()),
     ]
 
 
-def _compared(
-    workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone], *, leaving: bool
+def _compare_with_definition(
+    workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepReport], *, leaving: bool
 ) -> list[Problem]:
     return [
-        *(_missing(_needed(workflow, record, activity), manifest) if leaving else ()),
-        *(_not_known(workflow, record, activity, manifest) if leaving else ()),
-        *_unexpected(activity, manifest),
-        *_repeated(activity, manifest),
-        *_out_of_order(activity, manifest),
+        *(_find_missing(_find_required_steps(workflow, record, activity), manifest) if leaving else ()),
+        *(_find_undecided(workflow, record, activity, manifest) if leaving else ()),
+        *_find_unexpected(activity, manifest),
+        *_find_repeated(activity, manifest),
+        *_find_out_of_order(activity, manifest),
     ]
 
 
-def _needed(workflow: Workflow, record: Record, activity: Activity) -> list[str]:
-    # What was completed move by move is on record already; nobody has to report it again.
+def _find_required_steps(workflow: Workflow, record: Record, activity: Activity) -> list[str]:
+    # Steps that were completed by single moves are recorded and need not be reported again.
     done = record.here.done
-    return [step.id for step in _certain(workflow, record, activity) if step.id not in done]
+    return [step.id for step in _find_certain_steps(workflow, record, activity) if step.id not in done]
 
 
-def check_questions(workflow: Workflow, record: Record) -> list[Problem]:
-    """The required questions of an activity that is left which no step names and nobody has asked in this visit.
+def check_unasked_checkpoints(workflow: Workflow, record: Record) -> list[Problem]:
+    """The required checkpoints of the activity that is left which no step names and which were not answered in this visit.
 
-    A doubt: when they are to be asked is not written down, so an agent that is only advised may know better.
+    They are doubts: the definition does not say when to ask them, so at the level `advise` the agent decides.
     """
     activity = workflow.activity(record.activity)
     if activity is None or record.forced or not activity.checkpoints:
         return []
-    values = told(workflow, record)
+    values = collect_reported_values(workflow, record)
     return [
-        Problem("unasked", phrases.never_asked(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True)
-        for free in unattached(activity)
-        if free.required and not record.answer_to(free.id) and holds(free.condition, values, told=True)
+        Problem(
+            "unasked", phrases.checkpoint_never_asked(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True
+        )
+        for free in find_unattached_checkpoints(activity)
+        if free.required and not record.find_answer(free.id) and holds(free.condition, values, reported_only=True)
     ]
 
 
-def done_by_steps(workflow: Workflow, record: Record, manifest: Sequence[StepDone]) -> list[Draft]:
-    """What the steps of the current activity set that are reported as done: each once, in the order of the report.
+def draft_reported_steps(workflow: Workflow, record: Record, manifest: Sequence[StepReport]) -> list[EventDraft]:
+    """The variables that the `set` actions of the reported steps set: each step once, in the order of the report.
 
-    What an agent has reported in this visit stays, and so does an answer that may have come after the step.
+    Variables that the agent reported in this visit, or that an answer may have set after the step, are not overwritten.
     """
     activity = workflow.activity(record.activity)
     if activity is None:
         return []
     own = (*activity.steps, *_loop_steps(activity))
     acting = {step.id: (number, step) for number, step in enumerate(own) if step.actions and step.id not in record.here.done}
-    drafts: list[Draft] = []
+    drafts: list[EventDraft] = []
     for name in dict.fromkeys(entry.step_id for entry in manifest if entry.step_id in acting) if acting else ():
         number, step = acting[name]
-        new = set_by_step(workflow, record, step, but_not=_set_since(number, record, activity))
-        drafts, record = drafts + new, foreseen(record, new, 0)
+        new = draft_step_variables(workflow, record, step, exclude=_find_later_changes(number, record, activity))
+        drafts, record = drafts + new, fold_drafts(record, new, 0)
     return drafts
 
 
-def _set_since(number: int, record: Record, activity: Activity) -> set[str]:
-    """What may have been set after the step's turn, by somebody who did not just do a step."""
+def _find_later_changes(number: int, record: Record, activity: Activity) -> set[str]:
+    """The variables that may have been set after the step was due, other than by the actions of a step."""
     authors = {name: record.set_by.get(name, "") for name in record.here.changed}
-    return {name for name, by in authors.items() if not by.startswith("step:") and not _known_at(number, by, activity)}
+    return {name for name, by in authors.items() if not by.startswith("step:") and not _was_set_before(number, by, activity)}
 
 
-def check_activities(workflow: Workflow, manifest: Sequence[ActivityDone] | None) -> list[Problem]:
-    """What is wrong with an activity manifest. Advisory at every level: it repeats what the record knows better."""
+def check_activity_manifest(workflow: Workflow, manifest: Sequence[ActivityReport] | None) -> list[Problem]:
+    """The problems of an activity manifest. They are warnings at every level, because the record is the better source."""
     if manifest is None:
         return []
     if not manifest:
         return [Problem("activity-manifest", phrases.EMPTY_ACTIVITY_MANIFEST, advisory=True)]
-    return list(islice((problem for entry in manifest for problem in _about(workflow, entry)), MOST_PROBLEMS))
+    return list(islice((problem for entry in manifest for problem in _check_activity_report(workflow, entry)), MAX_PROBLEMS))
 
 
-def for_event(manifest: Iterable[StepDone]) -> list[dict[str, str]]:
-    """The manifest as an event keeps it: bounded, whatever an agent sends."""
-    entries = list(manifest)[:MOST_ENTRIES]
-    return [{"step_id": entry.step_id[:200], "output": entry.output[:LONGEST_OUTPUT]} for entry in entries]
+def encode_manifest(manifest: Iterable[StepReport]) -> list[dict[str, str]]:
+    """The manifest as it is stored in an event: bounded in number and length of its entries."""
+    entries = list(manifest)[:MAX_ENTRIES]
+    return [{"step_id": entry.step_id[:200], "output": entry.output[:MAX_OUTPUT_LENGTH]} for entry in entries]
 
 
-def _certain(workflow: Workflow, record: Record, activity: Activity) -> Iterable[Step]:
-    """The steps that had to be done: required, and certain to apply when their turn came."""
-    values = told(workflow, record)
-    for number, step in enumerate(_due(record, activity)):
+def _find_certain_steps(workflow: Workflow, record: Record, activity: Activity) -> Iterable[Step]:
+    """The steps that had to be done: required, and their condition was certain to hold when they were due."""
+    values = collect_reported_values(workflow, record)
+    for number, step in enumerate(_find_due_steps(record, activity)):
         if not step.required:
             continue
         if step.condition is None or (
-            holds(step.condition, values, told=True) and settled_before(number, step.condition, record, activity)
+            holds(step.condition, values, reported_only=True) and was_settled_before(number, step.condition, record, activity)
         ):
             yield step
 
 
-def _due(record: Record, activity: Activity) -> Sequence[Step]:
-    """The steps whose turn comes: all of them, or those before an answer that leads elsewhere."""
+def _find_due_steps(record: Record, activity: Activity) -> Sequence[Step]:
+    """The steps that become due: all, or those before the checkpoint whose answer leads to another activity."""
     if not record.forced:
         return activity.steps
     leading = [answer.checkpoint for answer in record.answers if answer.effect.get("transitionTo")]
@@ -165,14 +173,14 @@ def _due(record: Record, activity: Activity) -> Sequence[Step]:
     return activity.steps[:until]
 
 
-def settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
-    """Whether everything the condition looks at had its present value already when the step's turn came."""
-    names = {name.partition(".")[0] for name in variables_in(condition)}
+def was_settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
+    """Whether all variables of the condition had their current value already when the step was due."""
+    names = {name.partition(".")[0] for name in find_variables(condition)}
     recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
-    return all(_known_at(number, record.set_by.get(name, ""), activity) for name in recent)
+    return all(_was_set_before(number, record.set_by.get(name, ""), activity) for name in recent)
 
 
-def _known_at(number: int, author: str, activity: Activity) -> bool:
+def _was_set_before(number: int, author: str, activity: Activity) -> bool:
     if author == f"entry:{activity.id}":
         return True
     own = f"{BY_ANSWER}{activity.id}/"
@@ -182,93 +190,97 @@ def _known_at(number: int, author: str, activity: Activity) -> bool:
     return any(step.checkpoint == checkpoint for step in activity.steps[: number + 1])
 
 
-def _unasked(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
-    """Steps that come after a question which nobody has answered.
+def _find_unasked(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepReport]) -> Iterable[Problem]:
+    """Reported steps whose checkpoint was not answered.
 
-    A doubt where the question may not have applied when its turn came: an agent that is only advised may know.
+    It is a doubt if the condition of the checkpoint may not have held when the step was due.
     """
     own = enumerate((*activity.steps, *_loop_steps(activity)))
     asking = [(number, step, step.checkpoint) for number, step in own if step.checkpoint]
     done = {entry.step_id for entry in manifest} if asking else set()
-    for number, step, asked in asking:
-        checkpoint = find_checkpoint(activity, asked) if step.id in done else None
-        if checkpoint is None or not checkpoint.required or record.answer_to(checkpoint.id) is not None:
+    for number, step, checkpoint_id in asking:
+        checkpoint = find_checkpoint(activity, checkpoint_id) if step.id in done else None
+        if checkpoint is None or not checkpoint.required or record.find_answer(checkpoint.id) is not None:
             continue
         condition = checkpoint.condition
-        truth = holds(condition, told(workflow, record), told=True)
+        truth = holds(condition, collect_reported_values(workflow, record), reported_only=True)
         if truth is not False:
-            doubt = condition is not None and (truth is None or not settled_before(number, condition, record, activity))
-            yield Problem("unasked", phrases.unasked(step.id, checkpoint.id), "Yield the checkpoint first.", doubt=doubt)
+            doubt = condition is not None and (truth is None or not was_settled_before(number, condition, record, activity))
+            yield Problem(
+                "unasked", phrases.checkpoint_unanswered(step.id, checkpoint.id), "Yield the checkpoint first.", doubt=doubt
+            )
 
 
-def _not_known(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
-    """Steps that were left out, where nobody has said whether they apply. A doubt: who is only advised may know."""
-    values, done = told(workflow, record), {*record.here.done, *(entry.step_id for entry in manifest)}
-    for step in _due(record, activity):
-        if not step.required or step.id in done or holds(step.condition, values, told=True) is not None:
+def _find_undecided(
+    workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepReport]
+) -> Iterable[Problem]:
+    """Steps that were not reported and whose condition depends on unset variables. They are doubts."""
+    values, done = collect_reported_values(workflow, record), {*record.here.done, *(entry.step_id for entry in manifest)}
+    for step in _find_due_steps(record, activity):
+        if not step.required or step.id in done or holds(step.condition, values, reported_only=True) is not None:
             continue
-        names = without_value([step.condition] if step.condition else [], workflow, record)
-        yield Problem("not-known", phrases.step_not_known(step.id, names), report_these(workflow, names), doubt=True)
+        names = find_unset_variables([step.condition] if step.condition else [], workflow, record)
+        yield Problem("not-known", phrases.step_undecided(step.id, names), suggest_report(workflow, names), doubt=True)
 
 
-def _asked_less(record: Record, activity: Activity, manifest: Sequence[StepDone]) -> Iterable[Problem]:
-    """Steps of loops that were done more often than their question was asked; one with a condition may not apply each time."""
+def _find_asked_too_rarely(record: Record, activity: Activity, manifest: Sequence[StepReport]) -> Iterable[Problem]:
+    """Steps of loops that are reported more often than their checkpoint, which has no condition, was asked."""
     for step in _loop_steps(activity):
-        answer = record.answer_to(step.checkpoint) if step.checkpoint else None
+        answer = record.find_answer(step.checkpoint) if step.checkpoint else None
         checkpoint = find_checkpoint(activity, answer.checkpoint) if answer is not None and answer.iteration else None
         if answer is None or checkpoint is None or not checkpoint.required or checkpoint.condition is not None:
             continue
         times = sum(entry.step_id == step.id for entry in manifest)
         if times > answer.iteration:
-            sentence = phrases.asked_less(step.id, checkpoint.id, times, answer.iteration)
-            yield Problem("unasked", sentence, "Yield the checkpoint in every pass.")
+            sentence = phrases.checkpoint_asked_too_rarely(step.id, checkpoint.id, times, answer.iteration)
+            yield Problem("unasked", sentence, "Yield the checkpoint in every iteration.")
 
 
-def _missing(needed: Sequence[str], manifest: Sequence[StepDone]) -> list[Problem]:
-    there = {entry.step_id for entry in manifest}
-    missing = [step for step in needed if step not in there]
+def _find_missing(needed: Sequence[str], manifest: Sequence[StepReport]) -> list[Problem]:
+    reported = {entry.step_id for entry in manifest}
+    missing = [step for step in needed if step not in reported]
     return [Problem("missing-steps", phrases.missing_steps(missing))] if missing else []
 
 
-def _unexpected(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
+def _find_unexpected(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
     known = {step.id for step in (*activity.steps, *_loop_steps(activity))}
-    strange = [entry.step_id for entry in manifest if entry.step_id not in known]
-    return [Problem("unexpected-steps", phrases.unexpected_steps(dict.fromkeys(strange)))] if strange else []
+    unknown = [entry.step_id for entry in manifest if entry.step_id not in known]
+    return [Problem("unexpected-steps", phrases.unexpected_steps(dict.fromkeys(unknown)))] if unknown else []
 
 
-def _repeated(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
+def _find_repeated(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
     once = {step.id for step in activity.steps} - {step.id for step in _loop_steps(activity)}
     counts = Counter(entry.step_id for entry in manifest)
     twice = [step for step, count in counts.items() if count > 1 and step in once]
     return [Problem("repeated-steps", phrases.repeated_steps(twice))] if twice else []
 
 
-def _out_of_order(activity: Activity, manifest: Sequence[StepDone]) -> list[Problem]:
+def _find_out_of_order(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
     order = {step.id: number for number, step in enumerate(activity.steps)}
     reported = [step for step in dict.fromkeys(entry.step_id for entry in manifest) if step in order]
     numbers = [order[step] for step in reported]
     if numbers == sorted(numbers):
         return []
-    kept = _longest_rise(numbers)
-    return [Problem("step-order", phrases.order_mismatch([step for step in reported if order[step] not in kept]))]
+    in_order = _longest_increasing_subsequence(numbers)
+    return [Problem("step-order", phrases.order_mismatch([step for step in reported if order[step] not in in_order]))]
 
 
-def _longest_rise(numbers: Sequence[int]) -> set[int]:
-    """A longest increasing subsequence: what is outside it is the least that has to be moved."""
+def _longest_increasing_subsequence(numbers: Sequence[int]) -> set[int]:
+    """The members of a longest increasing subsequence: the other numbers are the fewest that are out of order."""
     tails: list[int] = []
     chain: dict[int, int | None] = {}
     for number in numbers:
-        place = bisect_left(tails, number)
-        chain[number] = tails[place - 1] if place else None
-        tails[place : place + 1] = [number]
-    kept, current = set[int](), tails[-1] if tails else None
+        index = bisect_left(tails, number)
+        chain[number] = tails[index - 1] if index else None
+        tails[index : index + 1] = [number]
+    members, current = set[int](), tails[-1] if tails else None
     while current is not None:
-        kept.add(current)
+        members.add(current)
         current = chain[current]
-    return kept
+    return members
 
 
-def _empty(manifest: Sequence[StepDone]) -> list[Problem]:
+def _find_empty(manifest: Sequence[StepReport]) -> list[Problem]:
     empty = [entry.step_id for entry in manifest if not entry.output.strip()]
     return [Problem("empty-output", phrases.empty_output(dict.fromkeys(empty)))] if empty else []
 
@@ -277,11 +289,11 @@ def _loop_steps(activity: Activity) -> Iterable[Step]:
     return (step for loop in activity.loops for step in loop.steps)
 
 
-def _about(workflow: Workflow, entry: ActivityDone) -> Iterable[Problem]:
+def _check_activity_report(workflow: Workflow, entry: ActivityReport) -> Iterable[Problem]:
     activity = workflow.activity(entry.activity_id)
     if activity is None and entry.activity_id not in workflow.broken:
         yield Problem("activity-manifest", phrases.unknown_activity(entry.activity_id), advisory=True)
     if not entry.outcome.strip():
         yield Problem("activity-manifest", phrases.empty_outcome(entry.activity_id), advisory=True)
-    if activity is not None and entry.transition_condition and not fits_any(entry.transition_condition, activity):
+    if activity is not None and entry.transition_condition and not matches_any_transition(entry.transition_condition, activity):
         yield Problem("activity-manifest", phrases.unknown_claim(entry.activity_id, entry.transition_condition), advisory=True)

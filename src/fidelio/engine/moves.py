@@ -1,7 +1,7 @@
-"""What is possible where a session stands: what has to come next, what may, and what may not and why.
+"""List the moves that are possible in a session: required, optional, and blocked with the reason.
 
-Everything that is offered here is accepted by `acting.accept`, and nothing else is. One of the required moves has to be made
-sooner or later; the optional ones may be made before.
+`apply_move` accepts exactly the moves that are offered here. One of the required moves has to be made eventually; optional
+moves may be made before it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fidelio.engine.answers import Choice, Circumstances, resolve
-from fidelio.engine.checkpoints import asking, current_checkpoint, only_person
-from fidelio.engine.claims import check_transition
-from fidelio.engine.problems import Refusal, refusal
-from fidelio.engine.progress import Task, collection, passes, question_before, questions, tasks
-from fidelio.engine.record import YIELDED, Draft, foreseen
-from fidelio.engine.scope import known, running_loop
+from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
+from fidelio.engine.checkpoints import find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.problems import Refusal, build_refusal
+from fidelio.engine.progress import (
+    ActivityTask,
+    count_iterations,
+    find_checkpoint_before,
+    find_loop_items,
+    list_free_checkpoints,
+    list_tasks,
+)
+from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
+from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import Record
-from fidelio.engine.transitions import Way, exists, open_ways, ways
+from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.transitions import CandidateTransition, list_open_transitions, list_transitions, target_exists
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -27,17 +34,17 @@ Action = Literal["complete_step", "respond_to_checkpoint", "dismiss_checkpoint",
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One move. `options` are the answers that a checkpoint takes; `person`: only a person can give one.
+class PossibleMove:
+    """A move. `options` are the valid answers to a checkpoint; `person`: only a person can answer it.
 
-    `needs` is what has to come with the move. `reason` and `code` say why a blocked move is blocked.
+    `needs` names the argument that the move requires. `reason` and `code` say why a blocked move is blocked.
     """
 
     action: Action
     target: str
     options: tuple[str, ...] = ()
     reason: str = ""
-    task: Task | None = field(default=None, compare=False)
+    task: ActivityTask | None = field(default=None, compare=False)
     person: bool = False
     needs: Literal["", "output", "loop_items"] = ""
     code: str = ""
@@ -45,7 +52,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """Which pass of a loop is running; `total` where it is known how many there will be."""
+    """The current iteration of a loop; `total` is the number of iterations, if it is known."""
 
     id: str
     name: str
@@ -55,10 +62,10 @@ class LoopPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """Where the session stands. Numbers are counted from 1; `step` is the one that comes next.
+class SessionPosition:
+    """The position of the session. Numbers are counted from 1; `step` is the next one.
 
-    `loops` are the running loops, the innermost last: an activity that a loop goes through is inside that loop.
+    `loops` are the running loops, the innermost last. An activity that a loop runs through is inside that loop.
     """
 
     workflow: str
@@ -71,204 +78,223 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that an agent needs to know to go on. `checkpoint` is the question that is to be answered first."""
+    """The position and the possible moves. `checkpoint` is the one that has to be answered first."""
 
-    position: Position
-    required: tuple[Move, ...] = ()
-    optional: tuple[Move, ...] = ()
-    blocked: tuple[Move, ...] = ()
+    position: SessionPosition
+    required: tuple[PossibleMove, ...] = ()
+    optional: tuple[PossibleMove, ...] = ()
+    blocked: tuple[PossibleMove, ...] = ()
     checkpoint: str = ""
 
     @property
-    def offered(self) -> tuple[Move, ...]:
+    def offered(self) -> tuple[PossibleMove, ...]:
         return (*self.required, *self.optional)
 
 
-def situation(workflow: Workflow, record: Record, *, now: int = 0, person: bool = False) -> Situation:
-    """What is possible now. `now` matters only to a question whose default is taken when its time has run out.
+def describe_situation(workflow: Workflow, record: Record, *, now: int = 0, person: bool = False) -> Situation:
+    """The possible moves. `now` matters only to checkpoints that advance automatically after a time.
 
-    `person`: the server wants people to answer everything.
+    `person`: the server demands people for all answers.
     """
-    return _Surveyor(workflow, record, Circumstances(now, demands_person=person, min_response_ms=0)).situation()
+    return _SituationBuilder(workflow, record, AnswerContext(now, demands_person=person, min_response_ms=0)).build()
 
 
 @dataclass(frozen=True, slots=True)
-class _Surveyor:
-    """Looks around where a session stands."""
+class _SituationBuilder:
+    """Builds the situation of one session."""
 
     workflow: Workflow
     record: Record
-    how: Circumstances
+    how: AnswerContext
 
-    def situation(self) -> Situation:
+    def build(self) -> Situation:
         workflow, record = self.workflow, self.record
-        ahead = tasks(workflow, record)
-        position = _position(workflow, record, ahead)
+        ahead = list_tasks(workflow, record)
+        position = _find_position(workflow, record, ahead)
         if record.status == "completed":
             return Situation(position)
         if record.activity and record.waiting is not None:
-            return self._held(position, ahead)
-        if not record.activity or (record.forced and exists(workflow, record.forced)):
-            return self._at_the_door(position)
-        asks = questions(workflow, record)
+            return self._blocked_by_checkpoint(position, ahead)
+        if not record.activity or (record.forced and target_exists(workflow, record.forced)):
+            return self._ready_to_leave(position)
+        asks = list_free_checkpoints(workflow, record)
         first = next((question for question in asks if question.required), None)
         if first is not None:
-            return self._asked(position, ahead, first)
-        return self._at_work(position, ahead, asks)
+            return self._at_checkpoint(position, ahead, first)
+        return self._in_progress(position, ahead, asks)
 
-    def _held(self, position: Position, ahead: Sequence[Task]) -> Situation:
-        """A question is open: nothing else goes on until it is answered."""
+    def _blocked_by_checkpoint(self, position: SessionPosition, ahead: Sequence[ActivityTask]) -> Situation:
+        """A checkpoint is open: only answering it is possible."""
         waiting = self.record.waiting
         if waiting is None:
             return Situation(position)
-        checkpoint = current_checkpoint(self.workflow, self.record, waiting.checkpoint)
+        checkpoint = find_current_checkpoint(self.workflow, self.record, waiting.checkpoint)
         if checkpoint is not None:
-            return self._asked(position, ahead, checkpoint)
+            return self._at_checkpoint(position, ahead, checkpoint)
         why = f"The definition no longer has it. A person can still answer it: fidelio answer {waiting.request} OPTION."
-        gone = Move("respond_to_checkpoint", waiting.checkpoint, reason=why, person=True, code="CHECKPOINT_NOT_FOUND")
-        return Situation(position, blocked=(gone,), checkpoint=waiting.checkpoint)
+        missing = PossibleMove(
+            "respond_to_checkpoint", waiting.checkpoint, reason=why, person=True, code="CHECKPOINT_NOT_FOUND"
+        )
+        return Situation(position, blocked=(missing,), checkpoint=waiting.checkpoint)
 
-    def _asked(self, position: Position, ahead: Sequence[Task], checkpoint: Checkpoint) -> Situation:
-        others = self._without_option(checkpoint)
+    def _at_checkpoint(self, position: SessionPosition, ahead: Sequence[ActivityTask], checkpoint: Checkpoint) -> Situation:
+        others = self._moves_without_option(checkpoint)
         why = f"Checkpoint '{checkpoint.id}' is to be answered first."
         blocked = [
             *(move for move in others if move.reason),
-            *_work(ahead, why, "CHECKPOINT_BLOCKING"),
-            *_transitions(open_ways(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE"),
+            *_task_moves(ahead, why, "CHECKPOINT_BLOCKING"),
+            *_transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE"),
         ]
         optional = tuple(move for move in others if not move.reason)
-        return Situation(position, (self._response(checkpoint),), optional, tuple(blocked), checkpoint.id)
+        return Situation(position, (self._answer_move(checkpoint),), optional, tuple(blocked), checkpoint.id)
 
-    def _at_the_door(self, position: Position) -> Situation:
-        """Nothing is left to do here: before the first activity, and when an answer leads elsewhere."""
-        return Situation(position, self._onward(), blocked=tuple(self._closed()))
+    def _ready_to_leave(self, position: SessionPosition) -> Situation:
+        """Nothing is left to do in the activity: before the first one, and if an answer leads to another."""
+        return Situation(position, self._open_transition_moves(), blocked=tuple(self._blocked_transition_moves()))
 
-    def _at_work(self, position: Position, ahead: Sequence[Task], asks: Sequence[Checkpoint]) -> Situation:
-        must = ahead[-1] if ahead and ahead[-1].must else None
-        may = ahead[:-1] if must else ahead
-        found = [move for task in may for move in self._moves_for(task)] + [self._response(one) for one in asks]
-        optional = [move for move in found if not move.reason]
-        blocked = [move for move in found if move.reason]
-        if must is None:
-            return Situation(position, self._onward(), tuple(optional), (*blocked, *self._closed()))
-        found = self._moves_for(must)
-        first, *others = [move for move in found if not move.reason]
-        blocked += [move for move in found if move.reason]
-        why = f"'{must.id}' is to be done first."
-        blocked += _transitions(open_ways(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE")
-        before = question_before(self.workflow, self.record, must)
+    def _in_progress(
+        self, position: SessionPosition, ahead: Sequence[ActivityTask], checkpoints: Sequence[Checkpoint]
+    ) -> Situation:
+        mandatory = ahead[-1] if ahead and ahead[-1].must else None
+        free = ahead[:-1] if mandatory else ahead
+        moves = [move for task in free for move in self._moves_for(task)]
+        moves += [self._answer_move(checkpoint) for checkpoint in checkpoints]
+        optional = [move for move in moves if not move.reason]
+        blocked = [move for move in moves if move.reason]
+        if mandatory is None:
+            return Situation(
+                position, self._open_transition_moves(), tuple(optional), (*blocked, *self._blocked_transition_moves())
+            )
+        moves = self._moves_for(mandatory)
+        first, *others = [move for move in moves if not move.reason]
+        blocked += [move for move in moves if move.reason]
+        why = f"'{mandatory.id}' is to be done first."
+        blocked += _transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE")
+        before = find_checkpoint_before(self.workflow, self.record, mandatory)
         return Situation(position, (first,), (*optional, *others), tuple(blocked), before.id if before else "")
 
-    def _moves_for(self, task: Task) -> list[Move]:
-        """The moves that a task asks for now: itself, or the answer to the question before it."""
-        checkpoint = question_before(self.workflow, self.record, task)
+    def _moves_for(self, task: ActivityTask) -> list[PossibleMove]:
+        """The moves for a task: the task itself, or the answers to the checkpoint before it."""
+        checkpoint = find_checkpoint_before(self.workflow, self.record, task)
         if checkpoint is None:
-            return [self._task(task)]
-        answers = [self._response(checkpoint), *self._without_option(checkpoint)]
+            return [self._task_move(task)]
+        answers = [self._answer_move(checkpoint), *self._moves_without_option(checkpoint)]
         if not checkpoint.required:
-            return [self._task(task), *answers]
-        return [*answers, *_work([task], f"Checkpoint '{checkpoint.id}' is to be answered first.", "CHECKPOINT_BLOCKING")]
+            return [self._task_move(task), *answers]
+        return [*answers, *_task_moves([task], f"Checkpoint '{checkpoint.id}' is to be answered first.", "CHECKPOINT_BLOCKING")]
 
-    def _task(self, task: Task) -> Move:
-        (move,) = _work([task])
+    def _task_move(self, task: ActivityTask) -> PossibleMove:
+        (move,) = _task_moves([task])
         if task.kind == "step" and self.record.fidelity == "enforce":
             return replace(move, needs="output")
         return replace(move, needs="loop_items") if task.kind == "loop" and self._needs_items(task.id) else move
 
     def _needs_items(self, name: str) -> bool:
         activity, running = self.workflow.activity(self.record.activity), self.record.here.running
-        loop = next((one for one in activity.loops if one.id == name), None) if activity is not None else None
+        loop = next((loop for loop in activity.loops if loop.id == name), None) if activity is not None else None
         if loop is None or loop.type != "forEach" or (running is not None and running.loop == name):
             return False
-        return not collection(loop, known(self.workflow, self.record))
+        return not find_loop_items(loop, collect_values(self.workflow, self.record))
 
-    def _onward(self) -> tuple[Move, ...]:
-        """The ways that may be gone now; none while a child has to end first."""
+    def _open_transition_moves(self) -> tuple[PossibleMove, ...]:
+        """Moves for the open transitions; none while a child session has to end first."""
         if self.record.children:
             return ()
-        return tuple(_transitions([way for way in open_ways(self.workflow, self.record) if self._doubt(way.to) is None]))
+        return tuple(
+            _transition_moves(
+                [
+                    candidate
+                    for candidate in list_open_transitions(self.workflow, self.record)
+                    if self._find_doubt(candidate.to) is None
+                ]
+            )
+        )
 
-    def _doubt(self, target: str) -> Refusal | None:
-        """What speaks against an open way where moves are enforced: that nobody has said whether it holds."""
+    def _find_doubt(self, target: str) -> Refusal | None:
+        """The refusal of an open transition at the level `enforce`: its condition depends on unset variables."""
         if self.record.fidelity == "advise":
             return None
-        return refusal(check_transition(self.workflow, self.record, target), self.record.fidelity)
+        return build_refusal(check_transition(self.workflow, self.record, target), self.record.fidelity)
 
-    def _closed(self) -> Iterator[Move]:
-        everything, going = ways(self.workflow, self.record), open_ways(self.workflow, self.record)
+    def _blocked_transition_moves(self) -> Iterator[PossibleMove]:
+        everything, going = list_transitions(self.workflow, self.record), list_open_transitions(self.workflow, self.record)
         if self.record.children:
-            yield from _transitions(going, _suspended(self.record), "ACTIVITY_NOT_COMPLETE")
+            yield from _transition_moves(going, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE")
             return
-        for way in going:
-            if (no := self._doubt(way.to)) is not None:
-                yield Move("transition", way.to, reason=f"{no.sentence} {no.remedy}".rstrip(), code=no.code)
-        names = {way.to for way in going}
-        for way in {way.to: way for way in everything if way.to not in names}.values():
-            why = "It cannot be read." if way.to in self.workflow.broken else _why_closed(way)
-            yield Move("transition", way.to, reason=why, code="INVALID_TRANSITION")
+        for candidate in going:
+            if (no := self._find_doubt(candidate.to)) is not None:
+                yield PossibleMove("transition", candidate.to, reason=f"{no.sentence} {no.remedy}".rstrip(), code=no.code)
+        names = {candidate.to for candidate in going}
+        for candidate in {candidate.to: candidate for candidate in everything if candidate.to not in names}.values():
+            why = "It cannot be read." if candidate.to in self.workflow.broken else _explain_closed(candidate)
+            yield PossibleMove("transition", candidate.to, reason=why, code="INVALID_TRANSITION")
 
-    def _response(self, checkpoint: Checkpoint) -> Move:
+    def _answer_move(self, checkpoint: Checkpoint) -> PossibleMove:
         options = tuple(option.id for option in checkpoint.options)
-        person = only_person(self.workflow, self.record, checkpoint, server=self.how.demands_person)
-        return Move("respond_to_checkpoint", checkpoint.id, options, person=person)
+        person = needs_person(self.workflow, self.record, checkpoint, server=self.how.demands_person)
+        return PossibleMove("respond_to_checkpoint", checkpoint.id, options, person=person)
 
-    def _without_option(self, checkpoint: Checkpoint) -> list[Move]:
-        """The ways of answering that choose nothing, as far as the definition provides for them."""
-        found = list[Move]()
+    def _moves_without_option(self, checkpoint: Checkpoint) -> list[PossibleMove]:
+        """Dismissal and automatic advance, if the definition allows them."""
+        found = list[PossibleMove]()
         if checkpoint.condition is not None:
-            found += self._answer(Move("dismiss_checkpoint", checkpoint.id), Choice(condition_not_met=True))
+            found += self._try_answer(PossibleMove("dismiss_checkpoint", checkpoint.id), AnswerChoice(condition_not_met=True))
         timed = not checkpoint.blocking and checkpoint.default_option is not None and checkpoint.auto_advance_ms is not None
-        if timed and self.record.pending_as(checkpoint.id) is not None:
-            taken = Move("take_default", checkpoint.id, (checkpoint.default_option or "",))
+        if timed and self.record.find_pending(checkpoint.id) is not None:
+            taken = PossibleMove("take_default", checkpoint.id, (checkpoint.default_option or "",))
             early = f"Its {checkpoint.auto_advance_ms} ms have to run out first."
-            found += self._answer(taken, Choice(auto_advance=True), early)
+            found += self._try_answer(taken, AnswerChoice(auto_advance=True), early)
         return found
 
-    def _answer(self, move: Move, choice: Choice, early: str = "") -> list[Move]:
-        """The move if such an answer would be taken; blocked, if not. One that is known to be wrong is not spoken of."""
-        asked = asking(self.workflow, self.record, move.target)
+    def _try_answer(self, move: PossibleMove, choice: AnswerChoice, early: str = "") -> list[PossibleMove]:
+        """The move, blocked if the answer would be refused; no move for dismissing a checkpoint whose condition holds."""
+        asked = find_instance(self.workflow, self.record, move.target)
         record = self.record
-        if record.waiting_for(asked) is None:
+        if record.find_open(asked) is None:
             body = {"checkpoint": move.target, "request": asked.key, "iteration": asked.iteration}
-            record = foreseen(record, [Draft(YIELDED, body)], self.how.now)
-        found = resolve(self.workflow, record, choice, self.how, asked=asked)
+            record = fold_drafts(record, [EventDraft(YIELDED, body)], self.how.now)
+        found = resolve_answer(self.workflow, record, choice, self.how, instance=asked)
         if not isinstance(found, Refusal):
             return [move]
         if found.code == "checkpoint.condition-met":
             return []
         why = early if found.code == "checkpoint.too-early" else found.sentence
-        return [Move(move.action, move.target, reason=why, code=found.code)]
+        return [PossibleMove(move.action, move.target, reason=why, code=found.code)]
 
 
-def _work(ahead: Sequence[Task], reason: str = "", code: str = "") -> Iterator[Move]:
+def _task_moves(ahead: Sequence[ActivityTask], reason: str = "", code: str = "") -> Iterator[PossibleMove]:
     actions: dict[str, Action] = {"step": "complete_step", "loop": "advance_loop", "activity": "transition"}
-    return (Move(actions[task.kind], task.id, reason=reason, task=task, code=code) for task in ahead)
+    return (PossibleMove(actions[task.kind], task.id, reason=reason, task=task, code=code) for task in ahead)
 
 
-def _transitions(found: Sequence[Way], reason: str = "", code: str = "") -> Iterator[Move]:
-    return (Move("transition", way.to, reason=reason, code=code) for way in found)
+def _transition_moves(found: Sequence[CandidateTransition], reason: str = "", code: str = "") -> Iterator[PossibleMove]:
+    return (PossibleMove("transition", candidate.to, reason=reason, code=code) for candidate in found)
 
 
-def _why_closed(way: Way) -> str:
-    if way.kind == "answer":
-        return f"It takes the answer '{way.condition}'."
-    return f"'{way.condition}' does not hold." if way.condition and way.holds is False else "Another way comes first."
+def _explain_closed(candidate: CandidateTransition) -> str:
+    if candidate.kind == "answer":
+        return f"It takes the answer '{candidate.condition}'."
+    return (
+        f"'{candidate.condition}' does not hold."
+        if candidate.condition and candidate.holds is False
+        else "Another way comes first."
+    )
 
 
-def _suspended(record: Record) -> str:
+def _explain_suspended(record: Record) -> str:
     return f"Session {record.suspended_by} has to end first."
 
 
-def _position(workflow: Workflow, record: Record, ahead: Sequence[Task]) -> Position:
+def _find_position(workflow: Workflow, record: Record, ahead: Sequence[ActivityTask]) -> SessionPosition:
     following = next((task for task in ahead if task.kind == "step"), None)
-    loops = tuple(_loops(workflow, record))
+    loops = tuple(_find_loop_positions(workflow, record))
     if following is None or following.step is None:
-        return Position(record.workflow, record.activity, loops=loops)
-    return Position(record.workflow, record.activity, following.id, following.at, following.step.name, loops)
+        return SessionPosition(record.workflow, record.activity, loops=loops)
+    return SessionPosition(record.workflow, record.activity, following.id, following.at, following.step.name, loops)
 
 
-def _loops(workflow: Workflow, record: Record) -> Iterator[LoopPosition]:
-    for place in (*record.outer, record.here):
-        loop, running = running_loop(workflow, place), place.running
+def _find_loop_positions(workflow: Workflow, record: Record) -> Iterator[LoopPosition]:
+    for visit in (*record.outer, record.here):
+        loop, running = find_running_loop(workflow, visit), visit.running
         if loop is not None and running is not None:
-            yield LoopPosition(loop.id, loop.name, running.iteration, passes(loop, running), running.item)
+            yield LoopPosition(loop.id, loop.name, running.iteration, count_iterations(loop, running), running.item)

@@ -1,15 +1,15 @@
-"""The sentences that clients read and match on, in one place.
+"""Sentences of warnings and refusals.
 
-Clients look for parts of these sentences ("not a direct transition", "Missing steps", "Exactly one"). The rest of a sentence
-may improve; those parts may not.
+Clients match parts of these sentences ("not a direct transition", "Missing steps", "Exactly one"). Those parts must not change;
+the rest of a sentence may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-MOST_NAMES = 50
-LONGEST_NAME = 100
+MAX_NAMES = 50
+MAX_NAME_LENGTH = 100
 
 EXACTLY_ONE = "Exactly one of option_id, auto_advance, or condition_not_met must be provided."
 NO_ACTIVE_CHECKPOINT = "The provided checkpoint_handle does not have an active checkpoint."
@@ -17,35 +17,35 @@ NO_CURRENT_ACTIVITY = "No current activity in this session."
 EMPTY_ACTIVITY_MANIFEST = "Empty activity_manifest provided. Omit the parameter if no activities have been completed."
 
 
-def names(ids: Iterable[str]) -> str:
-    """A list of ids, cut short: what an agent sent may be of any length."""
+def list_names(ids: Iterable[str]) -> str:
+    """A bounded list of ids, because an agent may send any number of any length."""
     listed = list(ids)
-    more = [f"and {len(listed) - MOST_NAMES} more"] if len(listed) > MOST_NAMES else []
-    return f"[{', '.join([*(name[:LONGEST_NAME] for name in listed[:MOST_NAMES]), *more])}]"
+    more = [f"and {len(listed) - MAX_NAMES} more"] if len(listed) > MAX_NAMES else []
+    return f"[{', '.join([*(name[:MAX_NAME_LENGTH] for name in listed[:MAX_NAMES]), *more])}]"
 
 
 def first_activity(expected: str, asked: str) -> str:
     return f"First activity must be '{expected}' but '{asked}' was requested. Start with the workflow's initialActivity."
 
 
-def activity_gone(activity: str, *, unreadable: bool) -> str:
+def activity_missing(activity: str, *, unreadable: bool) -> str:
     fate = "can no longer be read" if unreadable else "is gone from the definition"
     return f"Activity '{activity}', where the session stands, {fate}: nothing says what may follow it."
 
 
-def not_direct(target: str, activity: str, valid: Iterable[str]) -> str:
-    return f"Activity '{target}' is not a direct transition from '{activity}'. Valid transitions: {names(valid)}"
+def not_direct_transition(target: str, activity: str, valid: Iterable[str]) -> str:
+    return f"Activity '{target}' is not a direct transition from '{activity}'. Valid transitions: {list_names(valid)}"
 
 
 def activity_not_found(activity: str) -> str:
     return f"Activity not found: {activity}."
 
 
-def left_out(activity: str) -> str:
+def activity_skipped(activity: str) -> str:
     return f"Activity '{activity}' is to be skipped in this session."
 
 
-def nothing_leads_on(activity: str, target: str) -> str:
+def no_outgoing_transition(activity: str, target: str) -> str:
     return f"Nothing leads on from '{activity}', so '{target}' is not expected after it."
 
 
@@ -66,19 +66,19 @@ def answer_leads_elsewhere(target: str, forced: str) -> str:
     return f"Condition mismatch: transition to '{target}' does not hold: the answer to a checkpoint leads to '{forced}'."
 
 
-def not_known(target: str, variables: Iterable[str]) -> str:
-    return f"It is not known whether the transition to '{target}' holds: {names(variables)} without a value."
+def transition_undecided(target: str, variables: Iterable[str]) -> str:
+    return f"It is not known whether the transition to '{target}' holds: {list_names(variables)} without a value."
 
 
-def step_not_known(step: str, variables: Iterable[str]) -> str:
-    return f"It is not known whether step '{step}' had to be done: {names(variables)} without a value."
+def step_undecided(step: str, variables: Iterable[str]) -> str:
+    return f"It is not known whether step '{step}' had to be done: {list_names(variables)} without a value."
 
 
 def version_drift(started: str, current: str) -> str:
     return f"Workflow version drift: the session started with version '{started}', the definition is now '{current}'."
 
 
-def skill_elsewhere(skill: str, activity: str) -> str:
+def skill_of_other_activity(skill: str, activity: str) -> str:
     return (
         f"Skill '{skill}', which was loaded last, is none of activity '{activity}'. Load one of its own with get_skill first."
     )
@@ -96,42 +96,42 @@ def no_manifest(activity: str) -> str:
 
 
 def missing_steps(steps: Iterable[str]) -> str:
-    return f"Missing steps in manifest: {names(steps)}"
+    return f"Missing steps in manifest: {list_names(steps)}"
 
 
 def unexpected_steps(steps: Iterable[str]) -> str:
-    return f"Unexpected steps in manifest: {names(steps)}"
+    return f"Unexpected steps in manifest: {list_names(steps)}"
 
 
 def order_mismatch(steps: Iterable[str]) -> str:
-    return f"Step order mismatch: {names(steps)} not at the place that the definition gives."
+    return f"Step order mismatch: {list_names(steps)} not at the place that the definition gives."
 
 
 def repeated_steps(steps: Iterable[str]) -> str:
-    return f"Steps reported more than once in manifest: {names(steps)}"
+    return f"Steps reported more than once in manifest: {list_names(steps)}"
 
 
 def empty_output(steps: Iterable[str]) -> str:
-    return f"Steps with empty output in manifest: {names(steps)}"
+    return f"Steps with empty output in manifest: {list_names(steps)}"
 
 
-def unasked(step: str, checkpoint: str) -> str:
+def checkpoint_unanswered(step: str, checkpoint: str) -> str:
     return f"Step '{step}' is reported as done, but its checkpoint '{checkpoint}' has not been answered in this visit."
 
 
-def not_met(step: str) -> str:
+def step_condition_not_met(step: str) -> str:
     return f"Step '{step}' was reported although its condition is not met."
 
 
-def never_asked(checkpoint: str) -> str:
+def checkpoint_never_asked(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' was never asked."
 
 
-def never_started(workflow: str) -> str:
+def workflow_never_started(workflow: str) -> str:
     return f"Workflow '{workflow}' was to be started here and never was."
 
 
-def asked_less(step: str, checkpoint: str, done: int, asked: int) -> str:
+def checkpoint_asked_too_rarely(step: str, checkpoint: str, done: int, asked: int) -> str:
     return f"Step '{step}' is reported {done} times, but its checkpoint '{checkpoint}' was asked only {asked} times."
 
 
@@ -152,10 +152,10 @@ def checkpoint_not_found(checkpoint: str, activity: str) -> str:
 
 
 def invalid_option(option: str, checkpoint: str, valid: Iterable[str]) -> str:
-    return f"Invalid option '{option}' for checkpoint '{checkpoint}'. Valid options: {names(valid)}"
+    return f"Invalid option '{option}' for checkpoint '{checkpoint}'. Valid options: {list_names(valid)}"
 
 
-def too_fast(elapsed_ms: int, least_ms: int) -> str:
+def response_too_fast(elapsed_ms: int, least_ms: int) -> str:
     return f"Checkpoint response too fast ({elapsed_ms} ms < {least_ms} ms minimum)."
 
 
@@ -163,7 +163,7 @@ def cannot_auto_advance(checkpoint: str, reasons: Iterable[str]) -> str:
     return f"Cannot auto-advance checkpoint '{checkpoint}': {' and '.join(reasons)}."
 
 
-def too_early(checkpoint: str, elapsed_ms: int, wait_ms: int) -> str:
+def auto_advance_too_early(checkpoint: str, elapsed_ms: int, wait_ms: int) -> str:
     return f"Cannot auto-advance checkpoint '{checkpoint}' yet: {elapsed_ms} ms of {wait_ms} ms have passed."
 
 
@@ -179,34 +179,34 @@ def needs_person(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' has to be answered by a person; an answer relayed by a model is not taken."
 
 
-def answered_otherwise(checkpoint: str, answer: str) -> str:
+def already_answered(checkpoint: str, answer: str) -> str:
     return f"Checkpoint '{checkpoint}' has been answered already, with '{answer}'. An answer is given once."
 
 
-def withdrawn(checkpoint: str) -> str:
+def checkpoint_withdrawn(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' was withdrawn: the session ended before anybody had answered it."
 
 
-def unresolved(action: str, activity: str, checkpoints: Iterable[str]) -> str:
+def unresolved_checkpoints(action: str, activity: str, checkpoints: Iterable[str]) -> str:
     waiting = list(checkpoints)
     many = "unresolved checkpoint" if len(waiting) == 1 else "unresolved checkpoints"
-    return f"Cannot {action}: {len(waiting)} {many} in activity '{activity}': {names(waiting)}."
+    return f"Cannot {action}: {len(waiting)} {many} in activity '{activity}': {list_names(waiting)}."
 
 
-def not_pending(checkpoint: str, waiting: Iterable[str]) -> str:
-    return f"Checkpoint '{checkpoint[:LONGEST_NAME]}' is not pending. Pending checkpoints: {names(waiting)}."
+def checkpoint_not_pending(checkpoint: str, waiting: Iterable[str]) -> str:
+    return f"Checkpoint '{checkpoint[:MAX_NAME_LENGTH]}' is not pending. Pending checkpoints: {list_names(waiting)}."
 
 
-def asked_since(checkpoint: str) -> str:
-    return f"Checkpoint '{checkpoint[:LONGEST_NAME]}' was asked after this token was made."
+def asked_after_token(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint[:MAX_NAME_LENGTH]}' was asked after this token was made."
 
 
 def workflow_mismatch(workflow: str, asked: str) -> str:
-    return f"Workflow mismatch: the session token is for '{workflow}' but '{asked[:LONGEST_NAME]}' was requested."
+    return f"Workflow mismatch: the session token is for '{workflow}' but '{asked[:MAX_NAME_LENGTH]}' was requested."
 
 
 def undeclared_variables(variables: Iterable[str]) -> str:
-    return f"Variables not declared by the workflow: {names(variables)}"
+    return f"Variables not declared by the workflow: {list_names(variables)}"
 
 
 def wrong_type(variable: str, declared: str, found: str) -> str:

@@ -1,7 +1,7 @@
-"""What the rules find, and what becomes of it.
+"""Problems that the rules find, and the warnings or refusals that follow from them.
 
-The same finding is a warning in a session that advises and a refusal in one that enforces. Something that is merely not known
-never troubles an agent that is being advised; enforcing asks for it by name.
+The same problem is a warning at the level `advise` and a refusal at the level `enforce`. A doubt, a problem that depends on
+unknown values, is not reported at `advise`; `enforce` refuses the call and names the missing values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fidelio.engine.state import Fidelity
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why something is not done, and what to do instead. `code` is stable."""
+    """Why a call is refused, and what to do instead. `code` is stable."""
 
     code: str
     sentence: str
@@ -22,9 +22,9 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that is not as the definition wants it.
+    """A deviation from the definition.
 
-    `doubt`: it may be right, but the record does not know. `advisory`: it is said at every level and refused at none.
+    `doubt`: the record cannot tell whether it is one. `advisory`: it is a warning at every level.
     """
 
     code: str
@@ -34,13 +34,13 @@ class Problem(msgspec.Struct, frozen=True):
     advisory: bool = False
 
 
-def warnings(problems: Iterable[Problem]) -> list[str]:
-    """What an agent that is being advised gets to read: each problem once, doubts not at all."""
+def list_warnings(problems: Iterable[Problem]) -> list[str]:
+    """The warnings of a call at the level `advise`: each problem once, without doubts."""
     return list(dict.fromkeys(problem.sentence for problem in problems if not problem.doubt))
 
 
-def refusal(problems: Sequence[Problem], fidelity: Fidelity) -> Refusal | None:
-    """The refusal that these problems amount to, or None. Advising never refuses."""
+def build_refusal(problems: Sequence[Problem], fidelity: Fidelity) -> Refusal | None:
+    """The refusal that follows from these problems, or None. The level `advise` never refuses."""
     distinct = list({problem.sentence: problem for problem in problems if not problem.advisory}.values())
     if fidelity == "advise" or not distinct:
         return None

@@ -1,7 +1,7 @@
-"""Whether a loop goes into another pass: yes, no, or as the agent finds.
+"""Progress inside an activity: the tasks that come next, and whether a loop has another iteration.
 
-A pass that has begun is finished; the conditions are looked at between passes, the break condition after each. What is not
-known yet leaves the choice to the agent, who sees what the loop is about. No loop runs longer than its maximum.
+An iteration that has begun is finished: conditions are evaluated between iterations, the break condition after each one. An
+unknown condition leaves the decision to the agent. No loop exceeds its maximum number of iterations.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from fidelio.definitions.conditions import Truth, holds, look_up
-from fidelio.engine.checkpoints import asking, condition_holds, find_checkpoint, unattached
-from fidelio.engine.scope import known
-from fidelio.engine.state import Pass, Place, Record
-from fidelio.engine.transitions import next_in_pass
+from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_instance, find_unattached_checkpoints
+from fidelio.engine.scope import collect_values
+from fidelio.engine.state import ActivityVisit, LoopIteration, Record
+from fidelio.engine.transitions import find_next_loop_activity
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
 
 
-def begins(loop: Loop, values: Mapping[str, Any]) -> Truth:
-    """Whether there is a first pass."""
+def has_first_iteration(loop: Loop, values: Mapping[str, Any]) -> Truth:
+    """Whether the loop has a first iteration."""
     if loop.type == "doWhile":
         return True
     if loop.type == "while":
-        return _while(loop, values)
-    items = collection(loop, values)
+        return _while_holds(loop, values)
+    items = find_loop_items(loop, values)
     return None if items is None else bool(items)
 
 
-def goes_on(loop: Loop, running: Pass, values: Mapping[str, Any]) -> Truth:
-    """Whether another pass follows the one that is running."""
+def has_next_iteration(loop: Loop, running: LoopIteration, values: Mapping[str, Any]) -> Truth:
+    """Whether another iteration follows the current one."""
     if running.iteration >= loop.max_iterations:
         return False
     if loop.break_condition is not None and holds(loop.break_condition, values):
         return False
     if loop.type == "forEach":
         return running.iteration < len(running.items or ())
-    return _while(loop, values)
+    return _while_holds(loop, values)
 
 
-def collection(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """What a `forEach` goes over, when it is known."""
+def find_loop_items(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The items of a `forEach` loop, if they are known."""
     found = look_up(loop.over, values) if loop.over else None
     return tuple(found) if isinstance(found, list | tuple) else None
 
 
-def passes(loop: Loop, running: Pass) -> int | None:
-    """How many passes there will be, when that is known."""
+def count_iterations(loop: Loop, running: LoopIteration) -> int | None:
+    """The number of iterations, if it is known."""
     return min(len(running.items), loop.max_iterations) if running.items is not None else None
 
 
-def _while(loop: Loop, values: Mapping[str, Any]) -> Truth:
+def _while_holds(loop: Loop, values: Mapping[str, Any]) -> Truth:
     return None if loop.condition is None else holds(loop.condition, values)
 
 
-class Task(msgspec.Struct, frozen=True):
-    """Something that can come next. `at` is where its list of steps stands afterwards, `loops_over` which loops are behind."""
+class ActivityTask(msgspec.Struct, frozen=True):
+    """A task that can come next. `at` is the index after it in its list of steps, `loops_over` the loops that are finished."""
 
     kind: Literal["step", "loop", "activity"]
     id: str
@@ -69,11 +69,11 @@ class Task(msgspec.Struct, frozen=True):
     step: Step | None = None
 
 
-def tasks(workflow: Workflow, record: Record) -> list[Task]:
-    """What can come next before the activity is left; only the last one may be one that must come."""
+def list_tasks(workflow: Workflow, record: Record) -> list[ActivityTask]:
+    """The tasks that can come next in the activity; only the last one may be mandatory (`must`)."""
     activity = workflow.activity(record.activity)
-    found: list[Task] = []
-    for task in _in_order(workflow, record, activity) if activity is not None else ():
+    found: list[ActivityTask] = []
+    for task in _tasks_in_order(workflow, record, activity) if activity is not None else ():
         found.append(task)
         if task.must:
             break
@@ -81,21 +81,25 @@ def tasks(workflow: Workflow, record: Record) -> list[Task]:
 
 
 def finishes_steps(workflow: Workflow, before: Record, after: Record) -> bool:
-    """Whether a move has finished the steps of the activity it leads to, or has entered one without any to do."""
+    """Whether a move completed the last step of its activity, or entered an activity without steps to do."""
     entered = after.visit > before.visits
     if not entered and after.visit != before.visit:
         return False
-    return not _steps_left(workflow, after) and (entered or _steps_left(workflow, before))
+    return not _has_steps_left(workflow, after) and (entered or _has_steps_left(workflow, before))
 
 
-def questions(workflow: Workflow, record: Record) -> list[Checkpoint]:
-    """The checkpoints without a step that are still to be answered here, in order."""
+def list_free_checkpoints(workflow: Workflow, record: Record) -> list[Checkpoint]:
+    """The unanswered checkpoints of the current activity that no step names, in order."""
     activity = workflow.activity(record.activity)
-    return [one for one in unattached(activity) if is_pending(workflow, record, one)] if activity is not None else []
+    return (
+        [checkpoint for checkpoint in find_unattached_checkpoints(activity) if is_pending(workflow, record, checkpoint)]
+        if activity is not None
+        else []
+    )
 
 
-def question_before(workflow: Workflow, record: Record, task: Task) -> Checkpoint | None:
-    """The checkpoint that is to be answered before the task."""
+def find_checkpoint_before(workflow: Workflow, record: Record, task: ActivityTask) -> Checkpoint | None:
+    """The checkpoint that has to be answered before the task."""
     activity = workflow.activity(record.activity)
     if activity is None or task.step is None or not task.step.checkpoint:
         return None
@@ -104,51 +108,53 @@ def question_before(workflow: Workflow, record: Record, task: Task) -> Checkpoin
 
 
 def is_pending(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> bool:
-    """Not answered in this visit and pass, and not known to be out of place. What is not known is asked, or dismissed."""
-    asked = asking(workflow, record, checkpoint.id)
-    answer = record.answer_to(checkpoint.id)
-    if answer is not None and answer.asked == asked:
+    """Whether it was not answered in this visit and iteration and its condition does not evaluate to false."""
+    instance = find_instance(workflow, record, checkpoint.id)
+    answer = record.find_answer(checkpoint.id)
+    if answer is not None and answer.instance == instance:
         return False
-    return condition_holds(workflow, record, checkpoint) is not False
+    return evaluate_condition(workflow, record, checkpoint) is not False
 
 
-def _steps_left(workflow: Workflow, record: Record) -> bool:
+def _has_steps_left(workflow: Workflow, record: Record) -> bool:
     activity = workflow.activity(record.activity)
     if activity is None:
         return False
-    return any(task.must for task in _steps(activity.steps, record.here.at, known(workflow, record)))
+    return any(task.must for task in _step_tasks(activity.steps, record.here.at, collect_values(workflow, record)))
 
 
-def _in_order(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Task]:
-    values, here = known(workflow, record), record.here
-    yield from _steps(activity.steps, here.at, values)
-    behind = list(here.loops_over)
+def _tasks_in_order(workflow: Workflow, record: Record, activity: Activity) -> Iterator[ActivityTask]:
+    values, here = collect_values(workflow, record), record.here
+    yield from _step_tasks(activity.steps, here.at, values)
+    finished = list(here.loops_over)
     for loop in activity.loops:
-        if loop.id in behind:
+        if loop.id in finished:
             continue
-        over = tuple(behind)
+        over = tuple(finished)
         if here.running is not None and here.running.loop == loop.id:
-            yield from _pass(workflow, record, here, loop, values)
-            again = goes_on(loop, here.running, values)
+            yield from _iteration_tasks(workflow, record, here, loop, values)
+            again = has_next_iteration(loop, here.running, values)
         else:
-            again = begins(loop, values)
+            again = has_first_iteration(loop, values)
         if again is not False:
-            yield Task("loop", loop.id, must=again is True, at=len(activity.steps), loops_over=over)
-        behind.append(loop.id)
+            yield ActivityTask("loop", loop.id, must=again is True, at=len(activity.steps), loops_over=over)
+        finished.append(loop.id)
 
 
-def _pass(workflow: Workflow, record: Record, here: Place, loop: Loop, values: Mapping[str, Any]) -> Iterator[Task]:
+def _iteration_tasks(
+    workflow: Workflow, record: Record, here: ActivityVisit, loop: Loop, values: Mapping[str, Any]
+) -> Iterator[ActivityTask]:
     running = here.running
     if running is None:
         return
-    yield from _steps(loop.steps, running.at, values, loop.id)
-    following = next_in_pass(workflow, record, here)
+    yield from _step_tasks(loop.steps, running.at, values, loop.id)
+    following = find_next_loop_activity(workflow, record, here)
     if following is not None:
-        yield Task("activity", following[0], must=True, at=len(loop.steps), loop=loop.id)
+        yield ActivityTask("activity", following[0], must=True, at=len(loop.steps), loop=loop.id)
 
 
-def _steps(steps: tuple[Step, ...], at: int, values: Mapping[str, Any], loop: str = "") -> Iterator[Task]:
+def _step_tasks(steps: tuple[Step, ...], at: int, values: Mapping[str, Any], loop: str = "") -> Iterator[ActivityTask]:
     for number, step in enumerate(steps[at:], start=at + 1):
         truth = holds(step.condition, values)
         if truth is not False:
-            yield Task("step", step.id, must=step.required and truth is True, at=number, loop=loop, step=step)
+            yield ActivityTask("step", step.id, must=step.required and truth is True, at=number, loop=loop, step=step)

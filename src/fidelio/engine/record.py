@@ -1,7 +1,7 @@
-"""The record of a workflow session: what its events add up to.
+"""Fold events into the record of a workflow session.
 
-`fold` is the only way a record changes, and an event carries everything it needs (the effect of an option is in the answer
-that chose it). So the record can be rebuilt from the ledger at any time, and definitions may change without changing the past.
+Only `fold` changes a record, and an event contains everything that folding needs (the effect of an option is in the answer that
+chose it). So the record can be rebuilt from the ledger at any time, and a changed definition does not change past sessions.
 """
 
 from __future__ import annotations
@@ -12,8 +12,20 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import same
-from fidelio.engine.state import Answer, Asked, Child, Fidelity, OpenCheckpoint, Parent, Pass, Place, Record, Reported, Status
+from fidelio.definitions.conditions import is_equal
+from fidelio.engine.state import (
+    ActivityVisit,
+    CheckpointAnswer,
+    CheckpointInstance,
+    ChildSession,
+    Fidelity,
+    LoopIteration,
+    ManifestSummary,
+    OpenCheckpoint,
+    ParentSession,
+    Record,
+    Status,
+)
 
 __all__ = [
     "ANSWERED",
@@ -33,24 +45,24 @@ __all__ = [
     "STEP_COMPLETED",
     "VARIABLES_SET",
     "YIELDED",
-    "Answer",
-    "Asked",
-    "Child",
-    "Draft",
-    "Fact",
+    "ActivityVisit",
+    "CheckpointAnswer",
+    "CheckpointInstance",
+    "ChildSession",
+    "EventDraft",
     "Fidelity",
-    "Foreseen",
+    "FoldableEvent",
+    "LoopIteration",
     "OpenCheckpoint",
-    "Parent",
-    "Pass",
-    "Place",
+    "ParentSession",
+    "ProvisionalEvent",
     "Record",
     "Status",
-    "as_events",
-    "as_json",
+    "decode_record",
+    "encode_record",
     "fold",
-    "foreseen",
-    "read",
+    "fold_drafts",
+    "number_drafts",
 ]
 
 STARTED = "session.started"
@@ -68,16 +80,16 @@ CHILD_STARTED = "child.started"
 CHILD_FINISHED = "child.finished"
 COMPLETED = "session.completed"
 CALLED = "tool.called"
-# The calls of those who bring answers, and not of the agent that waits for one.
-_ANSWERING = frozenset({"present_checkpoint", "respond_checkpoint"})
+# Tools whose caller brings an answer; their calls are not those of the agent that waits for one.
+_ANSWERING_TOOLS = frozenset({"present_checkpoint", "respond_checkpoint"})
 
-# How the authors of variables begin: an answer, and what the definition itself does.
+# Prefixes of the authors of variables: an answer, and actions of the definition.
 BY_ANSWER = "checkpoint:"
 BY_DEFINITION = ("entry:", "exit:", "step:")
 
 
-class Fact(Protocol):
-    """What `fold` reads of an event."""
+class FoldableEvent(Protocol):
+    """The attributes of an event that `fold` reads."""
 
     @property
     def seq(self) -> int: ...
@@ -89,8 +101,8 @@ class Fact(Protocol):
     def body(self) -> Mapping[str, Any]: ...
 
 
-class Drafted(Protocol):
-    """What is known of an event before it is written."""
+class EventContent(Protocol):
+    """The attributes of an event that exist before it is appended."""
 
     @property
     def type(self) -> str: ...
@@ -98,15 +110,15 @@ class Drafted(Protocol):
     def body(self) -> Mapping[str, Any]: ...
 
 
-class Draft(msgspec.Struct, frozen=True):
-    """An event that the rules have decided on and nobody has written yet."""
+class EventDraft(msgspec.Struct, frozen=True):
+    """An event that the rules have produced and that is not appended yet."""
 
     type: str
     body: dict[str, Any]
 
 
-class Foreseen(msgspec.Struct, frozen=True):
-    """A draft as it will look once it is written."""
+class ProvisionalEvent(msgspec.Struct, frozen=True):
+    """A draft with the sequence number and time that it will have once it is appended."""
 
     seq: int
     type: str
@@ -114,34 +126,34 @@ class Foreseen(msgspec.Struct, frozen=True):
     body: Mapping[str, Any]
 
 
-def fold(record: Record, events: Iterable[Fact]) -> Record:
-    """The record after these events; events of other rooms only move `seq` on."""
+def fold(record: Record, events: Iterable[FoldableEvent]) -> Record:
+    """The record after these events; events of other packages only advance `seq`."""
     for event in events:
-        step = _STEPS.get(event.type)
+        step = _HANDLERS.get(event.type)
         record = replace(step(record, event) if step else record, seq=event.seq)
     return record
 
 
-def foreseen(record: Record, drafts: Iterable[Drafted], now: int) -> Record:
-    """The record as it will be once these drafts are written."""
-    return fold(record, as_events(record, drafts, now))
+def fold_drafts(record: Record, drafts: Iterable[EventContent], now: int) -> Record:
+    """The record as it will be once these drafts are appended."""
+    return fold(record, number_drafts(record, drafts, now))
 
 
-def as_events(record: Record, drafts: Iterable[Drafted], now: int) -> list[Foreseen]:
-    return [Foreseen(seq, draft.type, now, draft.body) for seq, draft in enumerate(drafts, start=record.seq + 1)]
+def number_drafts(record: Record, drafts: Iterable[EventContent], now: int) -> list[ProvisionalEvent]:
+    return [ProvisionalEvent(seq, draft.type, now, draft.body) for seq, draft in enumerate(drafts, start=record.seq + 1)]
 
 
-def as_json(record: Record) -> dict[str, Any]:
-    # By way of JSON, so that tuples come out as the lists that will be read back.
+def encode_record(record: Record) -> dict[str, Any]:
+    # Through JSON, so that tuples become the lists that will be read back.
     return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Any])
 
 
-def read(raw: str) -> Record:
-    """A record as the ledger keeps it."""
+def decode_record(raw: str) -> Record:
+    """Decode a record as the ledger stores it."""
     return msgspec.json.decode(raw, type=Record)
 
 
-def _started(record: Record, event: Fact) -> Record:
+def _apply_started(record: Record, event: FoldableEvent) -> Record:
     body = event.body
     parent = body.get("parent")
     begun = replace(
@@ -151,36 +163,36 @@ def _started(record: Record, event: Fact) -> Record:
         definition=body["definition"],
         found_in=body.get("found_in", ""),
         fidelity=body.get("fidelity", "advise"),
-        parent=msgspec.convert(parent, Parent) if parent else None,
+        parent=msgspec.convert(parent, ParentSession) if parent else None,
         unverified=bool(body.get("unverified")),
         claims_to_continue=body.get("claims_to_continue", ""),
     )
     if claimed := body.get("activity"):
-        begun = replace(begun, here=Place(claimed, 1), visits=1)
-    begun = _set(begun, body.get("variables", {}), body.get("variables_by", "start"))
+        begun = replace(begun, here=ActivityVisit(claimed, 1), visits=1)
+    begun = _set_variables(begun, body.get("variables", {}), body.get("variables_by", "start"))
     return replace(begun, set_by={**begun.set_by, **body.get("settled", {})})
 
 
-def _restored(_: Record, event: Fact) -> Record:
-    """The session began in another ledger; this is how far it had come there."""
+def _apply_restored(_: Record, event: FoldableEvent) -> Record:
+    """The session began in another ledger; the event contains its record there."""
     return replace(msgspec.convert(event.body["record"], Record), since=1)
 
 
-def _entered(record: Record, event: Fact) -> Record:
+def _apply_entered(record: Record, event: FoldableEvent) -> Record:
     body = event.body
     if body["activity"] == record.activity and not body.get("again"):
-        return _reported(replace(record, condition=body.get("condition", "")), body)
+        return _note_manifest(replace(record, condition=body.get("condition", "")), body)
     left = replace(
-        _reported(record, body),
-        completed=_with_completed(record) if body.get("how") != "loop" else record.completed,
+        _note_manifest(record, body),
+        completed=_completed_activities(record) if body.get("how") != "loop" else record.completed,
         passed=_union(record.passed, body.get("passed", ())),
         condition=body.get("condition", ""),
         forced="",
     )
-    return _arrived(left, body)
+    return _move_to(left, body)
 
 
-def _arrived(record: Record, body: Mapping[str, Any]) -> Record:
+def _move_to(record: Record, body: Mapping[str, Any]) -> Record:
     how = body.get("how", "next")
     if how == "return" and record.outer:
         *outer, here = record.outer
@@ -192,19 +204,19 @@ def _arrived(record: Record, body: Mapping[str, Any]) -> Record:
         reached = replace(running, entered=body.get("reached", 0), at=body.get("at", running.at))
         outer[-1] = replace(outer[-1], running=reached)
     visits = record.visits + 1
-    return replace(record, here=Place(body["activity"], visits), outer=tuple(outer), visits=visits)
+    return replace(record, here=ActivityVisit(body["activity"], visits), outer=tuple(outer), visits=visits)
 
 
-def _reported(record: Record, body: Mapping[str, Any]) -> Record:
-    """Keeps how the manifest of the activity that is left looked; the newest for each activity."""
+def _note_manifest(record: Record, body: Mapping[str, Any]) -> Record:
+    """Store a summary of the manifest of the activity that is left; the newest for each activity."""
     manifest = body.get("manifest")
     if manifest is None or not record.activity:
         return record
-    found = Reported(record.visit, len(manifest), len(body.get("warnings", ())))
+    found = ManifestSummary(record.visit, len(manifest), len(body.get("warnings", ())))
     return replace(record, reported={**record.reported, record.activity: found})
 
 
-def _step_completed(record: Record, event: Fact) -> Record:
+def _apply_step_completed(record: Record, event: FoldableEvent) -> Record:
     body, here = event.body, record.here
     if body["activity"] != here.activity:
         return record
@@ -217,26 +229,26 @@ def _step_completed(record: Record, event: Fact) -> Record:
     return replace(record, here=replace(here, running=running))
 
 
-def _loop_advanced(record: Record, event: Fact) -> Record:
+def _apply_loop_advanced(record: Record, event: FoldableEvent) -> Record:
     body, here = event.body, record.here
     if body["activity"] != here.activity:
         return record
     items = body.get("items")
-    running = Pass(body["loop"], body["iteration"], None if items is None else tuple(items))
+    running = LoopIteration(body["loop"], body["iteration"], None if items is None else tuple(items))
     over = _union(here.loops_over, body.get("loops_over", ()))
     return replace(record, here=replace(here, at=body["at"], running=running, loops_over=over))
 
 
-def _armed(record: Record, event: Fact) -> Record:
-    armed = (_waiting(record, event, one) for one in event.body["checkpoints"])
-    return _held(replace(record, armed=(*record.armed, *armed)))
+def _apply_armed(record: Record, event: FoldableEvent) -> Record:
+    armed = (_build_open_checkpoint(record, event, entry) for entry in event.body["checkpoints"])
+    return _update_status(replace(record, armed=(*record.armed, *armed)))
 
 
-def _yielded(record: Record, event: Fact) -> Record:
-    return _held(replace(record, open=_waiting(record, event, event.body)))
+def _apply_yielded(record: Record, event: FoldableEvent) -> Record:
+    return _update_status(replace(record, open=_build_open_checkpoint(record, event, event.body)))
 
 
-def _waiting(record: Record, event: Fact, body: Mapping[str, Any]) -> OpenCheckpoint:
+def _build_open_checkpoint(record: Record, event: FoldableEvent, body: Mapping[str, Any]) -> OpenCheckpoint:
     return OpenCheckpoint(
         body["checkpoint"],
         record.activity,
@@ -248,29 +260,29 @@ def _waiting(record: Record, event: Fact, body: Mapping[str, Any]) -> OpenCheckp
     )
 
 
-def _answered(record: Record, event: Fact) -> Record:
+def _apply_answered(record: Record, event: FoldableEvent) -> Record:
     request = event.body["request"]
-    waiting = next((one for one in record.pending if one.request == request), None)
+    waiting = next((entry for entry in record.pending if entry.request == request), None)
     if waiting is None:
         return record
-    answer = _answer(waiting, event)
-    others = tuple(known for known in record.here.answers if known.checkpoint != answer.checkpoint)
+    answer = _build_answer(waiting, event)
+    others = tuple(other for other in record.here.answers if other.checkpoint != answer.checkpoint)
     closed = replace(
         record,
         open=None if record.open is waiting else record.open,
-        armed=tuple(one for one in record.armed if one is not waiting),
+        armed=tuple(entry for entry in record.armed if entry is not waiting),
         here=replace(record.here, answers=(*others, answer)),
         last=answer,
         skipped=_union(record.skipped, answer.effect.get("skipActivities", ())),
         forced=answer.effect.get("transitionTo") or record.forced,
     )
     author = f"{BY_ANSWER}{answer.activity}/{answer.checkpoint}/{answer.option}"
-    return _held(_set(closed, answer.effect.get("setVariable", {}), author))
+    return _update_status(_set_variables(closed, answer.effect.get("setVariable", {}), author))
 
 
-def _answer(waiting: OpenCheckpoint, event: Fact) -> Answer:
+def _build_answer(waiting: OpenCheckpoint, event: FoldableEvent) -> CheckpointAnswer:
     body = event.body
-    return Answer(
+    return CheckpointAnswer(
         waiting.checkpoint,
         waiting.activity,
         waiting.visit,
@@ -286,68 +298,74 @@ def _answer(waiting: OpenCheckpoint, event: Fact) -> Answer:
     )
 
 
-def _resumed(record: Record, _: Fact) -> Record:
+def _apply_resumed(record: Record, _: FoldableEvent) -> Record:
     if record.last is None:
         return record
-    return _with_last(record, replace(record.last, resumed=True))
+    return _replace_last_answer(record, replace(record.last, resumed=True))
 
 
-def _with_last(record: Record, last: Answer) -> Record:
-    answers = tuple(last if known.asked == last.asked else known for known in record.here.answers)
+def _replace_last_answer(record: Record, last: CheckpointAnswer) -> Record:
+    answers = tuple(last if answer.instance == last.instance else answer for answer in record.here.answers)
     return replace(record, last=last, here=replace(record.here, answers=answers))
 
 
-def _variables_set(record: Record, event: Fact) -> Record:
+def _apply_variables_set(record: Record, event: FoldableEvent) -> Record:
     body, before = event.body, record.set_by
-    after = _set(record, body["variables"], body["by"])
-    # Who only repeats what an answer said does not become its author: it could be changed then as if nobody had answered.
-    confirmed = [name for name, value in body["variables"].items() if _only_repeats(record, name, value, body["by"])]
+    after = _set_variables(record, body["variables"], body["by"])
+    # A report that repeats the value of an answer must not become its author: the value would lose the protection of answers.
+    confirmed = [name for name, value in body["variables"].items() if _repeats_answer(record, name, value, body["by"])]
     return replace(after, set_by={**after.set_by, **{name: before[name] for name in confirmed}}) if confirmed else after
 
 
-def _only_repeats(record: Record, name: str, value: Any, author: str) -> bool:
+def _repeats_answer(record: Record, name: str, value: Any, author: str) -> bool:
     by_answer = record.set_by.get(name, "").startswith(BY_ANSWER)
-    return by_answer and not author.startswith(BY_DEFINITION) and same(record.variables[name], value)
+    return by_answer and not author.startswith(BY_DEFINITION) and is_equal(record.variables[name], value)
 
 
-def _skill_loaded(record: Record, event: Fact) -> Record:
+def _apply_skill_loaded(record: Record, event: FoldableEvent) -> Record:
     return replace(record, skill=event.body["skill"], skill_owner=event.body.get("owner", ""))
 
 
-def _child_started(record: Record, event: Fact) -> Record:
+def _apply_child_started(record: Record, event: FoldableEvent) -> Record:
     body = event.body
     if not body.get("suspends"):
         return record
-    child = Child(body["session"], body["workflow"], body.get("step", ""), tuple(body.get("pass_context", ())))
+    child = ChildSession(body["session"], body["workflow"], body.get("step", ""), tuple(body.get("pass_context", ())))
     return replace(record, children=(*record.children, child))
 
 
-def _child_finished(record: Record, event: Fact) -> Record:
+def _apply_child_finished(record: Record, event: FoldableEvent) -> Record:
     session = event.body["session"]
     rest = tuple(child for child in record.children if child.session != session)
-    return _set(replace(record, children=rest), event.body.get("variables", {}), f"child:{session}")
+    return _set_variables(replace(record, children=rest), event.body.get("variables", {}), f"child:{session}")
 
 
-def _completed(record: Record, event: Fact) -> Record:
+def _apply_completed(record: Record, event: FoldableEvent) -> Record:
     body = event.body
     left = replace(
-        _reported(record, body),
-        completed=_with_completed(record),
+        _note_manifest(record, body),
+        completed=_completed_activities(record),
         passed=_union(record.passed, body.get("passed", ())),
         condition=body.get("condition", ""),
     )
-    return replace(left, status="completed", here=Place(visit=record.visit), outer=(), forced="", open=None, armed=())
+    return replace(left, status="completed", here=ActivityVisit(visit=record.visit), outer=(), forced="", open=None, armed=())
 
 
-def _called(record: Record, event: Fact) -> Record:
+def _apply_called(record: Record, event: FoldableEvent) -> Record:
     body, last = event.body, record.last
-    if last is not None and last.iteration and not last.behind and body.get("s") == "ok" and body["name"] not in _ANSWERING:
-        # Every reply after an answer tells it, or could not have come before it. Only whoever answers is not who asked.
-        record = _with_last(record, replace(last, behind=True))
+    if (
+        last is not None
+        and last.iteration
+        and not last.behind
+        and body.get("s") == "ok"
+        and body["name"] not in _ANSWERING_TOOLS
+    ):
+        # Any other successful call after an answer shows that the agent continued its work; the caller that answers is not it.
+        record = _replace_last_answer(record, replace(last, behind=True))
     return replace(record, since=event.seq + 1) if body.get("closes") else record
 
 
-def _set(record: Record, variables: Mapping[str, Any], author: str) -> Record:
+def _set_variables(record: Record, variables: Mapping[str, Any], author: str) -> Record:
     if not variables:
         return record
     return replace(
@@ -358,34 +376,34 @@ def _set(record: Record, variables: Mapping[str, Any], author: str) -> Record:
     )
 
 
-def _held(record: Record) -> Record:
+def _update_status(record: Record) -> Record:
     if record.status == "completed":
         return record
     return replace(record, status="blocked" if record.waiting else "active")
 
 
-def _with_completed(record: Record) -> tuple[str, ...]:
+def _completed_activities(record: Record) -> tuple[str, ...]:
     return _union(record.completed, (record.activity,) if record.activity else ())
 
 
-def _union(known: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
-    return (*known, *(name for name in dict.fromkeys(more) if name not in known))
+def _union(names: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
+    return (*names, *(name for name in dict.fromkeys(more) if name not in names))
 
 
-_STEPS: Mapping[str, Callable[[Record, Fact], Record]] = {
-    STARTED: _started,
-    RESTORED: _restored,
-    ENTERED: _entered,
-    STEP_COMPLETED: _step_completed,
-    LOOP_ADVANCED: _loop_advanced,
-    ARMED: _armed,
-    YIELDED: _yielded,
-    ANSWERED: _answered,
-    RESUMED: _resumed,
-    VARIABLES_SET: _variables_set,
-    SKILL_LOADED: _skill_loaded,
-    CHILD_STARTED: _child_started,
-    CHILD_FINISHED: _child_finished,
-    COMPLETED: _completed,
-    CALLED: _called,
+_HANDLERS: Mapping[str, Callable[[Record, FoldableEvent], Record]] = {
+    STARTED: _apply_started,
+    RESTORED: _apply_restored,
+    ENTERED: _apply_entered,
+    STEP_COMPLETED: _apply_step_completed,
+    LOOP_ADVANCED: _apply_loop_advanced,
+    ARMED: _apply_armed,
+    YIELDED: _apply_yielded,
+    ANSWERED: _apply_answered,
+    RESUMED: _apply_resumed,
+    VARIABLES_SET: _apply_variables_set,
+    SKILL_LOADED: _apply_skill_loaded,
+    CHILD_STARTED: _apply_child_started,
+    CHILD_FINISHED: _apply_child_finished,
+    COMPLETED: _apply_completed,
+    CALLED: _apply_called,
 }

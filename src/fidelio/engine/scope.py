@@ -1,7 +1,7 @@
-"""What counts as known at a place: what was set, what the loops bind, and what stands in for values that nobody has set.
+"""Variable values in scope of a session: set values, loop items and defaults; and templates filled with them.
 
-Where the server chooses or shows, a declared default counts as a value, and a mode that is switched on brings its own. Where
-an agent's claim is weighed, only what somebody really set counts: that is `record.variables`.
+Where the server decides or displays, declared defaults and the defaults of active modes count as values. Where an agent's claim
+is checked, only values that were set count: `record.variables`.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fidelio.definitions.conditions import MISSING, look_up
-from fidelio.engine.state import Place, Record
+from fidelio.engine.state import ActivityVisit, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Loop, Mode, Workflow
 
 
-def with_defaults(workflow: Workflow, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known when a declared default counts as a value."""
-    known = {**workflow.defaults, **variables}
-    for mode in active_modes(workflow, variables):
-        known |= {name: value for name, value in mode.defaults.items() if name not in variables}
-    return known
-
-
-def known(workflow: Workflow, record: Record) -> dict[str, Any]:
-    """Everything that the server goes by at the current place."""
-    values = with_defaults(workflow, record.variables)
-    values |= bindings(workflow, record)
+def add_defaults(workflow: Workflow, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables with the defaults of the workflow and of its active modes for those that are not set."""
+    values = {**workflow.defaults, **variables}
+    for mode in find_active_modes(workflow, variables):
+        values |= {name: value for name, value in mode.defaults.items() if name not in variables}
     return values
 
 
-def told(workflow: Workflow, record: Record) -> dict[str, Any]:
-    """What somebody said; no default among it."""
-    return {**record.variables, **bindings(workflow, record)}
+def collect_values(workflow: Workflow, record: Record) -> dict[str, Any]:
+    """All values in scope: set variables, defaults and items of running loops."""
+    values = add_defaults(workflow, record.variables)
+    values |= collect_loop_values(workflow, record)
+    return values
 
 
-def bindings(workflow: Workflow, record: Record) -> dict[str, Any]:
-    """The items that the running loops are at, by the names that the loops give them, the innermost winning."""
-    bound: dict[str, Any] = {}
+def collect_reported_values(workflow: Workflow, record: Record) -> dict[str, Any]:
+    """The values that were set, without defaults, and the items of running loops."""
+    return {**record.variables, **collect_loop_values(workflow, record)}
+
+
+def collect_loop_values(workflow: Workflow, record: Record) -> dict[str, Any]:
+    """The current items of running loops by the loops' variable names; inner loops win."""
+    items: dict[str, Any] = {}
     if record.here.running is None and not record.outer:
-        return bound
-    for place in (*record.outer, record.here):
-        loop = running_loop(workflow, place)
-        if loop is not None and loop.variable and place.running and place.running.items is not None:
-            bound[loop.variable] = place.running.item
-    return bound
+        return items
+    for visit in (*record.outer, record.here):
+        loop = find_running_loop(workflow, visit)
+        if loop is not None and loop.variable and visit.running and visit.running.items is not None:
+            items[loop.variable] = visit.running.item
+    return items
 
 
-def running_loop(workflow: Workflow, place: Place) -> Loop | None:
-    running = place.running
-    activity = workflow.activity(place.activity) if running is not None else None
+def find_running_loop(workflow: Workflow, visit: ActivityVisit) -> Loop | None:
+    running = visit.running
+    activity = workflow.activity(visit.activity) if running is not None else None
     if running is None or activity is None:
         return None
     return next((loop for loop in activity.loops if loop.id == running.loop), None)
 
 
-def active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:
-    """The modes whose variable is true; its declared default counts, what other modes bring does not."""
+def find_active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:
+    """The modes whose activation variable is true. Its declared default counts, the defaults of other modes do not."""
     for mode in workflow.modes:
         value = look_up(mode.activation_variable, variables)
         if value is MISSING:
@@ -69,18 +69,18 @@ def active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[M
             yield mode
 
 
-def left_out(workflow: Workflow, record: Record) -> frozenset[str]:
-    """The activities that an answer or a mode takes out of the way."""
-    modes = active_modes(workflow, record.variables)
+def find_skipped_activities(workflow: Workflow, record: Record) -> frozenset[str]:
+    """The activities that an answer or an active mode skips."""
+    modes = find_active_modes(workflow, record.variables)
     return frozenset([*record.skipped, *(name for mode in modes for name in mode.skip_activities)])
 
 
-_PLACE = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedArtifact:
-    """A file that the current activity leaves behind. `directory` is empty where the definition names no place."""
+    """A file that the current activity produces. `directory` is empty if the definition names no location."""
 
     id: str
     name: str
@@ -88,32 +88,35 @@ class ExpectedArtifact:
     action: Literal["create", "update"]
 
 
-def filled(text: str, values: Mapping[str, Any]) -> str:
-    """The text with every variable that has a value put in."""
-    return _PLACE.sub(lambda found: _as_text(look_up(found[1], values), found[0]), text)
+def fill_template(text: str, values: Mapping[str, Any]) -> str:
+    """Replace every `{variable}` that has a value."""
+    return _PLACEHOLDER.sub(lambda found: _render_value(look_up(found[1], values), found[0]), text)
 
 
-def told_here(workflow: Workflow, record: Record, text: str) -> str:
-    """The text as it reads where the session stands."""
-    return filled(text, known(workflow, record)) if "{" in text else text
+def render_text(workflow: Workflow, record: Record, text: str) -> str:
+    """Fill a template with the values in scope of the session."""
+    return fill_template(text, collect_values(workflow, record)) if "{" in text else text
 
 
-def expected_artifacts(workflow: Workflow, record: Record) -> list[ExpectedArtifact]:
-    """The files that the current activity is to leave behind, with their names as they are now."""
+def find_expected_artifacts(workflow: Workflow, record: Record) -> list[ExpectedArtifact]:
+    """The files that the current activity should produce, with variables filled into their names."""
     activity = workflow.activity(record.activity)
     if activity is None or not activity.artifacts:
         return []
-    found, values = list[ExpectedArtifact](), known(workflow, record)
+    found, values = list[ExpectedArtifact](), collect_values(workflow, record)
     for artifact in activity.artifacts:
-        place = workflow.artifact_locations.get(artifact.location or "")
-        # A name with a directory of its own is meant as it is written.
+        location = workflow.artifact_locations.get(artifact.location or "")
+        # A name that contains a directory gets no prefix.
         prefix = f"{activity.artifact_prefix}-" if activity.artifact_prefix and "/" not in artifact.name else ""
-        name, directory = filled(prefix + artifact.name, values), filled(place.path, values) if place else ""
+        name, directory = (
+            fill_template(prefix + artifact.name, values),
+            fill_template(location.path, values) if location else "",
+        )
         found.append(ExpectedArtifact(artifact.id, name, directory, artifact.action))
     return found
 
 
-def _as_text(value: Any, written: str) -> str:
+def _render_value(value: Any, placeholder: str) -> str:
     if value is MISSING or value is None:
-        return written
+        return placeholder
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

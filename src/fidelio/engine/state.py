@@ -1,8 +1,8 @@
-"""What the record of a session consists of.
+"""The record of a workflow session: its current state, as immutable structs.
 
-A record is written with every event, so it stays small: it holds where the session stands and what still matters there, and
-no history. Whoever wants the past reads the events. Every call copies and writes it several times over, which is why its parts
-are structs and what has its default value is not written at all.
+The record is stored with every event, so it stays small: it contains the current position and what still matters there, and no
+history, which is in the events. Every call copies and encodes it several times; therefore it consists of msgspec structs, and
+default values are not encoded. Field names are stored and must not change.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import msgspec
 
 Status = Literal["active", "blocked", "completed"]
 Fidelity = Literal["advise", "enforce"]
-Mode = Literal["option", "auto_advance", "condition_not_met"]
+AnswerMode = Literal["option", "auto_advance", "condition_not_met"]
 
 
-class _Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value that never changes."""
+class _Value(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of all structs of the record."""
 
 
-class Asked(_Part, frozen=True):
-    """One asking of a checkpoint: it is answered once per visit of its activity and pass of its loop (0 outside loops)."""
+class CheckpointInstance(_Value, frozen=True):
+    """One instance of a checkpoint: it is answered once in each visit of its activity and iteration of its loop (0 outside
+    loops).
+    """
 
     checkpoint: str
     activity: str
@@ -30,14 +32,14 @@ class Asked(_Part, frozen=True):
 
     @property
     def key(self) -> str:
-        """Names this asking in its session, for good."""
+        """The permanent name of this instance in its session."""
         return f"{self.activity}/{self.checkpoint}#{self.visit}" + (f".{self.iteration}" if self.iteration else "")
 
 
-class OpenCheckpoint(_Part, frozen=True):
-    """A question that waits for its answer. The clock of the answer runs from `yielded_at`.
+class OpenCheckpoint(_Value, frozen=True):
+    """A checkpoint that waits for its answer. Response times are counted from `yielded_at`.
 
-    `person`: only a person may answer it. That was said when it was asked, and nobody takes it back while it waits.
+    `person`: only a person may answer it. The value is fixed when the checkpoint is opened.
     """
 
     checkpoint: str
@@ -49,14 +51,14 @@ class OpenCheckpoint(_Part, frozen=True):
     person: bool = False
 
     @property
-    def asked(self) -> Asked:
-        return Asked(self.checkpoint, self.activity, self.visit, self.iteration)
+    def instance(self) -> CheckpointInstance:
+        return CheckpointInstance(self.checkpoint, self.activity, self.visit, self.iteration)
 
 
-class Answer(_Part, frozen=True):
-    """The one answer that an asking got. A dismissed question has no option.
+class CheckpointAnswer(_Value, frozen=True):
+    """The answer to an instance of a checkpoint. A dismissed checkpoint has no option.
 
-    `resumed`: the worker said that it goes on with it. `behind`: the work of a loop went on after it, said or not.
+    `resumed`: the worker called resume_checkpoint. `behind`: the work of a loop continued after it, with or without that call.
     """
 
     checkpoint: str
@@ -70,45 +72,45 @@ class Answer(_Part, frozen=True):
     answered_at: int
     resumed: bool = False
     iteration: int = 0
-    mode: Mode = "option"
+    mode: AnswerMode = "option"
     request: str = ""
     behind: bool = False
 
     @property
-    def asked(self) -> Asked:
-        return Asked(self.checkpoint, self.activity, self.visit, self.iteration)
+    def instance(self) -> CheckpointInstance:
+        return CheckpointInstance(self.checkpoint, self.activity, self.visit, self.iteration)
 
 
-class Pass(_Part, frozen=True):
-    """One pass of a loop: its number, what it goes over, and how far it has come."""
+class LoopIteration(_Value, frozen=True):
+    """An iteration of a loop: its number, the items of the loop, and its progress."""
 
     loop: str
     iteration: int
     items: tuple[Any, ...] | None = None
     at: int = 0
     done: tuple[str, ...] = ()
-    entered: int = 0  # how many of the loop's activities this pass has reached
+    entered: int = 0  # how many of the loop's activities this iteration has reached
 
     @property
     def item(self) -> Any:
         return self.items[self.iteration - 1] if self.items and self.iteration <= len(self.items) else None
 
 
-class Place(_Part, frozen=True):
-    """A visit of an activity. `at` is the first step not yet done or passed over; `changed` is what was set meanwhile."""
+class ActivityVisit(_Value, frozen=True):
+    """A visit of an activity. `at` is the first step not done or skipped; `changed` are the variables set in this visit."""
 
     activity: str = ""
     visit: int = 0
     at: int = 0
     done: tuple[str, ...] = ()
-    running: Pass | None = None
+    running: LoopIteration | None = None
     loops_over: tuple[str, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CheckpointAnswer, ...] = ()
     changed: tuple[str, ...] = ()
 
 
-class Parent(_Part, frozen=True):
-    """The session that started this one, and where it stood."""
+class ParentSession(_Value, frozen=True):
+    """The session that started this one, and its activity at that time."""
 
     session: str
     workflow: str
@@ -116,8 +118,8 @@ class Parent(_Part, frozen=True):
     version: str = ""
 
 
-class Child(_Part, frozen=True):
-    """A child that this session waits for, and the variables that come back from it."""
+class ChildSession(_Value, frozen=True):
+    """A child session that this session waits for, and the variables that it returns."""
 
     session: str
     workflow: str
@@ -125,20 +127,20 @@ class Child(_Part, frozen=True):
     pass_context: tuple[str, ...] = ()
 
 
-class Reported(_Part, frozen=True):
-    """That a manifest was handed in for an activity, and what was found in it."""
+class ManifestSummary(_Value, frozen=True):
+    """Summary of the manifest that was reported for an activity."""
 
     visit: int
     steps: int
     warnings: int
 
 
-class Record(_Part, frozen=True):
-    """Where a session stands. `seq` is the last event that is folded in, `since` the first that no trace token covers yet.
+class Record(_Value, frozen=True):
+    """State of a session. `seq` is the last folded event, `since` the first that no trace token covers yet.
 
-    `variables` holds what somebody set, and `set_by` who: declared defaults are not stored. `forced` is the activity that an
-    answer leads to. `outer` are the visits whose loops go through the current activity, the innermost last. `found_in` is the
-    place that the definition came from, empty in records that were begun before that was noted.
+    `variables` contains the values that were set, `set_by` their authors; declared defaults are not stored. `forced` is the
+    activity that an answer leads to. `outer` are the visits whose loops run through the current activity, the innermost last.
+    `found_in` is the root that the definition was loaded from, empty in records written before that was stored.
     """
 
     seq: int = 0
@@ -149,8 +151,8 @@ class Record(_Part, frozen=True):
     definition: str = ""
     found_in: str = ""
     fidelity: Fidelity = "advise"
-    here: Place = Place()
-    outer: tuple[Place, ...] = ()
+    here: ActivityVisit = ActivityVisit()
+    outer: tuple[ActivityVisit, ...] = ()
     visits: int = 0
     variables: dict[str, Any] = msgspec.field(default_factory=dict)
     set_by: dict[str, str] = msgspec.field(default_factory=dict)
@@ -159,16 +161,16 @@ class Record(_Part, frozen=True):
     passed: tuple[str, ...] = ()
     open: OpenCheckpoint | None = None
     armed: tuple[OpenCheckpoint, ...] = ()
-    last: Answer | None = None
+    last: CheckpointAnswer | None = None
     forced: str = ""
     condition: str = ""
     skill: str = ""
     skill_owner: str = ""
-    parent: Parent | None = None
-    children: tuple[Child, ...] = ()
+    parent: ParentSession | None = None
+    children: tuple[ChildSession, ...] = ()
     unverified: bool = False
     claims_to_continue: str = ""
-    reported: dict[str, Reported] = msgspec.field(default_factory=dict)
+    reported: dict[str, ManifestSummary] = msgspec.field(default_factory=dict)
 
     @property
     def activity(self) -> str:
@@ -179,38 +181,38 @@ class Record(_Part, frozen=True):
         return self.here.visit
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
-        """The answers of the present visit, one for each checkpoint: the newest."""
+    def answers(self) -> tuple[CheckpointAnswer, ...]:
+        """The newest answer to each checkpoint in the current visit."""
         return self.here.answers
 
     @property
     def waiting(self) -> OpenCheckpoint | None:
-        """The question that holds the session: the yielded one, else the first of those that entering armed."""
+        """The checkpoint that blocks the session: the yielded one, else the first armed one."""
         return self.open or (self.armed[0] if self.armed else None)
 
     @property
     def pending(self) -> tuple[OpenCheckpoint, ...]:
-        """Every question that waits, in the order in which they hold the session."""
+        """All open checkpoints, in the order in which they block the session."""
         return (self.open, *self.armed) if self.open is not None else self.armed
 
     @property
     def suspended_by(self) -> str:
-        """The child that has to end before this session moves on."""
+        """The child session that has to end before this session can continue."""
         return self.children[0].session if self.children else ""
 
-    def answer_to(self, checkpoint: str) -> Answer | None:
-        """The newest answer given in the present visit, if there is one."""
+    def find_answer(self, checkpoint: str) -> CheckpointAnswer | None:
+        """The newest answer to the checkpoint in the current visit."""
         return next((answer for answer in self.here.answers if answer.checkpoint == checkpoint), None)
 
-    def answer_for(self, asked: Asked) -> Answer | None:
-        """The answer to exactly this asking, if the record still holds it."""
-        known = (*self.here.answers, *((self.last,) if self.last else ()))
-        return next((answer for answer in known if answer.asked == asked), None)
+    def find_answer_of(self, instance: CheckpointInstance) -> CheckpointAnswer | None:
+        """The answer to exactly this instance, if the record still contains it."""
+        answers = (*self.here.answers, *((self.last,) if self.last else ()))
+        return next((answer for answer in answers if answer.instance == instance), None)
 
-    def waiting_for(self, asked: Asked) -> OpenCheckpoint | None:
-        """This asking, while it waits for its answer."""
-        return next((one for one in self.pending if one.asked == asked), None)
+    def find_open(self, instance: CheckpointInstance) -> OpenCheckpoint | None:
+        """The open checkpoint of exactly this instance."""
+        return next((pending for pending in self.pending if pending.instance == instance), None)
 
-    def pending_as(self, checkpoint: str) -> OpenCheckpoint | None:
-        """The question of this checkpoint, while it waits."""
-        return next((one for one in self.pending if one.checkpoint == checkpoint), None)
+    def find_pending(self, checkpoint: str) -> OpenCheckpoint | None:
+        """The open instance of the checkpoint."""
+        return next((pending for pending in self.pending if pending.checkpoint == checkpoint), None)

@@ -1,9 +1,8 @@
-"""The ways out of an activity, in the order in which they are tried, and what ends a workflow.
+"""Transitions from an activity, in the order in which they are evaluated, and the end of a workflow.
 
-Conditions are tried in order: transitions first, then the branches of decisions. The first that holds is taken, else the
-default. What is not known yet keeps its way open, and so do the ways after it. A branch without a target leaves the choice to
-the transitions; where there are none, it ends the workflow. Activities that are left out are passed through: their own ways
-stand in for them.
+Conditions are evaluated in order: transitions first, then the branches of decisions. The first one that holds is taken, else
+the default. A transition whose condition is unknown stays open, and so do those after it. A branch without a target leaves the
+choice to the transitions; if there are none, it ends the workflow. A skipped activity is replaced by its own transitions.
 """
 
 from __future__ import annotations
@@ -16,43 +15,48 @@ from weakref import ref
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import Truth, every, holds, negated
+from fidelio.definitions.conditions import Truth, all_hold, holds, negate
 from fidelio.engine import phrases
-from fidelio.engine.condition_text import text_of
-from fidelio.engine.scope import known, left_out, running_loop, with_defaults
-from fidelio.engine.scope import told as told_values
-from fidelio.engine.state import Place, Record
+from fidelio.engine.condition_text import render_condition
+from fidelio.engine.scope import (
+    add_defaults,
+    collect_reported_values,
+    collect_values,
+    find_running_loop,
+    find_skipped_activities,
+)
+from fidelio.engine.state import ActivityVisit, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Workflow
 
 __all__ = [
     "TERMINAL",
-    "Edge",
-    "Way",
-    "edges",
+    "CandidateTransition",
+    "DeclaredTransition",
+    "add_defaults",
     "ends_workflow",
-    "is_lost",
+    "explain_missing_transition",
+    "is_activity_missing",
     "is_terminal_name",
-    "open_ways",
-    "outgoing",
-    "ways",
-    "why_no_way",
-    "with_defaults",
+    "list_declared_transitions",
+    "list_open_transitions",
+    "list_outgoing_transitions",
+    "list_transitions",
 ]
 
 TERMINAL = "__terminal__"
-# Names that definitions in use write for the end. They mean it only where no activity bears them.
+# Names that definitions use for the end of the workflow, unless an activity has that name.
 TERMINAL_NAMES = frozenset({TERMINAL, "workflow-end", "end-workflow"})
 
-# As many sessions as agents of one server work on at once.
-MOST_KEPT = 64
+# About the number of sessions that the agents of one server use at the same time.
+CACHE_SIZE = 64
 
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
 
 
-class Edge(msgspec.Struct, frozen=True):
-    """One way out as the definition writes it. A default edge is open when nothing else is; by itself it makes no claim."""
+class DeclaredTransition(msgspec.Struct, frozen=True):
+    """A transition as the definition declares it. A default is open if no other transition is."""
 
     to: str
     condition: Condition | None
@@ -61,21 +65,21 @@ class Edge(msgspec.Struct, frozen=True):
     checkpoint: str = ""
     option: str = ""
 
-    def holds(self, variables: Mapping[str, Any], *, told: bool = False) -> Truth:
-        return holds(self.condition, variables, told=told)
+    def holds(self, variables: Mapping[str, Any], *, reported_only: bool = False) -> Truth:
+        return holds(self.condition, variables, reported_only=reported_only)
 
     @property
     def text(self) -> str:
-        """The condition as it is claimed; empty where there is none."""
+        """The condition as an agent claims it; empty if there is none."""
         if self.kind == "answer":
             return f"checkpoint:{self.checkpoint}:{self.option}"
-        return text_of(self.condition) if self.condition is not None else ""
+        return render_condition(self.condition) if self.condition is not None else ""
 
 
-class Way(msgspec.Struct, frozen=True):
-    """A way on from where the session stands. `open`: going it is right now, as far as is known.
+class CandidateTransition(msgspec.Struct, frozen=True):
+    """A transition from the current activity, evaluated. `open`: it can be taken now, as far as is known.
 
-    `via` names the activities that it passes through because they are left out; `when` is the condition that `condition` words.
+    `via` names the skipped activities that it passes through; `condition` is the text of the condition `when`.
     """
 
     to: str
@@ -88,134 +92,148 @@ class Way(msgspec.Struct, frozen=True):
     when: Condition | None = None
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """The values that conditions are tried on, and whether only what somebody said counts."""
+class ConditionValues(msgspec.Struct, frozen=True):
+    """The values that conditions are evaluated with, and whether they are only reported ones."""
 
     values: Mapping[str, Any]
-    told: bool
+    reported_only: bool
 
-    def truth(self, edge: Edge) -> Truth:
-        return edge.holds(self.values, told=self.told) if edge.condition is not None else None
+    def evaluate(self, edge: DeclaredTransition) -> Truth:
+        return edge.holds(self.values, reported_only=self.reported_only) if edge.condition is not None else None
 
 
-def outgoing(activity: Activity) -> Iterator[Edge]:
-    """Transitions first, then the branches of decisions: the order in which they are tried."""
+def list_outgoing_transitions(activity: Activity) -> Iterator[DeclaredTransition]:
+    """Transitions first, then the branches of decisions: the order of evaluation."""
     for transition in activity.transitions:
-        yield Edge(transition.to, transition.condition, transition.is_default)
+        yield DeclaredTransition(transition.to, transition.condition, transition.is_default)
     for decision in activity.decisions:
         for branch in decision.branches:
             if branch.transition_to or not activity.transitions:
-                yield Edge(branch.transition_to or TERMINAL, branch.condition, branch.is_default, "decision")
+                yield DeclaredTransition(branch.transition_to or TERMINAL, branch.condition, branch.is_default, "decision")
 
 
-def edges(activity: Activity) -> Iterator[Edge]:
-    """Every way that the activity declares, those that the answers to its checkpoints open among them."""
-    yield from outgoing(activity)
+def list_declared_transitions(activity: Activity) -> Iterator[DeclaredTransition]:
+    """All transitions that the activity declares, with those of the options of its checkpoints."""
+    yield from list_outgoing_transitions(activity)
     for checkpoint in activity.checkpoints:
         for option in checkpoint.options:
             if option.effect is not None and option.effect.transition_to:
-                yield Edge(option.effect.transition_to, None, False, "answer", checkpoint.id, option.id)
+                yield DeclaredTransition(option.effect.transition_to, None, False, "answer", checkpoint.id, option.id)
 
 
 def is_terminal_name(workflow: Workflow, target: str) -> bool:
-    """Whether the name means the end here: an activity of that name, even one that cannot be read, wins."""
+    """Whether the name means the end of the workflow; an activity of that name, even an unreadable one, wins."""
     return target in TERMINAL_NAMES and workflow.activity(target) is None and target not in workflow.broken
 
 
 def ends_workflow(workflow: Workflow, target: str) -> bool:
-    """A target that ends the workflow: the terminal name, or another one that the definition really goes to."""
+    """Whether the target ends the workflow: `__terminal__`, or another terminal name that the definition uses."""
     if not is_terminal_name(workflow, target):
         return False
-    return target == TERMINAL or any(edge.to == target for activity in workflow.activities for edge in edges(activity))
+    return target == TERMINAL or any(
+        edge.to == target for activity in workflow.activities for edge in list_declared_transitions(activity)
+    )
 
 
-def exists(workflow: Workflow, target: str) -> bool:
+def target_exists(workflow: Workflow, target: str) -> bool:
     return workflow.activity(target) is not None or ends_workflow(workflow, target)
 
 
-def is_lost(workflow: Workflow, record: Record) -> bool:
-    """Whether the definition no longer has the activity in which the session stands, or it cannot be read."""
+def is_activity_missing(workflow: Workflow, record: Record) -> bool:
+    """Whether the definition no longer contains the current activity, or cannot be read there."""
     return bool(record.activity) and workflow.activity(record.activity) is None
 
 
 def _is_known(workflow: Workflow, target: str) -> bool:
-    return exists(workflow, target) or target in workflow.broken
+    return target_exists(workflow, target) or target in workflow.broken
 
 
-class _Kept:
-    """The ways of the sessions that were looked at last, each with the ground on which they were found.
+class _TransitionCache:
+    """Cache of the transitions of recent sessions, each with the values that they depend on.
 
-    Grounds are compared by identity, because 1 and true are equal and conditions tell them apart. The first part of a ground,
-    which few sessions share, is the key.
+    These values are compared by identity, because 1 and true are equal and conditions distinguish them. The first value, which
+    few sessions share, is the key of the dictionary.
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[tuple[object, ...], tuple[Way, ...]]] = {}
+        self._entries: dict[int, tuple[tuple[object, ...], tuple[CandidateTransition, ...]]] = {}
 
-    def recall(self, ground: tuple[object, ...]) -> tuple[Way, ...] | None:
-        kept = self._found.get(id(ground[0]))
-        return kept[1] if kept is not None and all(map(is_, kept[0], ground)) else None
+    def get(self, key: tuple[object, ...]) -> tuple[CandidateTransition, ...] | None:
+        entry = self._entries.get(id(key[0]))
+        return entry[1] if entry is not None and all(map(is_, entry[0], key)) else None
 
-    def keep(self, ground: tuple[object, ...], found: Iterable[Way]) -> tuple[Way, ...]:
-        if len(self._found) >= MOST_KEPT:
-            self._found.clear()
-        kept = self._found[id(ground[0])] = ground, tuple(found)
-        return kept[1]
-
-
-_ways, _open_ways = _Kept(), _Kept()
+    def put(self, key: tuple[object, ...], found: Iterable[CandidateTransition]) -> tuple[CandidateTransition, ...]:
+        if len(self._entries) >= CACHE_SIZE:
+            self._entries.clear()
+        entry = self._entries[id(key[0])] = key, tuple(found)
+        return entry[1]
 
 
-def ways(workflow: Workflow, record: Record, *, told: bool = False) -> Sequence[Way]:
-    """Every way on from where the session stands, in order, with its truth.
+_transition_cache, _open_transition_cache = _TransitionCache(), _TransitionCache()
 
-    With `told`, the truth is what somebody really said; no default counts, and absence proves nothing.
+
+def list_transitions(workflow: Workflow, record: Record, *, reported_only: bool = False) -> Sequence[CandidateTransition]:
+    """All transitions from the current activity, in order, evaluated.
+
+    With `reported_only`, only values that were set count: no defaults, and an absent variable is unknown.
     """
-    if told:
-        return _found(workflow, record, told=True)
-    ground = (*_ground(workflow, record), record.answers)
-    kept = _ways.recall(ground)
-    return kept if kept is not None else _ways.keep(ground, _found(workflow, record, told=False))
+    if reported_only:
+        return _compute_transitions(workflow, record, reported_only=True)
+    key = (*_cache_key(workflow, record), record.answers)
+    cached = _transition_cache.get(key)
+    if cached is not None:
+        return cached
+    return _transition_cache.put(key, _compute_transitions(workflow, record, reported_only=False))
 
 
-def _found(workflow: Workflow, record: Record, *, told: bool) -> list[Way]:
+def _compute_transitions(workflow: Workflow, record: Record, *, reported_only: bool) -> list[CandidateTransition]:
     if record.status == "completed":
         return []
-    facts = Facts(told_values(workflow, record) if told else known(workflow, record), told)
+    facts = ConditionValues(
+        collect_reported_values(workflow, record) if reported_only else collect_values(workflow, record), reported_only
+    )
     activity = workflow.activity(record.activity)
     if activity is None:
-        return _entries(workflow, record, facts)
-    onward = _through_loop(workflow, record) if record.outer else _leading_on(workflow, record, facts, activity)
-    if record.forced and exists(workflow, record.forced):
-        return [_forced(record, activity), *(replace(way, open=False) for way in onward)]
-    return [*onward, *_answers(workflow, record, activity), *_beside_loops(workflow, record, activity)]
+        return _entry_transitions(workflow, record, facts)
+    onward = _loop_transitions(workflow, record) if record.outer else _own_transitions(workflow, record, facts, activity)
+    if record.forced and target_exists(workflow, record.forced):
+        return [_forced_transition(record, activity), *(replace(candidate, open=False) for candidate in onward)]
+    return [
+        *onward,
+        *_answer_transitions(workflow, record, activity),
+        *_unreported_loop_transitions(workflow, record, activity),
+    ]
 
 
-def why_no_way(workflow: Workflow, source: str, target: str) -> str:
-    """Why nothing in the definition leads from one activity to the other; empty when something does."""
+def explain_missing_transition(workflow: Workflow, source: str, target: str) -> str:
+    """Why no transition leads from one activity to the other; empty if one does."""
     if workflow.activity(source) is None:
         return phrases.activity_not_found(source)
-    if not exists(workflow, target):
+    if not target_exists(workflow, target):
         return phrases.activity_not_found(target)
-    standing = Record(workflow=workflow.id, here=Place(source, 1), visits=1)
-    leads = any(way.to == target for way in ways(workflow, standing))
+    standing = Record(workflow=workflow.id, here=ActivityVisit(source, 1), visits=1)
+    leads = any(candidate.to == target for candidate in list_transitions(workflow, standing))
     return "" if leads else phrases.no_valid_transition(target, source)
 
 
-def open_ways(workflow: Workflow, record: Record) -> tuple[Way, ...]:
-    """The ways that may be gone now, each target once."""
-    ground = _ground(workflow, record)
-    kept = _open_ways.recall(ground)
-    if kept is not None:
-        return kept
-    found = {way.to: way for way in reversed(_found(workflow, record, told=False)) if way.open}
-    return _open_ways.keep(ground, reversed(found.values()))
+def list_open_transitions(workflow: Workflow, record: Record) -> tuple[CandidateTransition, ...]:
+    """The transitions that can be taken now, each target once."""
+    key = _cache_key(workflow, record)
+    cached = _open_transition_cache.get(key)
+    if cached is not None:
+        return cached
+    found = {
+        candidate.to: candidate
+        for candidate in reversed(_compute_transitions(workflow, record, reported_only=False))
+        if candidate.open
+    }
+    return _open_transition_cache.put(key, reversed(found.values()))
 
 
-def _ground(workflow: Workflow, record: Record) -> tuple[object, ...]:
-    """Everything that the open ways depend on. A step that is done changes none of it, and few moves change any.
+def _cache_key(workflow: Workflow, record: Record) -> tuple[object, ...]:
+    """All values that the open transitions depend on. Completing a step changes none of them, and few moves change any.
 
-    A definition has one such reference for as long as it lives, and is not kept alive by it.
+    The weak reference to the workflow is the same object as long as the workflow exists, and does not keep it alive.
     """
     here = record.here
     return (
@@ -230,59 +248,69 @@ def _ground(workflow: Workflow, record: Record) -> tuple[object, ...]:
     )
 
 
-def _entries(workflow: Workflow, record: Record, facts: Facts) -> list[Way]:
+def _entry_transitions(workflow: Workflow, record: Record, facts: ConditionValues) -> list[CandidateTransition]:
     if workflow.independent:
-        return [Way(activity.id, True, False, kind="entry", open=True) for activity in workflow.activities]
+        return [CandidateTransition(activity.id, True, False, kind="entry", open=True) for activity in workflow.activities]
     first = workflow.initial_activity or ""
-    begins = Way(first, True, True, kind="entry", open=True) if _is_known(workflow, first) else _the_end(True)
-    found = _expanded(workflow, record, facts, [begins])
-    # Only a session that has entered nothing has nothing to do. One whose activity is lost would leave its work behind so.
-    return [way for way in found if not ends_workflow(workflow, way.to)] if is_lost(workflow, record) else found
+    begins = (
+        CandidateTransition(first, True, True, kind="entry", open=True) if _is_known(workflow, first) else _end_transition(True)
+    )
+    found = _replace_skipped(workflow, record, facts, [begins])
+    # Only a session that has entered no activity may end here. If its activity is missing, ending would abandon its work.
+    return (
+        [candidate for candidate in found if not ends_workflow(workflow, candidate.to)]
+        if is_activity_missing(workflow, record)
+        else found
+    )
 
 
-def _forced(record: Record, activity: Activity) -> Way:
-    chosen = next((edge for edge in edges(activity) if edge.kind == "answer" and edge.to == record.forced), None)
-    return Way(record.forced, True, False, chosen.text if chosen else "", kind="answer", open=True)
+def _forced_transition(record: Record, activity: Activity) -> CandidateTransition:
+    chosen = next(
+        (edge for edge in list_declared_transitions(activity) if edge.kind == "answer" and edge.to == record.forced), None
+    )
+    return CandidateTransition(record.forced, True, False, chosen.text if chosen else "", kind="answer", open=True)
 
 
-def _leading_on(
-    workflow: Workflow, record: Record, facts: Facts, activity: Activity, passed: frozenset[str] = frozenset()
-) -> list[Way]:
-    """Where the activity's own transitions and decisions lead; to the end when they lead nowhere."""
-    # What leads nowhere, or back into what is being passed, is no choice: it must not close the ways after it.
-    candidates = [edge for edge in outgoing(activity) if edge.to not in passed and _is_known(workflow, edge.to)]
-    own = list(_weighed(candidates, facts))
-    found = _expanded(workflow, record, facts, own, passed)
+def _own_transitions(
+    workflow: Workflow, record: Record, facts: ConditionValues, activity: Activity, passed: frozenset[str] = frozenset()
+) -> list[CandidateTransition]:
+    """The transitions and decisions of the activity; the end of the workflow if there are none."""
+    # A transition to an unknown or a skipped activity on this path must not close the transitions after it.
+    candidates = [
+        edge for edge in list_outgoing_transitions(activity) if edge.to not in passed and _is_known(workflow, edge.to)
+    ]
+    own = list(_evaluate_candidates(candidates, facts))
+    found = _replace_skipped(workflow, record, facts, own, passed)
     if workflow.independent:
-        return [*found, _the_end(True)]
-    if any(way.default or not way.condition for way in own):
+        return [*found, _end_transition(True)]
+    if any(candidate.default or not candidate.condition for candidate in own):
         return found
-    truth = every([negated(way.holds) for way in own])
-    return found if truth is False else [*found, _the_end(truth)]
+    truth = all_hold([negate(candidate.holds) for candidate in own])
+    return found if truth is False else [*found, _end_transition(truth)]
 
 
-def _the_end(truth: Truth) -> Way:
-    return Way(TERMINAL, truth, False, kind="end", open=truth is True)
+def _end_transition(truth: Truth) -> CandidateTransition:
+    return CandidateTransition(TERMINAL, truth, False, kind="end", open=truth is True)
 
 
-def _answers(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Way]:
-    """Where other answers would lead. They are closed: where a given answer leads is `record.forced`."""
-    for edge in edges(activity):
-        if edge.kind == "answer" and exists(workflow, edge.to):
-            truth = None if record.answer_to(edge.checkpoint) is None else False
-            yield Way(edge.to, truth, False, edge.text, kind="answer")
+def _answer_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
+    """Transitions of other answers. They are closed: the target of the given answer is `record.forced`."""
+    for edge in list_declared_transitions(activity):
+        if edge.kind == "answer" and target_exists(workflow, edge.to):
+            truth = None if record.find_answer(edge.checkpoint) is None else False
+            yield CandidateTransition(edge.to, truth, False, edge.text, kind="answer")
 
 
-def _through_loop(workflow: Workflow, record: Record) -> list[Way]:
-    """Inside a loop that goes through activities the loop says what is next, and its owner comes after the last."""
+def _loop_transitions(workflow: Workflow, record: Record) -> list[CandidateTransition]:
+    """Inside a loop through activities: its next activity, or the activity of the loop after the last."""
     owner = record.outer[-1]
-    following = next_in_pass(workflow, record, owner)
+    following = find_next_loop_activity(workflow, record, owner)
     target = following[0] if following else owner.activity
-    return [Way(target, True, False, kind="loop", open=True)]
+    return [CandidateTransition(target, True, False, kind="loop", open=True)]
 
 
-def _beside_loops(workflow: Workflow, record: Record, activity: Activity) -> Iterator[Way]:
-    """Where a loop leads whose passes nobody reports: into its activities, from one to the other, and back."""
+def _unreported_loop_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
+    """Transitions of loops whose iterations are not reported: into their activities, between them, and back."""
     inside = [name for loop in activity.loops for name in loop.activities]
     for owner in workflow.looping if not record.outer else ():
         for loop in owner.loops:
@@ -290,63 +318,69 @@ def _beside_loops(workflow: Workflow, record: Record, activity: Activity) -> Ite
                 inside += [*loop.activities, owner.id]
     for name in dict.fromkeys(inside):
         if name != activity.id and workflow.activity(name) is not None:
-            yield Way(name, None, False, kind="loop")
+            yield CandidateTransition(name, None, False, kind="loop")
 
 
-def next_in_pass(workflow: Workflow, record: Record, owner: Place) -> tuple[str, int] | None:
-    """The activity that the owner's running pass goes to next, and how many it has reached then."""
-    loop = running_loop(workflow, owner)
+def find_next_loop_activity(workflow: Workflow, record: Record, owner: ActivityVisit) -> tuple[str, int] | None:
+    """The next activity in the running iteration of the loop's owner, and its number in the loop."""
+    loop = find_running_loop(workflow, owner)
     if loop is None or owner.running is None:
         return None
-    # An activity that is under way already is not entered once more inside itself.
-    barred = {*left_out(workflow, record), *(place.activity for place in record.outer), owner.activity}
+    # An activity that is in progress must not be entered again inside itself.
+    excluded = {*find_skipped_activities(workflow, record), *(visit.activity for visit in record.outer), owner.activity}
     for number, name in enumerate(loop.activities, start=1):
-        if number > owner.running.entered and name not in barred and workflow.activity(name) is not None:
+        if number > owner.running.entered and name not in excluded and workflow.activity(name) is not None:
             return name, number
     return None
 
 
-def _expanded(
-    workflow: Workflow, record: Record, facts: Facts, own: Sequence[Way], passed: frozenset[str] = frozenset()
-) -> list[Way]:
-    """The ways with everything that is left out replaced by where it leads."""
-    skipping, found = left_out(workflow, record), list[Way]()
-    for way in own:
-        if way.to in skipping and workflow.activity(way.to) is not None:
-            found.extend(_around(workflow, record, facts, way, passed))
+def _replace_skipped(
+    workflow: Workflow,
+    record: Record,
+    facts: ConditionValues,
+    own: Sequence[CandidateTransition],
+    passed: frozenset[str] = frozenset(),
+) -> list[CandidateTransition]:
+    """The transitions, with those to skipped activities replaced by the transitions of these."""
+    skipping, found = find_skipped_activities(workflow, record), list[CandidateTransition]()
+    for candidate in own:
+        if candidate.to in skipping and workflow.activity(candidate.to) is not None:
+            found.extend(_transitions_around(workflow, record, facts, candidate, passed))
         else:
-            found.append(replace(way, open=False) if way.to in workflow.broken else way)
+            found.append(replace(candidate, open=False) if candidate.to in workflow.broken else candidate)
     return found
 
 
-def _around(workflow: Workflow, record: Record, facts: Facts, way: Way, passed: frozenset[str]) -> Iterator[Way]:
-    activity = workflow.activity(way.to)
+def _transitions_around(
+    workflow: Workflow, record: Record, facts: ConditionValues, candidate: CandidateTransition, passed: frozenset[str]
+) -> Iterator[CandidateTransition]:
+    activity = workflow.activity(candidate.to)
     if activity is None:
         return
-    for further in _leading_on(workflow, record, facts, activity, passed | {way.to}):
-        truth, is_open = every([way.holds, further.holds]), way.open and further.open
-        yield replace(way, to=further.to, holds=truth, via=(way.to, *further.via), open=is_open)
+    for further in _own_transitions(workflow, record, facts, activity, passed | {candidate.to}):
+        truth, is_open = all_hold([candidate.holds, further.holds]), candidate.open and further.open
+        yield replace(candidate, to=further.to, holds=truth, via=(candidate.to, *further.via), open=is_open)
 
 
-def _weighed(candidates: Sequence[Edge], facts: Facts) -> Iterator[Way]:
-    """Which of the candidates are open: up to the first condition that holds; the first default when nothing does."""
-    truths = [facts.truth(edge) for edge in candidates]
+def _evaluate_candidates(candidates: Sequence[DeclaredTransition], facts: ConditionValues) -> Iterator[CandidateTransition]:
+    """Evaluate the candidates: they are open up to the first condition that holds; if none does, the first default is."""
+    truths = [facts.evaluate(edge) for edge in candidates]
     first = next((number for number, truth in enumerate(truths) if truth is True), len(candidates))
     plain = any(edge.condition is None and not edge.default for edge in candidates[:first])
     fallback = next((edge for edge in candidates if edge.default), None) if first == len(candidates) and not plain else None
     for number, edge in enumerate(candidates):
-        truth = _truth_in_turn(candidates, truths, number)
+        truth = _evaluate_in_turn(candidates, truths, number)
         in_turn = number <= first and truth is not False and not (edge.default and edge.condition is None)
         is_open = in_turn or edge is fallback
-        yield Way(edge.to, truth, edge.default, edge.text, kind=edge.kind, open=is_open, when=edge.condition)
+        yield CandidateTransition(edge.to, truth, edge.default, edge.text, kind=edge.kind, open=is_open, when=edge.condition)
 
 
-def _truth_in_turn(candidates: Sequence[Edge], truths: Sequence[Truth], number: int) -> Truth:
-    """A default holds when no other condition does; a way without a condition, when none holds before it."""
+def _evaluate_in_turn(candidates: Sequence[DeclaredTransition], truths: Sequence[Truth], number: int) -> Truth:
+    """A default holds if no other condition does; a transition without a condition, if none before it holds."""
     edge = candidates[number]
     if edge.default and truths[number] is not True:
         others = (truth for other, truth in zip(candidates, truths, strict=True) if other is not edge and other.condition)
-        return every([negated(truth) for truth in others])
+        return all_hold([negate(truth) for truth in others])
     if edge.condition is not None:
         return truths[number]
-    return every([negated(truth) for other, truth in zip(candidates[:number], truths, strict=False) if other.condition])
+    return all_hold([negate(truth) for other, truth in zip(candidates[:number], truths, strict=False) if other.condition])

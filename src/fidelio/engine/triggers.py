@@ -1,4 +1,4 @@
-"""Workflows that start other workflows: whether a child belongs to a trigger, and which variables go down and come back."""
+"""Triggers: which child workflows an activity starts, and which variables are passed to them and returned."""
 
 from __future__ import annotations
 
@@ -10,118 +10,122 @@ from msgspec.structs import replace
 
 from fidelio.definitions.conditions import MISSING, look_up
 from fidelio.engine.progress import finishes_steps
-from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, Draft
-from fidelio.engine.scope import known, running_loop
-from fidelio.engine.state import Child, Place, Record
-from fidelio.engine.variables import settled_by
+from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, EventDraft
+from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.state import ActivityVisit, ChildSession, Record
+from fidelio.engine.variables import find_settling_checkpoint
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Step, Trigger, Workflow
 
 
-# No activity is called so: the question was asked in the parent.
-_ABOVE = ".."
+# Author of variables that a checkpoint of the parent has set; no activity can have this name.
+_PARENT_ACTIVITY = ".."
 
 
-class Triggered(msgspec.Struct, frozen=True):
-    """That the current activity starts this workflow: the step that says so, if one does, and the variables that go along."""
+class TriggerMatch(msgspec.Struct, frozen=True):
+    """A trigger of the current activity: the workflow it starts, its step, if it has one, and the variables it passes."""
 
     workflow: str
     step: str
     pass_context: tuple[str, ...]
 
 
-def trigger_for(workflow: Workflow, record: Record, child_workflow: str) -> Triggered | None:
+def find_trigger(workflow: Workflow, record: Record, child_workflow: str) -> TriggerMatch | None:
     """The trigger of the current activity, or of one of its steps, that starts this workflow."""
     activity = workflow.activity(record.activity)
-    for step, trigger in _triggers(activity) if activity is not None else ():
+    for step, trigger in _list_triggers(activity) if activity is not None else ():
         if trigger.workflow == child_workflow:
-            return Triggered(child_workflow, step, trigger.pass_context)
+            return TriggerMatch(child_workflow, step, trigger.pass_context)
     return None
 
 
-def fired(workflow: Workflow, before: Record, after: Record, step: str = "") -> list[Triggered]:
-    """What a move starts: the triggers of the step that it completes, and those of the activity whose steps it finishes.
+def find_fired_triggers(workflow: Workflow, before: Record, after: Record, step: str = "") -> list[TriggerMatch]:
+    """The triggers that a move fires: those of the step it completes, and those of the activity whose last step it completes.
 
-    An activity says only that it starts a workflow, not when. Where the server leads, that is when its own steps are done: what
-    they prepare is there, and what the child brings back can still decide where the activity leads.
+    An activity does not declare when it starts a workflow. The server does it after the steps of the activity: their results
+    are available, and the variables that the child returns can still decide the next transition.
     """
     activity = workflow.activity(after.activity)
     if activity is None:
         return []
     found = [
-        Triggered(trigger.workflow, step, trigger.pass_context)
-        for one in _done_last(workflow, activity, before, after)
-        if one.id == step
-        for trigger in one.triggers
+        TriggerMatch(trigger.workflow, step, trigger.pass_context)
+        for done_step in _find_last_steps(workflow, activity, before, after)
+        if done_step.id == step
+        for trigger in done_step.triggers
     ]
     if activity.triggers and finishes_steps(workflow, before, after):
-        found += [Triggered(trigger.workflow, "", trigger.pass_context) for trigger in activity.triggers]
+        found += [TriggerMatch(trigger.workflow, "", trigger.pass_context) for trigger in activity.triggers]
     return found
 
 
-def inheritance(workflow: Workflow, parent: Record, triggered: Triggered, *, person: bool = False) -> dict[str, Any]:
-    """What the first event of a child says about the variables that it begins with.
+def build_initial_variables(
+    workflow: Workflow, parent: Record, triggered: TriggerMatch, *, person: bool = False
+) -> dict[str, Any]:
+    """The initial variables of a child session, as its first event stores them.
 
-    What a person has settled for good in the parent is settled in the child, too: otherwise a model could answer for the person
-    one floor below.
+    A value that a person has settled permanently in the parent is settled in the child too: otherwise a model could change it
+    there.
     """
-    variables = handed_down(workflow, parent, triggered)
-    elsewhere = replace(parent, here=Place())
-    checkpoints = {name: settled_by(workflow, elsewhere, name, person=person) for name in variables}
-    settled = {name: f"{BY_ANSWER}{_ABOVE}/{checkpoint}/" for name, checkpoint in checkpoints.items() if checkpoint}
+    variables = collect_passed_variables(workflow, parent, triggered)
+    elsewhere = replace(parent, here=ActivityVisit())
+    checkpoints = {name: find_settling_checkpoint(workflow, elsewhere, name, person=person) for name in variables}
+    settled = {name: f"{BY_ANSWER}{_PARENT_ACTIVITY}/{checkpoint}/" for name, checkpoint in checkpoints.items() if checkpoint}
     return {"variables": variables, "variables_by": "parent", **({"settled": settled} if settled else {})}
 
 
-def handed_down(workflow: Workflow, record: Record, triggered: Triggered) -> dict[str, Any]:
-    """The variables that the child begins with; the item that a running loop is at counts among them."""
-    values = known(workflow, record)
+def collect_passed_variables(workflow: Workflow, record: Record, triggered: TriggerMatch) -> dict[str, Any]:
+    """The variables that the trigger passes to the child, including the current item of a running loop."""
+    values = collect_values(workflow, record)
     found = {name: look_up(name, values) for name in triggered.pass_context}
     return {name: value for name, value in found.items() if value is not MISSING}
 
 
-def child_started(session: str, child_workflow: str, triggered: Triggered | None) -> Draft:
-    """What the parent records. Only a child that a trigger asks for suspends it."""
+def draft_child_started(session: str, child_workflow: str, triggered: TriggerMatch | None) -> EventDraft:
+    """The event of the parent. Only a child that a trigger starts suspends the parent."""
     body: dict[str, Any] = {"session": session, "workflow": child_workflow, "suspends": triggered is not None}
     if triggered is not None:
         body |= {"step": triggered.step, "pass_context": list(triggered.pass_context)}
-    return Draft(CHILD_STARTED, body)
+    return EventDraft(CHILD_STARTED, body)
 
 
-def brought_back(workflow: Workflow | None, parent: Record, ended: Record, *, person: bool = False) -> dict[str, Any]:
-    """The variables of a child as its parent takes them; `workflow` is the parent's, where it can still be read.
+def collect_returned_variables(
+    workflow: Workflow | None, parent: Record, ended: Record, *, person: bool = False
+) -> dict[str, Any]:
+    """The variables of a child that its parent accepts; `workflow` is the parent's, None if it cannot be read.
 
-    What an answer has settled in the parent is changed by an answer or an action in the child, and not by what an agent of the
-    child reports.
+    A value that an answer has settled in the parent is changed by an answer or an action in the child, but not by a report of
+    the child's agent.
     """
     ours = (BY_ANSWER, *BY_DEFINITION)
     return {
         name: value
         for name, value in ended.variables.items()
-        if ended.set_by.get(name, "").startswith(ours) or not settled_by(workflow, parent, name, person=person)
+        if ended.set_by.get(name, "").startswith(ours) or not find_settling_checkpoint(workflow, parent, name, person=person)
     }
 
 
-def child_finished(child: Child, variables: Mapping[str, Any], outcome: str = "completed") -> Draft:
-    """What the parent records when the child it waits for has ended, with the variables that come back."""
+def draft_child_finished(child: ChildSession, variables: Mapping[str, Any], outcome: str = "completed") -> EventDraft:
+    """The event of the parent when the child has ended, with the variables that it returns."""
     back = {name: variables[name] for name in child.pass_context if name in variables}
     body = {"session": child.session, "workflow": child.workflow, "outcome": outcome, "variables": back}
-    return Draft(CHILD_FINISHED, body)
+    return EventDraft(CHILD_FINISHED, body)
 
 
-def _done_last(workflow: Workflow, activity: Activity, before: Record, after: Record) -> Sequence[Step]:
-    """The step that the record has come to behind; what is called the same elsewhere in the activity is another step."""
-    loop, running = running_loop(workflow, after.here), after.here.running
+def _find_last_steps(workflow: Workflow, activity: Activity, before: Record, after: Record) -> Sequence[Step]:
+    """The step that the move has completed, found by position, because other steps of the activity may have the same id."""
+    loop, running = find_running_loop(workflow, after.here), after.here.running
     if loop is None or running is None or len(after.here.done) > len(before.here.done):
         return activity.steps[: after.here.at][-1:]
     return loop.steps[: running.at][-1:]
 
 
-def _triggers(activity: Activity) -> Iterable[tuple[str, Trigger]]:
+def _list_triggers(activity: Activity) -> Iterable[tuple[str, Trigger]]:
     yield from (("", trigger) for trigger in activity.triggers)
-    for step in _steps(activity):
+    for step in _list_steps(activity):
         yield from ((step.id, trigger) for trigger in step.triggers)
 
 
-def _steps(activity: Activity) -> Iterable[Step]:
+def _list_steps(activity: Activity) -> Iterable[Step]:
     return (*activity.steps, *(step for loop in activity.loops for step in loop.steps))

@@ -1,4 +1,4 @@
-"""Everything Fidelio raises on purpose, in one tree.
+"""The tree of all errors that Fidelio raises.
 
 Each error has a stable `code`, a sentence that says what is wrong, and a `remedy` that says what to do about it. Surfaces show
 both; programs match on `code` or on the class. The sentence may improve, the code does not change.
@@ -6,7 +6,7 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     FidelioError
     ├── UsageProblem              the call itself is wrong: an argument, an option, a name
     ├── HomeProblem               the home directory cannot be found, created or written
-    │   └── HomeNotFound          the one that was named does not exist, and whoever only looks makes none
+    │   └── HomeNotFound          the named directory does not exist, and a command that only reads does not create it
     ├── TokenError
     │   ├── BadToken              forged, truncated, oversized or not canonical; says nothing about which
     │   ├── ExpiredToken          genuine, but past its expiry
@@ -14,29 +14,29 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     ├── LedgerError
     │   ├── SessionNotFound       no session has this id or name
     │   ├── SessionExists         the id or the name is taken
-    │   ├── SequenceConflict      somebody else appended first; carries the real sequence number
-    │   ├── RequestNotFound       nothing with this id waits for anybody
-    │   ├── RequestExists         the same thing was asked before in this session; carries that request
-    │   ├── RequestClosed         answered, dismissed or expired already; carries the request
-    │   ├── DocumentConflict      the document has moved on since it was read
-    │   ├── StaleLease            the work was taken over by somebody else; nothing was written
-    │   ├── BadRecord             a value the ledger does not take: not JSON, too large, a bad name
+    │   ├── SequenceConflict      another writer appended first; carries the current sequence number
+    │   ├── RequestNotFound       no request has this id
+    │   ├── RequestExists         the session already has this request; carries it
+    │   ├── RequestClosed         already answered, dismissed or expired; carries the request
+    │   ├── DocumentConflict      the document has a newer version than the one that was read
+    │   ├── StaleLease            another worker has taken over the job; nothing was written
+    │   ├── BadRecord             a value that the ledger does not accept: not JSON, too large, an invalid name
     │   ├── BadQuery              a search text that cannot be searched for
     │   ├── LedgerBusy            another process held the database for too long
     │   ├── LedgerFull            the disk is full; nothing was acknowledged
-    │   ├── LedgerDamaged         the file is not what was written: truncated, overwritten, bit-rotten
+    │   ├── LedgerDamaged         the file is damaged: truncated or overwritten
     │   ├── LedgerUnavailable     the database cannot be opened or reached
     │   ├── SchemaMismatch        the database was written by a newer Fidelio, or is not ours
     │   └── LedgerClosed          used after close
-    ├── ChainBroken               the record is not what was acknowledged; names the first event that differs
+    ├── ChainBroken               the events differ from what was acknowledged; names the first one that differs
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
-    │   ├── WorkflowNotFound      no root has it; names near ones
+    │   ├── WorkflowNotFound      no root has it; suggests similar names
     │   ├── PartNotFound          the workflow is there, the activity, skill, resource or template is not
-    │   ├── UnreadableDefinition  a file that cannot be read whole; carries the findings with file and line
-    │   │   └── UnreachableDefinition the system does not give it: permissions, descriptors, the disk; it may be whole
-    │   ├── DefinitionOutOfReach  a session has begun and its definition is not to be had here and now; ends nothing
-    │   └── DefinitionGone        a session has begun and its definition was lost; says how it can still end
+    │   ├── UnreadableDefinition  a file that cannot be read completely; carries the findings with file and line
+    │   │   └── UnreachableDefinition the system refuses access: permissions, descriptors, the disk; the file may be valid
+    │   ├── DefinitionOutOfReach  the definition of a session is currently unavailable here; ends nothing
+    │   └── DefinitionGone        the definition of a session was deleted; says how the session can still end
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
     │   ├── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
@@ -106,14 +106,14 @@ from fidelio.errors.ledger import (
 )
 from fidelio.errors.workflows import (
     BadId,
+    ComponentNotFound,
+    DefinitionDeleted,
     DefinitionError,
-    DefinitionGone,
-    DefinitionOutOfReach,
+    DefinitionUnavailable,
+    InaccessibleDefinition,
     Located,
     MoveRefused,
-    PartNotFound,
     PersonNeeded,
-    UnreachableDefinition,
     UnreadableDefinition,
     WorkflowNotFound,
     WorkflowRefusal,
@@ -133,11 +133,12 @@ __all__ = [
     "BlueprintNotFound",
     "BrokenBlueprint",
     "ChainBroken",
+    "ComponentNotFound",
     "ConductorFailure",
     "ConversationLost",
+    "DefinitionDeleted",
     "DefinitionError",
-    "DefinitionGone",
-    "DefinitionOutOfReach",
+    "DefinitionUnavailable",
     "DocumentConflict",
     "ExecutorFailure",
     "ExecutorUnavailable",
@@ -145,6 +146,7 @@ __all__ = [
     "FidelioError",
     "HomeNotFound",
     "HomeProblem",
+    "InaccessibleDefinition",
     "KeyRingProblem",
     "LedgerBusy",
     "LedgerClosed",
@@ -155,7 +157,6 @@ __all__ = [
     "LimitReached",
     "Located",
     "MoveRefused",
-    "PartNotFound",
     "PersonNeeded",
     "RequestClosed",
     "RequestExists",
@@ -167,7 +168,6 @@ __all__ = [
     "StaleLease",
     "TokenError",
     "UncheckedAgentInput",
-    "UnreachableDefinition",
     "UnreadableDefinition",
     "UsageProblem",
     "WorkflowNotFound",

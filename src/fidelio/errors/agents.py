@@ -1,4 +1,4 @@
-"""What can be wrong with agent sessions, their blueprints and their executors. `fidelio.errors` draws the whole tree."""
+"""Errors of agent sessions, blueprints and executors. `fidelio.errors` shows the whole tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The root of the tree, and what any part of the program may raise. `fidelio.errors` draws the whole tree."""
+"""Base of all errors, and errors of settings, homes and tokens. `fidelio.errors` shows the whole tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger refuses or suffers. `fidelio.errors` draws the whole tree."""
+"""Errors of the ledger. `fidelio.errors` shows the whole tree."""
 
 from __future__ import annotations
 

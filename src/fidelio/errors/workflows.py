@@ -1,4 +1,4 @@
-"""What can be wrong with workflow files, and what the rules of a session forbid. `fidelio.errors` draws the whole tree."""
+"""Errors of workflow definitions and refusals of workflow sessions. `fidelio.errors` shows the whole tree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkflowNotFound(DefinitionError):
     exit_code = 4
 
 
-class PartNotFound(DefinitionError):
+class ComponentNotFound(DefinitionError):
     """The workflow exists; the activity, skill, resource or template that was asked for does not."""
 
     code = "definition.part-not-found"
@@ -36,7 +36,7 @@ class PartNotFound(DefinitionError):
 
 
 class Located(Protocol):
-    """A problem with its place in a file; definitions call it a finding."""
+    """A problem with its position in a file; implemented by `Finding`."""
 
     @property
     def file(self) -> str: ...
@@ -53,40 +53,40 @@ class Located(Protocol):
 
 
 class UnreadableDefinition(DefinitionError):
-    """A definition that cannot be read whole. Nothing of it is served. `findings` says where and why, the worst first."""
+    """A definition that cannot be read completely, and is not used. `findings` says where and why, the worst first."""
 
     code = "definition.unreadable"
 
     def __init__(self, findings: Sequence[Located]) -> None:
         first = findings[0]
-        place = f"{first.file}, line {first.line}" if first.line else first.file
+        position = f"{first.file}, line {first.line}" if first.line else first.file
         more = f" ({len(findings) - 1} more findings.)" if len(findings) > 1 else ""
-        super().__init__(f"{place}: {first.sentence}{more}", remedy=first.remedy)
+        super().__init__(f"{position}: {first.sentence}{more}", remedy=first.remedy)
         self.findings = tuple(findings)
 
 
-class UnreachableDefinition(UnreadableDefinition):
-    """The system does not give a file or directory: permissions, descriptors, the disk. What stands in it is not known."""
+class InaccessibleDefinition(UnreadableDefinition):
+    """The system refuses access to a file or directory: permissions, descriptors, the disk. Its content is unknown."""
 
     code = "definition.unreachable"
 
 
-class DefinitionOutOfReach(DefinitionError):
-    """The definition of a session that has begun cannot be had here and now, which does not say that it is gone."""
+class DefinitionUnavailable(DefinitionError):
+    """The definition of a session is currently unavailable here, which does not mean that it was deleted."""
 
     code = "definition.out-of-reach"
     exit_code = 4
 
 
-class DefinitionGone(DefinitionError):
-    """The definition of a session that has begun was deleted, or cannot be read any more."""
+class DefinitionDeleted(DefinitionError):
+    """The definition of a session was deleted, or can no longer be read."""
 
     code = "definition.gone"
     exit_code = 4
 
 
 class WorkflowRefusal(FidelioError):
-    """The rules of the session forbid this step."""
+    """The rules of the session forbid this call."""
 
     code = "workflow.refused"
 
@@ -96,7 +96,7 @@ class WorkflowRefusal(FidelioError):
 
 
 class PersonNeeded(WorkflowRefusal):
-    """The question takes an answer only from a person. Whoever can reach one asks them; `request` names the question."""
+    """Only a person may answer the checkpoint. A surface that can ask one does so; `request` is the request to answer."""
 
     code = "workflow.person-needed"
 
@@ -106,7 +106,7 @@ class PersonNeeded(WorkflowRefusal):
 
 
 class MoveRefused(WorkflowRefusal):
-    """The move is not among those that are possible now. `standing` says which are."""
+    """The move is not possible now. `standing` describes the possible ones."""
 
     code = "workflow.move-refused"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 
 if TYPE_CHECKING:
     from fidelio.ledger.model import Request
@@ -51,7 +51,7 @@ def session_json(session: AgentSession, questions: Sequence[Request] = ()) -> di
         "status": session.status,
         "state": session.run.state,
         "blueprint": session.blueprint or None,
-        "updated_at": iso(session.updated_at),
+        "updated_at": format_iso(session.updated_at),
         **requests_json(questions),
     }
 
@@ -82,8 +82,8 @@ def run_json(run: Run, *, render: Render = str) -> dict[str, Any]:
         "last_activity": run.last_activity or None,
         "tool_calls": run.tool_calls or None,
         "usage": {**spent, "cost_usd": round(usage.cost_usd, 6)} if any(spent.values()) or usage.cost_usd else None,
-        "started_at": None if run.started_at is None else iso(run.started_at),
-        "ended_at": None if run.ended_at is None else iso(run.ended_at),
+        "started_at": None if run.started_at is None else format_iso(run.started_at),
+        "ended_at": None if run.ended_at is None else format_iso(run.ended_at),
     }
 
 

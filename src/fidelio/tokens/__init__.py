@@ -1,4 +1,4 @@
-"""Keys that survive a restart, and tokens sealed with them.
+"""Sealed tokens and their keys.
 
-A token is a sealed key to a record, never the record itself: it says which session it means, and the ledger decides.
+A token is a sealed reference to a record, never the record itself: it names a session, and the ledger has its state.
 """

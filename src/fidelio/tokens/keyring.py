@@ -1,7 +1,7 @@
-"""The keys: one file for this user only, old keys kept for checking, or a key from the environment for containers.
+"""Key rings: keys in a file that only its owner can read, or keys from the environment.
 
-The file is created whole or not at all, so two processes that start at once end up with the same key. A process that meets a
-token of an unknown key looks again: another process may have rotated in the meantime.
+Old keys are kept to verify tokens. The file is created atomically, so processes that start at the same time use the same key. A
+process that receives a token with an unknown key reads the file again, because another process may have rotated the keys.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FixedKeys:
     """Keys given from outside: the first seals, all of them check."""
 
     def __init__(self, *secrets_: bytes) -> None:
-        self._keys = [Key(_kid_of(secret), secret) for secret in secrets_]
+        self._keys = [Key(_derive_kid(secret), secret) for secret in secrets_]
 
     def active(self) -> Key:
         return self._keys[0]
@@ -86,7 +86,7 @@ class FileKeys:
     def rotate(self) -> Key:
         """A new key seals from now on; the old ones still check, so tokens in use go on working."""
         self._load_or_create()
-        with _locked(self.path):
+        with _hold_lock(self.path):
             ring = _read(self.path)
             kid = _add_key(ring, self._clock())
             _replace(self.path, ring)
@@ -110,10 +110,10 @@ class FileKeys:
 def open_keys(path: Path, *, environ: Mapping[str, str] | None = None, clock: Clock = now_ms) -> KeyRing:
     """The environment's keys when it has any (comma-separated, the first one seals), the file's otherwise."""
     value = (os.environ if environ is None else environ).get(ENVIRONMENT, "")
-    return FixedKeys(*map(_from_environment, value.split(","))) if value.strip() else FileKeys(path, clock=clock)
+    return FixedKeys(*map(_decode_secret, value.split(","))) if value.strip() else FileKeys(path, clock=clock)
 
 
-def _from_environment(text: str) -> bytes:
+def _decode_secret(text: str) -> bytes:
     try:
         secret = base64.b64decode(text.strip(), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -126,7 +126,7 @@ def _from_environment(text: str) -> bytes:
     return secret
 
 
-def _kid_of(secret: bytes) -> str:
+def _derive_kid(secret: bytes) -> str:
     digest = hashlib.sha256(b"fidelio.kid.v1:" + secret).digest()
     return "".join(ALPHABET[byte & 31] for byte in digest[:KID_LENGTH])
 
@@ -145,7 +145,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _make_unreadable_error(path, error) from error
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -162,15 +162,15 @@ def _read(path: Path) -> dict[str, Any]:
             _refuse_open_to_others(path, os.fstat(file.fileno()).st_mode)
             ring = json.loads(file.read())
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _make_unreadable_error(path, error) from error
     except ValueError as error:
-        raise _damaged(path) from error
-    if not _is_sound(ring):
-        raise _damaged(path)
+        raise _make_damaged_error(path) from error
+    if not _is_valid(ring):
+        raise _make_damaged_error(path)
     return dict(ring)
 
 
-def _is_sound(ring: object) -> bool:
+def _is_valid(ring: object) -> bool:
     if not isinstance(ring, dict) or ring.get("version") != 1 or not isinstance(ring.get("keys"), dict):
         return False
     keys = ring["keys"]
@@ -181,9 +181,9 @@ def _secret(path: Path, entry: Mapping[str, Any]) -> bytes:
     try:
         secret = base64.b64decode(entry["secret"], validate=True)
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path) from error
+        raise _make_damaged_error(path) from error
     if len(secret) < KEY_BYTES:
-        raise _damaged(path)
+        raise _make_damaged_error(path)
     return secret
 
 
@@ -192,11 +192,11 @@ def _refuse_open_to_others(path: Path, mode: int) -> None:
         raise KeyRingProblem(f"The key file {path} can be read by other users.", remedy=f"Close it with `chmod 600 {path}`.")
 
 
-def _unreadable(path: Path, error: OSError) -> KeyRingProblem:
+def _make_unreadable_error(path: Path, error: OSError) -> KeyRingProblem:
     return KeyRingProblem(f"The key file {path} cannot be read: {error.strerror}.", remedy="Check its owner and mode.")
 
 
-def _damaged(path: Path) -> KeyRingProblem:
+def _make_damaged_error(path: Path) -> KeyRingProblem:
     return KeyRingProblem(
         f"The key file {path} is damaged.",
         remedy="Restore it from a backup. If there is none, move it away: a new key is made, and old tokens stop working.",
@@ -211,7 +211,7 @@ def _create(path: Path, ring: Mapping[str, Any]) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _make_unwritable_error(path, error) from error
     finally:
         draft.unlink()
     sync_directory(path.parent)
@@ -223,7 +223,7 @@ def _replace(path: Path, ring: Mapping[str, Any]) -> None:
         draft.replace(path)
     except OSError as error:
         draft.unlink()
-        raise _unwritable(path, error) from error
+        raise _make_unwritable_error(path, error) from error
     sync_directory(path.parent)
 
 
@@ -238,11 +238,11 @@ def _write_draft(path: Path, ring: Mapping[str, Any]) -> Path:
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise _unwritable(path, error) from error
+        raise _make_unwritable_error(path, error) from error
     return draft
 
 
-def _unwritable(path: Path, error: OSError) -> KeyRingProblem:
+def _make_unwritable_error(path: Path, error: OSError) -> KeyRingProblem:
     return KeyRingProblem(
         f"The key file {path} cannot be written: {error.strerror}.",
         remedy=f"Make the directory writable, choose another one with --home, or set {ENVIRONMENT}.",
@@ -250,12 +250,12 @@ def _unwritable(path: Path, error: OSError) -> KeyRingProblem:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """One rotation at a time: two at once would lose the key of the first."""
     try:
         handle = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _make_unwritable_error(path, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

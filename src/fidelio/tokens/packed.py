@@ -1,9 +1,9 @@
-"""Sealed tokens that carry much: the payload is compressed, and the whole is as long as it needs to be.
+"""Sealed tokens with a compressed payload of variable length.
 
     v1.gzB64.<payload>.<key id>.<mac>
 
-The payload is gzip in base64url. The seal is checked before anything is unpacked, and unpacking stops at a bound: whoever has
-the keys may be mistaken, too, and a thousand bytes must never become a thousand million.
+The payload is gzip in base64url. The MAC is verified before the payload is decompressed, and decompression stops at a limit,
+which also protects against a faulty holder of the keys.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import zlib
 
 from fidelio.errors import BadToken
 from fidelio.tokens.keyring import KeyRing
-from fidelio.tokens.seal import from_text, mac_of, same_mac, to_text
+from fidelio.tokens.seal import compute_mac, decode_base64, encode_base64, is_same_mac
 
 PREFIX = "v1.gzB64."
 # A record holds at most a quarter of a megabyte of variables; the parents that wait for a session may hold as much.
-MOST_BYTES = 1024 * 1024
-LONGEST = 2 * MOST_BYTES
+MAX_BYTES = 1024 * 1024
+MAX_LENGTH = 2 * MAX_BYTES
 # The text is small and made with every call. Most of the time that packing takes goes into setting up its tables, so these are
 # small, and the fastest level is within a few percent of the best.
 _LEVEL = 1
@@ -37,42 +37,42 @@ class PackedSeal:
 
     def seal(self, content: bytes) -> str:
         key = self._keys.active()
-        body = f"{PREFIX}{to_text(_packed(content))}.{key.kid}"
-        return f"{body}.{mac_of(key, self._purpose, body)}"
+        body = f"{PREFIX}{encode_base64(_compress(content))}.{key.kid}"
+        return f"{body}.{compute_mac(key, self._purpose, body)}"
 
     def open(self, token: str) -> bytes:
         """The content of a genuine token; `BadToken` otherwise."""
-        shape = _SHAPE.fullmatch(token) if len(token) <= LONGEST else None
+        shape = _SHAPE.fullmatch(token) if len(token) <= MAX_LENGTH else None
         if shape is None:
-            raise _bad()
+            raise _make_bad_token()
         body, content, kid, mac = shape.groups()
         key = self._keys.find(kid)
-        if key is None or not same_mac(mac_of(key, self._purpose, body), mac):
-            raise _bad()
-        return _unpacked(from_text(content))
+        if key is None or not is_same_mac(compute_mac(key, self._purpose, body), mac):
+            raise _make_bad_token()
+        return _decompress(decode_base64(content))
 
 
 def is_packed(token: str) -> bool:
     return token.startswith(PREFIX)
 
 
-def _packed(content: bytes) -> bytes:
+def _compress(content: bytes) -> bytes:
     packing = zlib.compressobj(_LEVEL, wbits=_GZIP_SMALL_WINDOW, memLevel=_SMALL_TABLES)
     return packing.compress(content) + packing.flush()
 
 
-def _unpacked(packed: bytes) -> bytes:
+def _decompress(packed: bytes) -> bytes:
     unpacking = zlib.decompressobj(wbits=_GZIP_ANY_WINDOW)
     try:
-        content = unpacking.decompress(packed, MOST_BYTES)
+        content = unpacking.decompress(packed, MAX_BYTES)
     except zlib.error:
-        raise _bad() from None
+        raise _make_bad_token() from None
     if not unpacking.eof or unpacking.unused_data:
-        raise _bad()
+        raise _make_bad_token()
     return content
 
 
-def _bad() -> BadToken:
+def _make_bad_token() -> BadToken:
     return BadToken(
         "This state is not genuine: it was changed, cut short, or sealed with keys this server does not have.",
         remedy="Use the newest state exactly as it was returned, on a server that shares the key ring, or call nav_start.",

@@ -1,10 +1,10 @@
-"""Sealing: a payload becomes an opaque string that only this key ring could have made.
+"""Seal a payload into an opaque token, and verify tokens.
 
     f1.<key id>.<payload>.<mac>
 
-The payload is compact JSON in base64url; the MAC is HMAC-SHA256 over a purpose and everything before it, compared in constant
-time as text. So there is one spelling of every token, a token of one purpose never passes for another, and there is no
-algorithm field to be confused about. Nothing of the payload is looked at before the MAC holds.
+The payload is compact JSON in base64url; the MAC is HMAC-SHA256 over the purpose and everything before it, compared in constant
+time as text. So every token has one spelling, a token of one purpose is invalid for another, and there is no algorithm field.
+The payload is not parsed before the MAC is verified.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ class Seal:
         """`expires` is the moment, in milliseconds, from which the token is refused."""
         key = self._keys.active()
         content = dict(payload) if expires is None else {**payload, _EXPIRY: expires}
-        body = f"{VERSION}.{key.kid}.{to_text(msgspec.json.encode(content))}"
-        return f"{body}.{mac_of(key, self._purpose, body)}"
+        body = f"{VERSION}.{key.kid}.{encode_base64(msgspec.json.encode(content))}"
+        return f"{body}.{compute_mac(key, self._purpose, body)}"
 
     def open(self, token: str, *, now: int) -> dict[str, Any]:
         """The payload of a genuine token; `BadToken` or `ExpiredToken` otherwise."""
         shape = _SHAPE.fullmatch(token) if len(token) <= MAX_LENGTH else None
         if shape is None:
-            raise _bad()
+            raise _make_bad_token()
         body, kid, content, mac = shape.groups()
         key = self._keys.find(kid)
-        if key is None or not same_mac(mac_of(key, self._purpose, body), mac):
-            raise _bad()
-        return _unexpired(msgspec.json.decode(from_text(content), type=dict[str, Any]), now)
+        if key is None or not is_same_mac(compute_mac(key, self._purpose, body), mac):
+            raise _make_bad_token()
+        return _check_expiry(msgspec.json.decode(decode_base64(content), type=dict[str, Any]), now)
 
 
-def mac_of(key: Key, purpose: bytes, body: str) -> str:
-    mac = _begun(key.secret, purpose).copy()
+def compute_mac(key: Key, purpose: bytes, body: str) -> str:
+    mac = _start_mac(key.secret, purpose).copy()
     mac.update(body.encode())
-    return to_text(mac.digest())
+    return encode_base64(mac.digest())
 
 
 @lru_cache(maxsize=64)
-def _begun(secret: bytes, purpose: bytes) -> hmac.HMAC:
+def _start_mac(secret: bytes, purpose: bytes) -> hmac.HMAC:
     """A MAC that has only the key and the purpose behind it: setting it up takes longer than all the rest."""
     return hmac.new(secret, purpose + b"\0", "sha256")
 
 
-def same_mac(expected: str, given: str) -> bool:
+def is_same_mac(expected: str, given: str) -> bool:
     """In constant time, so that nobody can feel their way to the right one."""
     return hmac.compare_digest(expected, given)
 
@@ -80,29 +80,29 @@ def read_unverified(token: str) -> dict[str, Any] | None:
     if len(parts) != 4 or parts[0] != VERSION:
         return None
     try:
-        claimed = json.loads(from_text(parts[2]))
+        claimed = json.loads(decode_base64(parts[2]))
     except (ValueError, RecursionError):
         return None
     return claimed if isinstance(claimed, dict) else None
 
 
-def _unexpired(payload: dict[str, Any], now: int) -> dict[str, Any]:
+def _check_expiry(payload: dict[str, Any], now: int) -> dict[str, Any]:
     expires = payload.pop(_EXPIRY, None)
     if expires is not None and now >= expires:
         raise ExpiredToken("This token has expired.", remedy="Ask for a new one.")
     return payload
 
 
-def _bad() -> BadToken:
+def _make_bad_token() -> BadToken:
     return BadToken(
         "This token is not genuine: it was changed, cut short, or sealed with keys this server does not have.",
         remedy="Use the newest token exactly as the server returned it, or call start_session for a new one.",
     )
 
 
-def to_text(raw: bytes) -> str:
+def encode_base64(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).translate(_URL_SAFE, b"=").decode()
 
 
-def from_text(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fidelio.engine import phrases
-from fidelio.engine.record import Answer, Asked, Record
+from fidelio.engine.record import CheckpointAnswer, CheckpointInstance, Record
 from fidelio.errors import RequestNotFound, WorkflowRefusal
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Request
@@ -26,9 +26,9 @@ FIRST_ITERATIONS = (0, 1)
 class CheckpointReference(msgspec.Struct, frozen=True):
     """The asking that a call is about, the request that stands for it, and its answer where it has one."""
 
-    asked: Asked
+    instance: CheckpointInstance
     request: str
-    answer: Answer | None = None
+    answer: CheckpointAnswer | None = None
 
 
 async def find_by_handle(ledger: Ledger, call: WorkflowCall) -> CheckpointReference:
@@ -36,7 +36,7 @@ async def find_by_handle(ledger: Ledger, call: WorkflowCall) -> CheckpointRefere
     named = call.claims.req
     waiting = call.record.waiting
     if waiting is not None and named in (None, waiting.request):
-        return CheckpointReference(waiting.asked, waiting.request)
+        return CheckpointReference(waiting.instance, waiting.request)
     if named is None:
         raise _not_active()
     return await _earlier(ledger, call, named)
@@ -56,10 +56,10 @@ async def find_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -
 
 def find_current(record: Record, checkpoint_id: str) -> CheckpointReference | None:
     """The question as it stands in the present visit: it waits, or it has got its answer."""
-    if (waiting := record.pending_as(checkpoint_id)) is not None:
-        return CheckpointReference(waiting.asked, waiting.request)
-    answer = record.answer_to(checkpoint_id)
-    return CheckpointReference(answer.asked, answer.request, answer) if answer is not None else None
+    if (waiting := record.find_pending(checkpoint_id)) is not None:
+        return CheckpointReference(waiting.instance, waiting.request)
+    answer = record.find_answer(checkpoint_id)
+    return CheckpointReference(answer.instance, answer.request, answer) if answer is not None else None
 
 
 def _moved_on(claims: Claims, record: Record) -> bool:
@@ -84,7 +84,7 @@ async def _asked_then(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) ->
     """What the name meant in the visit that the token is of."""
     activity, visit = call.claims.act or "", call.claims.vis or 0
     for iteration in FIRST_ITERATIONS:
-        key = Asked(checkpoint_id, activity, visit, iteration).key
+        key = CheckpointInstance(checkpoint_id, activity, visit, iteration).key
         for request in (await ledger.requests(session=call.session.id, state=None, key=key)).items:
             return _of(request)
     raise _not_asked_then(call.record, checkpoint_id)
@@ -92,18 +92,18 @@ async def _asked_then(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) ->
 
 def _of(request: Request) -> CheckpointReference:
     detail = request.detail
-    asked = Asked(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
+    asked = CheckpointInstance(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
     if is_withdrawn(request):
         raise _withdrawn(asked.checkpoint)
     return CheckpointReference(asked, request.id, _answer_of(request, asked))
 
 
-def _answer_of(request: Request, asked: Asked) -> Answer | None:
+def _answer_of(request: Request, asked: CheckpointInstance) -> CheckpointAnswer | None:
     if request.state not in ("answered", "dismissed"):
         return None
     option = request.answer.get("option", "")
     effect: dict[str, Any] = next((known["effect"] for known in request.options if known["id"] == option), {})
-    return Answer(
+    return CheckpointAnswer(
         asked.checkpoint,
         asked.activity,
         asked.visit,
@@ -122,14 +122,14 @@ def _answer_of(request: Request, asked: Asked) -> Answer | None:
 
 def _withdrawn(checkpoint_id: str) -> WorkflowRefusal:
     remedy = "Its session is completed, so nothing depends on the answer any more."
-    return WorkflowRefusal(phrases.withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
+    return WorkflowRefusal(phrases.checkpoint_withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
 
 
 def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:
-    if record.pending_as(checkpoint_id) is None:
+    if record.find_pending(checkpoint_id) is None:
         return _not_pending(record, checkpoint_id)
     return WorkflowRefusal(
-        phrases.asked_since(checkpoint_id),
+        phrases.asked_after_token(checkpoint_id),
         remedy="Look at it with get_checkpoint, and answer with the token that returns.",
         reason="checkpoint.asked-since",
     )
@@ -138,7 +138,7 @@ def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:
 def _not_pending(record: Record, checkpoint_id: str) -> WorkflowRefusal:
     waiting = [one.checkpoint for one in record.pending]
     return WorkflowRefusal(
-        phrases.not_pending(checkpoint_id, waiting),
+        phrases.checkpoint_not_pending(checkpoint_id, waiting),
         remedy="Answer one of those." if waiting else "Nothing waits for an answer: go on with next_activity.",
         reason="checkpoint.not-pending",
     )

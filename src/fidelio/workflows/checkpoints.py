@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from fidelio.definitions.conditions import Truth
-from fidelio.definitions.library import Version
+from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.answers import Choice, Circumstances, Resolution, resolve
-from fidelio.engine.checkpoints import asking, condition_holds, current_checkpoint, find_checkpoint, only_person
-from fidelio.engine.claims import check_drift
-from fidelio.engine.problems import Refusal, refusal, warnings
-from fidelio.engine.record import ANSWERED, RESUMED, Answer, Asked, Record, foreseen
-from fidelio.engine.variables import check_report, telling, too_much
-from fidelio.errors import PartNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
+from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
+from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.problems import Refusal, build_refusal, list_warnings
+from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
+from fidelio.engine.transition_checks import check_drift
+from fidelio.engine.variables import check_report, check_size, draft_report
+from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
@@ -33,7 +33,7 @@ class YieldedCheckpoint(msgspec.Struct, frozen=True):
 
     checkpoint: str
     request: str
-    answer: Answer | None = None
+    answer: CheckpointAnswer | None = None
 
 
 class PresentedCheckpoint(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class PresentedCheckpoint(msgspec.Struct, frozen=True):
 
     definition: Checkpoint
     request: str
-    answer: Answer | None
+    answer: CheckpointAnswer | None
     demands_person: bool
     condition_holds: Truth = None
 
@@ -65,17 +65,17 @@ class CheckpointService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[YieldedCheckpoint]:
             record = call.record
-            armed = record.pending_as(checkpoint_id) if record.open is None else None
+            armed = record.find_pending(checkpoint_id) if record.open is None else None
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
             version, checkpoint = self._definition(call, checkpoint_id)
             said, workflow = self.variable_warnings(version, record, variables), version.workflow
-            answer = record.answer_for(asking(workflow, record, checkpoint_id))
+            answer = record.find_answer_of(find_instance(workflow, record, checkpoint_id))
             told = self.variable_events(version, call, variables)
             if (known := answer or armed) is not None:
                 yielded = YieldedCheckpoint(checkpoint_id, known.request, answer)
                 return WorkflowDecision(yielded, events=told, warnings=said, about=About(checkpoint_id, known.request))
-            informed = foreseen(record, told, self._unit.clock())
+            informed = fold_drafts(record, told, self._unit.clock())
             draft, request = yield_request(workflow, informed, checkpoint, person=self._unit.policy.asks_person)
             events = (*told, *new_events([draft], call.agent))
             return WorkflowDecision(
@@ -88,7 +88,7 @@ class CheckpointService:
         async def decide(call: WorkflowCall) -> WorkflowDecision[PresentedCheckpoint]:
             meant = await find_by_handle(self._unit.ledger, call)
             workflow = load_definition(self._unit, call).workflow
-            presented = await self._presented(workflow, call.record, _find(workflow, meant.asked), meant)
+            presented = await self._presented(workflow, call.record, _find(workflow, meant.instance), meant)
             return WorkflowDecision(presented, about=About(presented.definition.id, meant.request))
 
         return await self._unit.perform("present_checkpoint", token, decide)
@@ -114,12 +114,12 @@ class CheckpointService:
     async def _presented(
         self, workflow: Workflow, record: Record, checkpoint: Checkpoint, meant: CheckpointReference | None
     ) -> PresentedCheckpoint:
-        person = only_person(workflow, record, checkpoint, server=self._unit.policy.answered_by_person)
-        truth = condition_holds(workflow, record, checkpoint)
+        person = needs_person(workflow, record, checkpoint, server=self._unit.policy.answered_by_person)
+        truth = evaluate_condition(workflow, record, checkpoint)
         if meant is None:
             return PresentedCheckpoint(word_as_of_now(workflow, record, checkpoint), "", None, person, truth)
         worded = await self._worded(workflow, record, checkpoint, meant.request)
-        return PresentedCheckpoint(worded, meant.request, meant.answer or record.answer_for(meant.asked), person, truth)
+        return PresentedCheckpoint(worded, meant.request, meant.answer or record.find_answer_of(meant.instance), person, truth)
 
     async def _worded(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, request: str) -> Checkpoint:
         try:
@@ -129,7 +129,7 @@ class CheckpointService:
             return word_as_of_now(workflow, record, checkpoint)
 
     async def respond(
-        self, token: str, choice: Choice, *, asked_person: Collection[str] = ()
+        self, token: str, choice: AnswerChoice, *, asked_person: Collection[str] = ()
     ) -> CallResult[ResolvedCheckpoint]:
         """An answer that the model passes on, to the question that the handle stands for.
 
@@ -143,7 +143,7 @@ class CheckpointService:
         return await self._unit.perform("respond_checkpoint", token, decide)
 
     async def respond_to(
-        self, token: str, checkpoint_id: str, choice: Choice, *, asked_person: Collection[str] = ()
+        self, token: str, checkpoint_id: str, choice: AnswerChoice, *, asked_person: Collection[str] = ()
     ) -> CallResult[ResolvedCheckpoint]:
         """The same for one of several questions that wait. The token of the reply stands for the first that is left."""
 
@@ -154,13 +154,13 @@ class CheckpointService:
         return await self._unit.perform("respond_checkpoint", token, decide)
 
     def _answered(
-        self, call: WorkflowCall, meant: CheckpointReference, choice: Choice, asked_person: Collection[str]
+        self, call: WorkflowCall, meant: CheckpointReference, choice: AnswerChoice, asked_person: Collection[str]
     ) -> WorkflowDecision[ResolvedCheckpoint]:
         version = load_definition(self._unit, call)
         workflow = version.workflow
-        given = meant.answer or call.record.answer_for(meant.asked)
+        given = meant.answer or call.record.find_answer_of(meant.instance)
         if given is not None and meant.request in asked_person:
-            resolution: Resolution | Refusal = Resolution(meant.asked, given.mode, given.option, given.effect, repeated=True)
+            resolution: Resolution | Refusal = Resolution(meant.instance, given.mode, given.option, given.effect, repeated=True)
         else:
             resolution = self._resolution(workflow, call.record, choice, meant)
         if isinstance(resolution, Refusal):
@@ -169,16 +169,16 @@ class CheckpointService:
         return msgspec.structs.replace(decision, warnings=self.variable_warnings(version, call.record, {}))
 
     def _resolution(
-        self, workflow: Workflow, record: Record, choice: Choice, meant: CheckpointReference
+        self, workflow: Workflow, record: Record, choice: AnswerChoice, meant: CheckpointReference
     ) -> Resolution | Refusal:
         rules = self._unit.policy
-        how = Circumstances(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
-        return resolve(workflow, record, choice, how, asked=meant.asked, earlier=meant.answer)
+        how = AnswerContext(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        return resolve_answer(workflow, record, choice, how, instance=meant.instance, earlier=meant.answer)
 
-    async def resume(self, token: str, variables: Mapping[str, Any]) -> CallResult[Answer]:
+    async def resume(self, token: str, variables: Mapping[str, Any]) -> CallResult[CheckpointAnswer]:
         """The worker takes note of the answer. Doing it again changes nothing."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[Answer]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[CheckpointAnswer]:
             refuse_while_waiting(call.record, "resume")
             answer = call.record.last
             if answer is None or answer.visit != call.record.visit:
@@ -191,28 +191,30 @@ class CheckpointService:
 
         return await self._unit.perform("resume_checkpoint", token, decide)
 
-    def _definition(self, call: WorkflowCall, checkpoint_id: str) -> tuple[Version, Checkpoint]:
+    def _definition(self, call: WorkflowCall, checkpoint_id: str) -> tuple[WorkflowVersion, Checkpoint]:
         version, record = load_definition(self._unit, call), call.record
         if not record.activity:
             raise no_activity()
-        checkpoint = current_checkpoint(version.workflow, record, checkpoint_id)
+        checkpoint = find_current_checkpoint(version.workflow, record, checkpoint_id)
         if checkpoint is None:
             raise _no_checkpoint(self._unit.library.activity(record.workflow, record.activity), checkpoint_id)
         return version, checkpoint
 
-    def variable_events(self, version: Version, call: WorkflowCall, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
+    def variable_events(
+        self, version: WorkflowVersion, call: WorkflowCall, variables: Mapping[str, Any]
+    ) -> tuple[NewEvent, ...]:
         """What puts the variables that an agent reports on record."""
         person = self._unit.policy.answered_by_person
-        return new_events(telling(version.workflow, call.record, variables, call.agent, person=person), call.agent)
+        return new_events(draft_report(version.workflow, call.record, variables, call.agent, person=person), call.agent)
 
-    def variable_warnings(self, version: Version, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    def variable_warnings(self, version: WorkflowVersion, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """The warnings of a call that may report variables; raises where they amount to a refusal."""
         drift, person = check_drift(record, version.workflow.version, version.hash), self._unit.policy.answered_by_person
         problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
-        no = too_much(record.variables, variables) or refusal(problems, self._unit.fidelity(record))
+        no = check_size(record.variables, variables) or build_refusal(problems, self._unit.fidelity(record))
         if no is not None:
             raise refusal_error(no)
-        return tuple(warnings(problems))
+        return tuple(list_warnings(problems))
 
 
 def answer_refusal(refusal: Refusal, request: str) -> WorkflowRefusal:
@@ -234,8 +236,8 @@ def _nothing_resolved(record: Record) -> WorkflowRefusal:
 def _record_answer(
     resolution: Resolution, call: WorkflowCall, request: str, workflow: Workflow
 ) -> WorkflowDecision[ResolvedCheckpoint]:
-    resolved = ResolvedCheckpoint(resolution.asked.checkpoint, resolution, workflow)
-    about = About(resolution.asked.checkpoint, request)
+    resolved = ResolvedCheckpoint(resolution.instance.checkpoint, resolution, workflow)
+    about = About(resolution.instance.checkpoint, request)
     if resolution.repeated:
         return WorkflowDecision(resolved, about=about)
     channel = "timer" if resolution.mode == "auto_advance" else "relayed"
@@ -245,15 +247,17 @@ def _record_answer(
     return WorkflowDecision(resolved, events=(event,), requests=(close_with_answer(body),), about=about)
 
 
-def _find(workflow: Workflow, asked: Asked) -> Checkpoint:
+def _find(workflow: Workflow, asked: CheckpointInstance) -> Checkpoint:
     activity = workflow.activity(asked.activity)
     for checkpoint in activity.checkpoints if activity else ():
         if checkpoint.id == asked.checkpoint:
             return checkpoint
-    raise PartNotFound(phrases.checkpoint_not_found(asked.checkpoint, asked.activity), remedy="Its definition has changed.")
+    raise ComponentNotFound(
+        phrases.checkpoint_not_found(asked.checkpoint, asked.activity), remedy="Its definition has changed."
+    )
 
 
-def _no_checkpoint(activity: Activity, checkpoint_id: str) -> PartNotFound:
+def _no_checkpoint(activity: Activity, checkpoint_id: str) -> ComponentNotFound:
     known = ", ".join(known.id for known in activity.checkpoints) or "none"
     sentence = phrases.checkpoint_not_found(checkpoint_id, activity.id)
-    return PartNotFound(sentence, remedy=f"Its checkpoints are: {known}.")
+    return ComponentNotFound(sentence, remedy=f"Its checkpoints are: {known}.")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.definitions import META
-from fidelio.definitions.library import Version
-from fidelio.definitions.library.loading import Loaded
+from fidelio.definitions.library import WorkflowVersion
+from fidelio.definitions.library.loading import LoadedDefinition
 from fidelio.definitions.models import Activity, Step, Workflow
-from fidelio.engine.claims import check_drift, check_skill
-from fidelio.engine.problems import warnings
+from fidelio.engine.problems import list_warnings
 from fidelio.engine.record import SKILL_LOADED, Record
-from fidelio.errors import DefinitionError, PartNotFound, UnreadableDefinition
+from fidelio.engine.transition_checks import check_drift, check_skill
+from fidelio.errors import ComponentNotFound, DefinitionError, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
 from fidelio.workflows.missing import load_definition, missing_activity_warnings, unreadable_skill_warning
@@ -44,11 +44,11 @@ class ActivityText(msgspec.Struct, frozen=True):
 class SkillFound(msgspec.Struct, frozen=True):
     """A skill to read, under the name that asked for it; `loaded` is None when no file has it or its file is broken.
 
-    `warnings` says so of a broken file; what is missing altogether is for lint to report.
+    `list_warnings` says so of a broken file; what is missing altogether is for lint to report.
     """
 
     id: str
-    loaded: Loaded[Skill] | None
+    loaded: LoadedDefinition[Skill] | None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -138,11 +138,11 @@ class ContentService:
             # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
             through_skill = "/" not in reference and call.record.workflow != owner == call.record.skill_owner
             said = check_skill(version.workflow, call.record) if through_skill else []
-            return WorkflowDecision(text, warnings=(*_drift(version, call.record), *warnings(said)))
+            return WorkflowDecision(text, warnings=(*_drift(version, call.record), *list_warnings(said)))
 
         return await self._unit.perform("get_resource", token, decide)
 
-    def resources_of(self, skill: Loaded[Skill], workflow: str) -> list[ResourceNamed]:
+    def resources_of(self, skill: LoadedDefinition[Skill], workflow: str) -> list[ResourceNamed]:
         """What the skill points to, as far as it is there. A number is spelt out where it alone would mean another file."""
         named = list[ResourceNamed]()
         for reference in skill.definition.resources:
@@ -174,7 +174,7 @@ class ContentService:
         """A skill of the workflow that is missing or broken does not keep the rest of the answer back."""
         try:
             return SkillFound(reference, self._unit.library.skill(reference, workflow=workflow))
-        except PartNotFound:
+        except ComponentNotFound:
             return SkillFound(reference, None)
         except UnreadableDefinition as problem:
             return SkillFound(reference, None, (unreadable_skill_warning(reference, problem),))
@@ -191,13 +191,13 @@ class ContentService:
         return _needed(step.skill, f"Step '{step_id}' of activity '{activity.id}' has no skill."), activity.owner
 
 
-def _drift(version: Version, record: Record) -> tuple[str, ...]:
-    return tuple(warnings(check_drift(record, version.workflow.version, version.hash)))
+def _drift(version: WorkflowVersion, record: Record) -> tuple[str, ...]:
+    return tuple(list_warnings(check_drift(record, version.workflow.version, version.hash)))
 
 
 def _needed(reference: str | None, sentence: str) -> str:
     if not reference:
-        raise PartNotFound(sentence, remedy="Call get_skill only for what names a skill.")
+        raise ComponentNotFound(sentence, remedy="Call get_skill only for what names a skill.")
     return reference
 
 
@@ -207,7 +207,7 @@ def _step(activity: Activity, step_id: str) -> Step:
         if step.id == step_id:
             return step
     known = ", ".join(dict.fromkeys(step.id for step in steps)) or "none"
-    raise PartNotFound(f"Step '{step_id}' not found in activity '{activity.id}'.", remedy=f"Its steps are: {known}.")
+    raise ComponentNotFound(f"Step '{step_id}' not found in activity '{activity.id}'.", remedy=f"Its steps are: {known}.")
 
 
 def summary_of(workflow: Workflow, shown: Mapping[str, str]) -> dict[str, Any]:

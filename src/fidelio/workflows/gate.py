@@ -51,7 +51,7 @@ def refuse_while_pending(record: Record, action: str) -> None:
     who = f"'{person.checkpoint}': {person_remedy(person.request)}" if person is not None else also
     call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
     raise WorkflowRefusal(
-        phrases.unresolved(action, waiting.activity, (one.checkpoint for one in record.pending)),
+        phrases.unresolved_checkpoints(action, waiting.activity, (one.checkpoint for one in record.pending)),
         remedy=(
             f"Answer each of them: {call}; get_checkpoint shows the options. A conditional one that does not apply is "
             f"dismissed with condition_not_met. {who}"
@@ -66,7 +66,7 @@ def refuse_unanswered_end(record: Record, session: str) -> None:
     if waiting is None:
         return
     raise WorkflowRefusal(
-        phrases.unresolved("end the session", waiting.activity, (one.checkpoint for one in record.pending)),
+        phrases.unresolved_checkpoints("end the session", waiting.activity, (one.checkpoint for one in record.pending)),
         remedy=answer_remedy(waiting, session),
         reason=UNRESOLVED,
     )

@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.library import Library, Version
-from fidelio.definitions.library.search_path import is_at, looks_in
+from fidelio.definitions.library import Library, WorkflowVersion
+from fidelio.definitions.library.search_path import covers_root, is_same_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
-from fidelio.engine.record import COMPLETED, Draft, Record
-from fidelio.engine.transitions import TERMINAL, is_lost
+from fidelio.engine.record import COMPLETED, EventDraft, Record
+from fidelio.engine.transitions import TERMINAL, is_activity_missing
 from fidelio.errors import (
+    DefinitionDeleted,
     DefinitionError,
-    DefinitionGone,
-    DefinitionOutOfReach,
-    UnreachableDefinition,
+    DefinitionUnavailable,
+    InaccessibleDefinition,
     UnreadableDefinition,
     WorkflowNotFound,
 )
@@ -66,20 +66,20 @@ def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> Non
     else:
         sentence = "This server does not look in the place that the definition of this session came from."
         remedy = f"Call a server that does (`--workflows PLACE`); the place is in `fidelio report {session}`."
-    raise DefinitionOutOfReach(f"{why} {sentence}", remedy=remedy)
+    raise DefinitionUnavailable(f"{why} {sentence}", remedy=remedy)
 
 
-def unavailable_error(why: str) -> DefinitionOutOfReach:
+def unavailable_error(why: str) -> DefinitionUnavailable:
     """The system does not let anybody look."""
-    return DefinitionOutOfReach(
+    return DefinitionUnavailable(
         f"The definition of this session cannot be looked at: {why}",
         remedy="Nothing was changed by this call: make it again once that is mended.",
     )
 
 
-def is_unavailable(version: Version, record: Record) -> bool:
+def is_unavailable(version: WorkflowVersion, record: Record) -> bool:
     """Whether the system keeps back the activity that the session stands in or begins with."""
-    if not version.out_of_reach:
+    if not version.inaccessible:
         return False
     workflow = version.workflow
     here = record.activity or workflow.initial_activity
@@ -91,8 +91,8 @@ def _looked_at(library: Library, record: Record) -> bool:
     try:
         root = library.root(record.workflow)
     except WorkflowNotFound:
-        return looks_in(library, record.found_in)
-    return is_at(root, record.found_in)
+        return covers_root(library, record.found_in)
+    return is_same_root(root, record.found_in)
 
 
 # What a parent is told of a child that ended so.
@@ -113,29 +113,29 @@ class EndedBy(msgspec.Struct, frozen=True):
         return {"by": self.by, "channel": self.channel, "assurance": assurance_of(self.channel)}
 
 
-def load_definition(unit: WorkflowUnit, call: WorkflowCall) -> Version:
+def load_definition(unit: WorkflowUnit, call: WorkflowCall) -> WorkflowVersion:
     """The definition that a session goes by, as it is now."""
     try:
         version = unit.library.version(call.record.workflow)
-    except UnreachableDefinition as fault:
+    except InaccessibleDefinition as fault:
         raise unavailable_error(describe_missing(fault)) from fault
     except DefinitionError as problem:
         refuse_if_uncertain(unit, call, describe_missing(problem))
         sentence = f"The definition of this session is gone: {describe_missing(problem)}"
-        raise DefinitionGone(sentence, remedy=f"Put its files back{_way_out(unit, call)}") from problem
+        raise DefinitionDeleted(sentence, remedy=f"Put its files back{_way_out(unit, call)}") from problem
     if is_unavailable(version, call.record):
         raise unavailable_error(" ".join(missing_activity_warnings(version.workflow)))
     return version
 
 
-def deleted_activity_error(unit: WorkflowUnit, call: WorkflowCall, workflow: Workflow) -> DefinitionGone | None:
+def deleted_activity_error(unit: WorkflowUnit, call: WorkflowCall, workflow: Workflow) -> DefinitionDeleted | None:
     """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
     record = call.record
-    if not is_lost(workflow, record):
+    if not is_activity_missing(workflow, record):
         return None
-    sentence = phrases.activity_gone(record.activity, unreadable=record.activity in workflow.broken)
+    sentence = phrases.activity_missing(record.activity, unreadable=record.activity in workflow.broken)
     refuse_if_uncertain(unit, call, sentence)
-    return DefinitionGone(sentence, remedy=f"Put its files back{_way_out(unit, call)}")
+    return DefinitionDeleted(sentence, remedy=f"Put its files back{_way_out(unit, call)}")
 
 
 def _way_out(unit: WorkflowUnit, call: WorkflowCall) -> str:
@@ -163,13 +163,13 @@ def is_placeholder(workflow: Workflow) -> bool:
     return workflow.initial_activity == TERMINAL and not workflow.activities
 
 
-def unchecked_warnings(record: Record, gone: DefinitionGone, variables: Mapping[str, Any]) -> Iterator[str]:
+def unchecked_warnings(record: Record, gone: DefinitionDeleted, variables: Mapping[str, Any]) -> Iterator[str]:
     """What is to be said of an end without a definition."""
     yield f"{gone.sentence} {_UNCHECKED}"
     for waiting in record.pending:
         yield f"Checkpoint '{waiting.checkpoint}' was not answered: the end of the session has withdrawn it."
     if variables:
-        yield f"Variables {phrases.names(variables)} were not taken: nothing says whether they fit."
+        yield f"Variables {phrases.list_names(variables)} were not taken: nothing says whether they fit."
 
 
 def unchecked_end_event(
@@ -179,11 +179,11 @@ def unchecked_end_event(
     condition: str | None,
     manifest: Sequence[dict[str, str]] | None,
     warnings: Sequence[str],
-) -> Draft:
+) -> EventDraft:
     """The end as it goes on record. What the agent reports is kept, and held against nothing."""
     body: dict[str, Any] = {"activity": TERMINAL, "from": record.activity, "condition": condition or ""}
     body |= {"manifest": list(manifest)} if manifest is not None else {}
-    return Draft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
+    return EventDraft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
 
 
 def dismiss_pending(record: Record, who: EndedBy) -> tuple[RequestChange, ...]:

@@ -8,25 +8,25 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library import Version
+from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.claims import check_drift, check_transition
-from fidelio.engine.departures import departure
 from fidelio.engine.manifests import (
-    ActivityDone,
-    StepDone,
-    check_activities,
-    check_questions,
-    check_steps,
-    done_by_steps,
-    for_event,
+    ActivityReport,
+    StepReport,
+    check_activity_manifest,
+    check_step_manifest,
+    check_unasked_checkpoints,
+    draft_reported_steps,
+    encode_manifest,
 )
-from fidelio.engine.problems import refusal, warnings
-from fidelio.engine.record import Record, foreseen
+from fidelio.engine.problems import build_refusal, list_warnings
+from fidelio.engine.record import Record, fold_drafts
+from fidelio.engine.transition_checks import check_drift, check_transition
+from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import TERMINAL, ends_workflow
-from fidelio.engine.triggers import brought_back, child_finished
-from fidelio.engine.variables import check_report, telling, too_much
-from fidelio.errors import DefinitionError, DefinitionGone, SessionNotFound, WorkflowRefusal
+from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
+from fidelio.engine.variables import check_report, check_size, draft_report
+from fidelio.errors import DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.gate import refusal_error, refuse_unanswered_end, refuse_while_pending, refuse_while_waiting
 from fidelio.workflows.missing import (
@@ -50,8 +50,8 @@ class Move(msgspec.Struct, frozen=True):
 
     to: str
     claim: str | None = None
-    steps: Sequence[StepDone] | None = None
-    activities: Sequence[ActivityDone] | None = None
+    steps: Sequence[StepReport] | None = None
+    activities: Sequence[ActivityReport] | None = None
     variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class MoveService:
         self._unit = unit
 
     async def move(self, token: str, move: Move) -> CallResult[MoveResult]:
-        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[MoveResult]:
+        async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:
             how = "The orchestrator resolves it with respond_checkpoint first."
             refuse_while_waiting(call.record, f"enter '{move.to}'", remedy=how)
             return await self._decided(call, version, move)
@@ -85,15 +85,15 @@ class MoveService:
         not asked yet.
         """
 
-        async def decide(call: WorkflowCall, version: Version) -> WorkflowDecision[MoveResult]:
+        async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:
             record = call.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
             again = False if record.pending else None
-            decision = await self._decided(call, version, move, again=again, per_pass=False)
+            decision = await self._decided(call, version, move, new_visit=again, per_iteration=False)
             if decision.result.activity is None:
                 return decision
-            after = foreseen(record, decision.events, self._unit.clock())
+            after = fold_drafts(record, decision.events, self._unit.clock())
             armed = arm_checkpoints(decision.result.workflow, after, person=self._unit.policy.asks_person)
             events = (*decision.events, *new_events(armed.drafts, call.agent))
             return replace(decision, events=events, requests=armed.requests)
@@ -107,7 +107,7 @@ class MoveService:
             _refuse_unmovable(call)
             try:
                 gone = deleted_activity_error(self._unit, call, load_definition(self._unit, call).workflow)
-            except DefinitionGone as whole:
+            except DefinitionDeleted as whole:
                 gone = whole
             if gone is None:
                 raise _has_definition(call.record)
@@ -116,12 +116,12 @@ class MoveService:
         return await self._unit.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
 
     async def _performed(
-        self, token: str, move: Move, decide: Callable[[WorkflowCall, Version], Awaitable[WorkflowDecision[MoveResult]]]
+        self, token: str, move: Move, decide: Callable[[WorkflowCall, WorkflowVersion], Awaitable[WorkflowDecision[MoveResult]]]
     ) -> CallResult[MoveResult]:
         async def decide_or_end(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
             try:
                 version = load_definition(self._unit, call)
-            except DefinitionGone as gone:
+            except DefinitionDeleted as gone:
                 return await self.last_move(call, move, gone)
             lost = (
                 deleted_activity_error(self._unit, call, version.workflow) if ends_workflow(version.workflow, move.to) else None
@@ -132,7 +132,7 @@ class MoveService:
 
         return await self._unit.perform("next_activity", token, decide_or_end)
 
-    async def last_move(self, call: WorkflowCall, move: Move, gone: DefinitionGone) -> WorkflowDecision[MoveResult]:
+    async def last_move(self, call: WorkflowCall, move: Move, gone: DefinitionDeleted) -> WorkflowDecision[MoveResult]:
         """The one move of an agent that takes no definition."""
         self._refuse(call)
         if move.to != TERMINAL or self._unit.fidelity(call.record) == "enforce":
@@ -141,14 +141,14 @@ class MoveService:
         return await self._parting(call, move, gone, EndedBy(f"agent:{call.agent}"))
 
     async def _parting(
-        self, call: WorkflowCall, move: Move, gone: DefinitionGone, who: EndedBy
+        self, call: WorkflowCall, move: Move, gone: DefinitionDeleted, who: EndedBy
     ) -> WorkflowDecision[MoveResult]:
         """The end of a session that nobody can check, and what it means for a parent that waits for it."""
         record = call.record
         said = tuple(unchecked_warnings(record, gone, move.variables))
-        steps = None if move.steps is None else for_event(move.steps)
+        steps = None if move.steps is None else encode_manifest(move.steps)
         drafts = [unchecked_end_event(record, who, condition=move.claim, manifest=steps, warnings=said)]
-        after = foreseen(record, drafts, self._unit.clock())
+        after = fold_drafts(record, drafts, self._unit.clock())
         return WorkflowDecision(
             MoveResult(placeholder_workflow(record), None, record.activity, record.since),
             events=new_events(drafts, call.agent),
@@ -164,7 +164,13 @@ class MoveService:
         _refuse_unmovable(call)
 
     async def _decided(
-        self, call: WorkflowCall, version: Version, move: Move, *, again: bool | None = None, per_pass: bool = True
+        self,
+        call: WorkflowCall,
+        version: WorkflowVersion,
+        move: Move,
+        *,
+        new_visit: bool | None = None,
+        per_iteration: bool = True,
     ) -> WorkflowDecision[MoveResult]:
         self._refuse(call)
         ends = ends_workflow(version.workflow, move.to)
@@ -172,36 +178,38 @@ class MoveService:
         # The library is lenient about how an id is written. The record is not: it has the activity's own.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
         person = self._unit.policy.answered_by_person
-        told = telling(version.workflow, call.record, move.variables, call.agent, person=person)
+        told = draft_report(version.workflow, call.record, move.variables, call.agent, person=person)
         if move.steps and move.to != call.record.activity:
-            told += done_by_steps(version.workflow, foreseen(call.record, told, 0), move.steps)
-        informed = foreseen(call.record, told, self._unit.clock())
-        said = self._weigh(version, call.record, informed, move, per_pass=per_pass)
-        steps = None if move.steps is None else for_event(move.steps)
-        drafts = departure(
-            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, again=again
+            told += draft_reported_steps(version.workflow, fold_drafts(call.record, told, 0), move.steps)
+        informed = fold_drafts(call.record, told, self._unit.clock())
+        said = self._weigh(version, call.record, informed, move, per_iteration=per_iteration)
+        steps = None if move.steps is None else encode_manifest(move.steps)
+        drafts = draft_transition(
+            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, new_visit=new_visit
         )
         moved = MoveResult(version.workflow, activity, call.record.activity, call.record.since)
-        linked = await self.finish_in_parent(call, foreseen(informed, drafts, self._unit.clock())) if ends else ()
+        linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
         events = new_events([*told, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=said, linked=linked, closes=True)
 
-    def _weigh(self, version: Version, record: Record, informed: Record, move: Move, *, per_pass: bool) -> tuple[str, ...]:
+    def _weigh(
+        self, version: WorkflowVersion, record: Record, informed: Record, move: Move, *, per_iteration: bool
+    ) -> tuple[str, ...]:
         """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
         workflow, person = version.workflow, self._unit.policy.answered_by_person
         leaving = move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim),
             *check_drift(record, workflow.version, version.hash),
-            *check_steps(workflow, informed, move.steps, leaving=leaving, per_pass=per_pass),
-            *(check_questions(workflow, informed) if leaving else ()),
-            *check_activities(workflow, move.activities),
+            *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
+            *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
+            *check_activity_manifest(workflow, move.activities),
             *check_report(workflow, record, move.variables, person=person),
         ]
-        no = too_much(record.variables, move.variables) or refusal(problems, self._unit.fidelity(record))
+        no = check_size(record.variables, move.variables) or build_refusal(problems, self._unit.fidelity(record))
         if no is not None:
             raise refusal_error(no)
-        return tuple(warnings(problems))
+        return tuple(list_warnings(problems))
 
     def _activity(self, workflow: Workflow, name: str) -> Activity:
         # The library words the refusal: it knows near names, and why an activity cannot be read.
@@ -221,7 +229,7 @@ class MoveService:
         if child is None:
             return ()
         back = self._brought_back(parent.record, record)
-        events = new_events([child_finished(child, back, outcome)], call.agent)
+        events = new_events([draft_child_finished(child, back, outcome)], call.agent)
         return (LinkedChange(parent.session.id, events, parent.record),)
 
     def _brought_back(self, parent: Record, ended: Record) -> dict[str, Any]:
@@ -229,7 +237,7 @@ class MoveService:
             workflow = self._unit.library.workflow(parent.workflow)
         except DefinitionError:
             workflow = None
-        return brought_back(workflow, parent, ended, person=self._unit.policy.answered_by_person)
+        return collect_returned_variables(workflow, parent, ended, person=self._unit.policy.answered_by_person)
 
 
 def move_not_allowed() -> WorkflowRefusal:

@@ -10,9 +10,9 @@ import msgspec
 
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.definitions.models.activity import Option
-from fidelio.engine.checkpoints import asking, demands_person, effect_of, to_arm
-from fidelio.engine.record import ANSWERED, ARMED, YIELDED, Draft, Record
-from fidelio.engine.scope import filled, known
+from fidelio.engine.checkpoints import demands_person, encode_effect, find_checkpoints_to_arm, find_instance
+from fidelio.engine.record import ANSWERED, ARMED, YIELDED, EventDraft, Record
+from fidelio.engine.scope import collect_values, fill_template
 from fidelio.inbox import NewRequest, RequestChange, answer_request, dismiss_request, open_request
 from fidelio.ledger.model import Request
 
@@ -20,7 +20,7 @@ from fidelio.ledger.model import Request
 class ArmedCheckpoints(msgspec.Struct, frozen=True):
     """The questions that an activity asks at its door."""
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[EventDraft, ...] = ()
     requests: tuple[NewRequest, ...] = ()
 
 
@@ -31,12 +31,12 @@ def checkpoint_request(
 
     `person`: the server wants people to answer everything. `request` is the id of one that was asked on another server.
     """
-    asked, values = asking(workflow, record, checkpoint.id), known(workflow, record)
+    asked, values = find_instance(workflow, record, checkpoint.id), collect_values(workflow, record)
     options = tuple(_option(option, values) for option in checkpoint.options)
     who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
     place = {"workflow": workflow.id, "activity": asked.activity, "checkpoint": checkpoint.id}
     detail = {**place, "visit": asked.visit, "iteration": asked.iteration, "answered_by": who, **_timer(checkpoint)}
-    return open_request("checkpoint", asked.key, filled(checkpoint.message, values), options, detail, request=request)
+    return open_request("checkpoint", asked.key, fill_template(checkpoint.message, values), options, detail, request=request)
 
 
 def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def _timer(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {"label": filled(option.label, values), "description": filled(option.description or "", values)}
-    return {"id": option.id, **shown, "effect": effect_of(option.effect)}
+    shown = {"label": fill_template(option.label, values), "description": fill_template(option.description or "", values)}
+    return {"id": option.id, **shown, "effect": encode_effect(option.effect)}
 
 
 def word_as_asked(checkpoint: Checkpoint, request: Request) -> Checkpoint:
@@ -71,14 +71,16 @@ def _reworded(option: Option, words: Mapping[str, Any]) -> Option:
 
 def word_as_of_now(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Checkpoint:
     """The same before anybody has asked it: with what is known now."""
-    values = known(workflow, record)
-    return _in_words(checkpoint, filled(checkpoint.message, values), [_option(option, values) for option in checkpoint.options])
+    values = collect_values(workflow, record)
+    return _in_words(
+        checkpoint, fill_template(checkpoint.message, values), [_option(option, values) for option in checkpoint.options]
+    )
 
 
-def yield_request(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[Draft, NewRequest]:
+def yield_request(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[EventDraft, NewRequest]:
     """One question on record, and in the inbox."""
     request = checkpoint_request(workflow, record, checkpoint, person=person)
-    return Draft(YIELDED, _named(checkpoint, request)), request
+    return EventDraft(YIELDED, _named(checkpoint, request)), request
 
 
 def _named(checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def close_with_answer(answer: Mapping[str, Any]) -> RequestChange:
     return answer_request(request, given, by=by, channel=channel)
 
 
-def close_answered(drafts: Iterable[Draft]) -> tuple[RequestChange, ...]:
+def close_answered(drafts: Iterable[EventDraft]) -> tuple[RequestChange, ...]:
     """What becomes of the requests that these events answer."""
     return tuple(close_with_answer(draft.body) for draft in drafts if draft.type == ANSWERED)
 
@@ -103,8 +105,8 @@ def close_answered(drafts: Iterable[Draft]) -> tuple[RequestChange, ...]:
 def arm_checkpoints(workflow: Workflow, record: Record, *, person: bool) -> ArmedCheckpoints:
     """Every question of the activity that was just entered, as far as this visit has not dealt with it."""
     entries, requests = list[dict[str, Any]](), list[NewRequest]()
-    for checkpoint, truth in to_arm(workflow, record):
+    for checkpoint, truth in find_checkpoints_to_arm(workflow, record):
         request = checkpoint_request(workflow, record, checkpoint, person=person)
         entries.append({**_named(checkpoint, request), "condition_holds": truth})
         requests.append(request)
-    return ArmedCheckpoints((Draft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else ArmedCheckpoints()
+    return ArmedCheckpoints((EventDraft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else ArmedCheckpoints()

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library.search_path import place_of
+from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
-from fidelio.engine.checkpoints import current_checkpoint
-from fidelio.engine.record import RESTORED, Record, as_json
+from fidelio.engine.checkpoints import find_current_checkpoint
+from fidelio.engine.record import RESTORED, Record, encode_record
 from fidelio.errors import DefinitionError, SessionExists
 from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import hash_blob
@@ -42,7 +42,7 @@ def _birth(unit: WorkflowUnit, kept: CarriedSession, known: set[str], agent: str
     snapshot = _snapshot(unit, record.workflow)
     digests = tuple(map(hash_blob, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
-    body |= {"agent": agent, "record": as_json(record), **({"snapshot": digests[0]} if digests else {})}
+    body |= {"agent": agent, "record": encode_record(record), **({"snapshot": digests[0]} if digests else {})}
     parent = record.parent.session if record.parent is not None else None
     return Decision(
         None,
@@ -64,7 +64,7 @@ def _snapshot(unit: WorkflowUnit, workflow: str) -> tuple[bytes, ...]:
 def _found_in(unit: WorkflowUnit, workflow: str) -> str:
     """From here on the session goes by what this server has. A state does not say where another one keeps its files."""
     try:
-        return place_of(unit.library.root(workflow))
+        return encode_root(unit.library.root(workflow))
     except DefinitionError:
         return ""
 
@@ -75,7 +75,7 @@ def _questions(unit: WorkflowUnit, record: Record) -> Iterator[RequestChange]:
     if workflow is None:
         return
     for waiting in record.pending:
-        checkpoint = current_checkpoint(workflow, record, waiting.checkpoint)
+        checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
             yield checkpoint_request(workflow, record, checkpoint, person=unit.policy.asks_person, request=waiting.request)
 

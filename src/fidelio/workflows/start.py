@@ -8,16 +8,16 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions import META
-from fidelio.definitions.library.search_path import place_of
+from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
-from fidelio.engine.claims import check_drift
-from fidelio.engine.problems import warnings
-from fidelio.engine.record import STARTED, Fidelity, Parent, Record, read
-from fidelio.engine.triggers import child_started, inheritance, trigger_for
+from fidelio.engine.problems import list_warnings
+from fidelio.engine.record import STARTED, Fidelity, ParentSession, Record, decode_record
+from fidelio.engine.transition_checks import check_drift
+from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
 from fidelio.errors import (
     BadToken,
-    DefinitionGone,
+    DefinitionDeleted,
     FidelioError,
     SessionExists,
     SessionNotFound,
@@ -122,10 +122,10 @@ class StartService:
         """
         try:
             version = load_definition(self._unit, call)
-        except DefinitionGone as gone:
+        except DefinitionDeleted as gone:
             return placeholder_workflow(call.record), (str(gone),)
         drift = check_drift(call.record, version.workflow.version, version.hash)
-        return version.workflow, (*warnings(drift), *missing_activity_warnings(version.workflow))
+        return version.workflow, (*list_warnings(drift), *missing_activity_warnings(version.workflow))
 
     async def _without_proof(self, asked: StartInput, problem: FidelioError) -> CallResult[StartResult]:
         if not self._unit.policy.adoption:
@@ -146,7 +146,7 @@ class StartService:
     async def _adopt(self, asked: StartInput, claims: Claims) -> CallResult[StartResult]:
         """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
         taken = await self._knows(claims.sid)
-        if taken is not None and taken.kind == "workflow" and read(taken.raw).fidelity == "enforce":
+        if taken is not None and taken.kind == "workflow" and decode_record(taken.raw).fidelity == "enforce":
             raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
         origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
         warning = (
@@ -225,7 +225,7 @@ class StartService:
             "workflow": workflow.id,
             "version": workflow.version,
             "definition": self._unit.library.content_hash(workflow.id),
-            "found_in": place_of(self._unit.library.root(workflow.id)),
+            "found_in": encode_root(self._unit.library.root(workflow.id)),
             "snapshot": hash_blob(snapshot),
             "agent": agent,
             "fidelity": self._fidelity(fidelity, workflow),
@@ -256,15 +256,15 @@ class _Link(msgspec.Struct, frozen=True):
 
 def _link(parent: WorkflowCall, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
     """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
-    trigger = trigger_for(definition, parent.record, workflow_id)
-    inherited = inheritance(definition, parent.record, trigger, person=person) if trigger else {}
-    events = new_events([child_started(child, workflow_id, trigger)], parent.agent)
+    trigger = find_trigger(definition, parent.record, workflow_id)
+    inherited = build_initial_variables(definition, parent.record, trigger, person=person) if trigger else {}
+    events = new_events([draft_child_started(child, workflow_id, trigger)], parent.agent)
     return _Link(events, inherited)
 
 
-def _as_parent(parent: WorkflowCall) -> Parent:
+def _as_parent(parent: WorkflowCall) -> ParentSession:
     record = parent.record
-    return Parent(parent.session.id, record.workflow, record.activity, record.version)
+    return ParentSession(parent.session.id, record.workflow, record.activity, record.version)
 
 
 def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fidelio.engine.record import Record
 from fidelio.errors import BadToken
 from fidelio.ids import is_short_handle
 from fidelio.tokens.keyring import KeyRing
-from fidelio.tokens.packed import MOST_BYTES, PackedSeal, is_packed
+from fidelio.tokens.packed import MAX_BYTES, PackedSeal, is_packed
 from fidelio.tokens.seal import Seal, read_unverified
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class SessionTokens:
         if (waiting := record.waiting) is not None:
             claims |= {"bcp": shorten_claim(waiting.checkpoint), "req": waiting.request}
         content = msgspec.json.encode(claims)
-        if len(content) > MOST_BYTES:
+        if len(content) > MAX_BYTES:
             # What is too large to carry still opens the session where the ledger knows it.
             return self._states.seal(msgspec.json.encode({**claims, "carried": ()}))
         token = self._states.seal(content)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fidelio.definitions.library import Library
-from fidelio.engine.record import CALLED, Draft, Fidelity, Record, fold, read
+from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record, decode_record, fold
 from fidelio.errors import BadToken, FidelioError, PersonNeeded, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger.model import Event, NewEvent, Session
@@ -37,7 +37,7 @@ class WorkflowRecords:
             raise session_deleted(session.id)
 
     def read(self, raw: str) -> Record:
-        return read(raw)
+        return decode_record(raw)
 
     def fold(self, record: Record, events: Iterable[RecordEvent]) -> Record:
         return fold(record, events)
@@ -82,7 +82,7 @@ class CallResult(msgspec.Struct, Generic[T], frozen=True):
     events: tuple[Event, ...]
 
 
-def new_events(drafts: Iterable[Draft], actor: str) -> tuple[NewEvent, ...]:
+def new_events(drafts: Iterable[EventDraft], actor: str) -> tuple[NewEvent, ...]:
     """What the rules decided on, as events of the actor."""
     return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.definitions.describe import show
+from fidelio.definitions.describe import render_workflow
 from fidelio.definitions.drawing import (
     ASCII,
     UNICODE,
@@ -21,13 +21,13 @@ from fidelio.definitions.drawing import (
     Marks,
     Node,
     Shape,
+    build_graph,
+    choose_signs,
     draw_mermaid,
     draw_svg,
     draw_text,
-    graph_of,
-    signs_for,
 )
-from fidelio.definitions.drawing.mermaid import escaped
+from fidelio.definitions.drawing.mermaid import escape_text
 from fidelio.definitions.library import Library, Root
 from tests.definitions.drawing.graphs import graphs
 from tests.support import proves
@@ -87,18 +87,18 @@ def test_a_workflow_as_mermaid() -> None:
 @proves("drawing.mermaid")
 @given(st.text())
 def test_no_text_can_end_its_quotes_or_begin_markup_in_mermaid(text: str) -> None:
-    assert not re.search(r'["<>`\n\[\]{}|&]|#(?!\d+;)|(?<!\d);', escaped(text))
+    assert not re.search(r'["<>`\n\[\]{}|&]|#(?!\d+;)|(?<!\d);', escape_text(text))
 
 
 @proves("drawing.mermaid")
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126)))
 def test_an_escaped_text_means_what_it_meant(text: str) -> None:
-    assert re.sub(r"#(\d+);", lambda code: chr(int(code[1])), escaped(text)) == text
+    assert re.sub(r"#(\d+);", lambda code: chr(int(code[1])), escape_text(text)) == text
 
 
 @proves("drawing.mermaid")
 def test_a_text_that_begins_like_a_list_is_no_list_in_mermaid() -> None:
-    assert escaped("1. Plan") == "1#46; Plan"
+    assert escape_text("1. Plan") == "1#46; Plan"
 
 
 @proves("drawing.svg-alone")
@@ -176,7 +176,7 @@ def test_plain_text_keeps_to_the_width_and_can_be_ascii(graph: Graph, width: int
     ("encoding", "signs"), [("utf-8", UNICODE), ("ascii", ASCII), ("latin-1", ASCII), (None, ASCII), ("?", ASCII)]
 )
 def test_the_signs_fit_the_terminal(encoding: str | None, signs: object) -> None:
-    assert signs_for(encoding) is signs
+    assert choose_signs(encoding) is signs
 
 
 @proves("drawing.real-files")
@@ -185,12 +185,12 @@ def test_every_workflow_that_others_wrote_can_be_drawn_and_shown(root: Path) -> 
     library = Library([Root(root, "shared")])
     for entry in library.list():
         workflow = library.workflow(entry.id)
-        graph = graph_of(workflow)
+        graph = build_graph(workflow)
         ET.fromstring(draw_svg(graph))
 
         assert len(graph.nodes) >= len(workflow.activities)
         assert all(activity.name in draw_text(graph, 200) for activity in workflow.activities)
-        assert all(activity.name in show(workflow, width=110) for activity in workflow.activities)
+        assert all(activity.name in render_workflow(workflow, width=110) for activity in workflow.activities)
 
 
 @proves("drawing.real-files")

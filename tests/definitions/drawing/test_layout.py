@@ -8,8 +8,8 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 
 from fidelio.definitions.drawing import Edge, Graph, Link, Node, Shape
-from fidelio.definitions.drawing.layering import layering_of
-from fidelio.definitions.drawing.layout import picture_of
+from fidelio.definitions.drawing.layering import compute_layers
+from fidelio.definitions.drawing.layout import compute_layout
 from fidelio.definitions.drawing.measure import shorten, text_width, wrap
 from fidelio.definitions.drawing.shapes import Line, Picture, Rect
 from tests.definitions.drawing.graphs import chain, graphs
@@ -37,7 +37,7 @@ def numbers(line: Line) -> list[float]:
 @few
 @given(graphs())
 def test_no_box_overlaps_another_and_no_label_overlaps_anything(graph: Graph) -> None:
-    picture = picture_of(graph)
+    picture = compute_layout(graph)
 
     for one, two in combinations(rects(picture), 2):
         assert not overlap(one, two)
@@ -47,7 +47,7 @@ def test_no_box_overlaps_another_and_no_label_overlaps_anything(graph: Graph) ->
 @few
 @given(graphs())
 def test_everything_lies_within_the_bounds_of_the_picture(graph: Graph) -> None:
-    picture = picture_of(graph)
+    picture = compute_layout(graph)
     bounds = picture.bounds
 
     for rect in rects(picture):
@@ -61,7 +61,7 @@ def test_everything_lies_within_the_bounds_of_the_picture(graph: Graph) -> None:
 @few
 @given(graphs())
 def test_every_edge_leads_down_unless_it_leads_back(graph: Graph) -> None:
-    layering = layering_of(graph)
+    layering = compute_layers(graph)
 
     assert all(layering.layer[edge.source] < layering.layer[edge.target] for edge in layering.forward)
     assert {*layering.forward, *layering.back, *layering.loops} == set(graph.edges)
@@ -71,7 +71,7 @@ def test_every_edge_leads_down_unless_it_leads_back(graph: Graph) -> None:
 @few
 @given(graphs())
 def test_only_edges_of_a_cycle_lead_back(graph: Graph) -> None:
-    layering = layering_of(graph)
+    layering = compute_layers(graph)
 
     for edge in layering.back:
         assert edge.source in _ahead(edge.target, graph)
@@ -89,7 +89,7 @@ def _ahead(start: str, graph: Graph) -> set[str]:
 @proves("drawing.downwards")
 def test_an_edge_that_leads_back_runs_to_the_right_of_everything_it_passes() -> None:
     graph = chain("plan", "build", "review", "release")
-    picture = picture_of(Graph("", "", graph.nodes, (*graph.edges, Edge("review", "plan", Link.CONDITION, ("again",)))))
+    picture = compute_layout(Graph("", "", graph.nodes, (*graph.edges, Edge("review", "plan", Link.CONDITION, ("again",)))))
     back = next(line for line in picture.lines if line.leads_back)
 
     assert max(numbers(back)[::2]) > max(box.rect.right for box in picture.boxes)
@@ -99,7 +99,7 @@ def test_an_edge_that_leads_back_runs_to_the_right_of_everything_it_passes() -> 
 def test_an_edge_that_leads_back_slips_below_a_node_that_stands_in_its_way() -> None:
     nodes = tuple(Node(name, name) for name in ("top", "left", "right"))
     edges = (Edge("top", "left"), Edge("top", "right"), Edge("left", "top", Link.CONDITION))
-    picture = picture_of(Graph("", "", nodes, edges))
+    picture = compute_layout(Graph("", "", nodes, edges))
     boxes = {box.node.id: box.rect for box in picture.boxes}
     back = next(line for line in picture.lines if line.leads_back)
     heights = numbers(back)[1::2]
@@ -118,7 +118,7 @@ def test_the_plain_way_is_one_straight_line_past_a_side_branch() -> None:
         Edge("extra", "build"),
         Edge("build", "release"),
     )
-    boxes = {box.node.id: box.rect.middle[0] for box in picture_of(Graph("", "", nodes, edges)).boxes}
+    boxes = {box.node.id: box.rect.middle[0] for box in compute_layout(Graph("", "", nodes, edges)).boxes}
 
     assert all(abs(boxes[one] - boxes[two]) < 0.5 for one, two in pairwise(["s", "plan", "build", "release"]))
 
@@ -127,14 +127,14 @@ def test_the_plain_way_is_one_straight_line_past_a_side_branch() -> None:
 @few
 @given(graphs())
 def test_the_same_graph_gives_the_same_picture(graph: Graph) -> None:
-    assert picture_of(graph) == picture_of(graph)
+    assert compute_layout(graph) == compute_layout(graph)
 
 
 @proves("drawing.clear")
 def test_a_chain_of_two_thousand_activities_can_be_layered() -> None:
     graph = chain(*(f"a{index}" for index in range(2000)))
 
-    assert max(layering_of(graph).layer.values()) == 1999
+    assert max(compute_layers(graph).layer.values()) == 1999
 
 
 @proves("drawing.clear")

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.definitions.lint.graphs import Ways, circles, reached, turned
+from fidelio.definitions.lint.graphs import Adjacency, find_cycles, find_reachable, reverse_edges
 from tests.definitions.drawing.workflows import way
 from tests.definitions.lint.test_flow_rules import found
 from tests.support import proves
@@ -35,9 +35,9 @@ class Counted:
         return name in list(self)
 
 
-def ahead(name: str, ways: Ways) -> set[str]:
+def ahead(name: str, ways: Adjacency) -> set[str]:
     """What can be reached in one step or more."""
-    return reached(ways.get(name, ()), ways)
+    return find_reachable(ways.get(name, ()), ways)
 
 
 @proves("lint.way-out")
@@ -45,8 +45,8 @@ def ahead(name: str, ways: Ways) -> set[str]:
 def test_a_circle_is_everybody_who_comes_back_to_each_other(ways: dict[str, set[str]]) -> None:
     expected = {frozenset(b for b in ahead(a, ways) if a in ahead(b, ways)) for a in ways if a in ahead(a, ways)}
 
-    assert {frozenset(circle) for circle in circles(ways)} == expected
-    assert sum(map(len, circles(ways))) == len(set().union(*circles(ways)))
+    assert {frozenset(circle) for circle in find_cycles(ways)} == expected
+    assert sum(map(len, find_cycles(ways))) == len(set().union(*find_cycles(ways)))
 
 
 @proves("lint.large")
@@ -54,8 +54,8 @@ def test_no_way_is_looked_at_more_than_a_few_times() -> None:
     count = 2000
     ways = {str(i): Counted([str((i + 1) % count), str((i * 7) % count)]) for i in range(count)}
     Counted.looks = 0
-    circles(ways)
-    reached(["0"], turned(ways))
+    find_cycles(ways)
+    find_reachable(["0"], reverse_edges(ways))
 
     assert Counted.looks <= 5 * 2 * count
 

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.definitions.describe import show
-from fidelio.definitions.drawing import draw_mermaid, draw_svg, draw_text, graph_of
+from fidelio.definitions.describe import render_workflow
+from fidelio.definitions.drawing import build_graph, draw_mermaid, draw_svg, draw_text
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.lint import has_errors, lint_directory
@@ -239,8 +239,8 @@ def test_whatever_a_file_says_it_is_linted_and_drawn(changes: list[tuple[Place, 
         except UnreadableDefinition:
             assert has_errors(findings)
         else:
-            graph = graph_of(workflow)
+            graph = build_graph(workflow)
             assert draw_svg(graph)
             assert draw_mermaid(graph)
-            assert show(workflow)
+            assert render_workflow(workflow)
             assert draw_text(graph, 40) or not workflow.activities

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.findings import Finding, error, warning
-from fidelio.definitions.lint import as_json, format_findings, has_errors, lint_directory, summary
+from fidelio.definitions.lint import encode_findings, format_findings, has_errors, lint_directory, render_summary
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 
@@ -84,7 +84,7 @@ def test_a_report_with_colours_says_the_same() -> None:
 
 @proves("lint.report")
 def test_a_report_for_programs() -> None:
-    assert as_json(FOUND)[0] == {
+    assert encode_findings(FOUND)[0] == {
         "file": "/lib/demo/a.yaml",
         "line": 3,
         "column": 5,
@@ -97,7 +97,7 @@ def test_a_report_for_programs() -> None:
 
 @proves("lint.report")
 def test_nothing_found_is_said_in_words_and_warnings_are_no_errors() -> None:
-    assert (summary([]), format_findings([])) == ("No findings.", "No findings.")
+    assert (render_summary([]), format_findings([])) == ("No findings.", "No findings.")
     assert has_errors(FOUND)
     assert not has_errors(FOUND[1:])
 

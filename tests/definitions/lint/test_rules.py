@@ -1,4 +1,4 @@
-"""Every rule, by its own examples and by the cases in which it must keep quiet."""
+"""Every lint rule reports its bad example and does not report its good one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import pytest
 
 from fidelio.definitions.findings import READING_RULES
 from fidelio.definitions.lint import RULE_MODULES, RULES, Rule, lint_directory
-from fidelio.definitions.lint.reading import READING_EXAMPLES
+from fidelio.definitions.lint.examples import load_reading_examples, load_rule_examples
 from scripts import generate_lint_docs
 from tests.definitions.lint.examples import write_short, write_whole
 from tests.support import proves
 
+RULE_EXAMPLES = load_rule_examples()
+READING_EXAMPLES = load_reading_examples()
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
 
 
 @proves("lint.examples", "lint.references", "lint.undeclared", "lint.types", "lint.transitions", "lint.timers", "lint.loops")
 @every_rule
 def test_the_bad_example_is_reported_by_its_rule_alone(rule: Rule, tmp_path: Path) -> None:
-    findings = lint_directory(write_short(rule.bad, tmp_path))
+    findings = lint_directory(write_short(RULE_EXAMPLES[rule.id].bad, tmp_path))
 
     assert {finding.rule for finding in findings} == {rule.id}
     assert all(finding.severity == rule.severity for finding in findings)
@@ -29,7 +31,7 @@ def test_the_bad_example_is_reported_by_its_rule_alone(rule: Rule, tmp_path: Pat
 @proves("lint.examples", "lint.unknown-keys", "lint.names", "lint.duplicates")
 @every_rule
 def test_the_good_example_is_clean(rule: Rule, tmp_path: Path) -> None:
-    assert lint_directory(write_short(rule.good, tmp_path)) == ()
+    assert lint_directory(write_short(RULE_EXAMPLES[rule.id].good, tmp_path)) == ()
 
 
 @proves("lint.examples", "lint.reading")
@@ -43,6 +45,7 @@ def test_what_reading_finds_is_among_the_findings(name: str, tmp_path: Path) -> 
 
 @proves("lint.documented")
 def test_everything_that_can_be_found_has_an_example_on_the_page() -> None:
+    assert set(RULES) == set(RULE_EXAMPLES)
     assert set(READING_RULES) - set(RULES) == set(READING_EXAMPLES)
 
 

@@ -14,17 +14,17 @@ from pydantic import TypeAdapter
 
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import And, Condition, Not, Or, Simple
-from fidelio.definitions.static_conditions import Known, verdict
+from fidelio.definitions.static_conditions import VariableDomain, find_constant_truth
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY
 from tests.definitions.lint.test_flow_rules import found, rules
 from tests.support import proves
 
 _CONDITIONS: TypeAdapter[Condition] = TypeAdapter(Condition)
 KNOWN = {
-    "flag": Known("boolean"),
-    "size": Known("string"),
-    "count": Known("number"),
-    "set": Known("boolean", always_there=True),
+    "flag": VariableDomain("boolean"),
+    "size": VariableDomain("string"),
+    "count": VariableDomain("number"),
+    "set": VariableDomain("boolean", always_there=True),
 }
 
 
@@ -70,7 +70,7 @@ def either(*conditions: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_what_is_certain_about_a_condition_is_said(condition: dict[str, Any], expected: str | None) -> None:
-    assert verdict(_CONDITIONS.validate_python(condition), KNOWN) == expected
+    assert find_constant_truth(_CONDITIONS.validate_python(condition), KNOWN) == expected
 
 
 _NAMES = ["flag", "second"]
@@ -110,14 +110,14 @@ def test_the_verdict_agrees_with_trying_every_case(condition: Condition) -> None
     outcomes = {truth(condition, dict(zip(_NAMES, values, strict=True))) for values in product([True, False], repeat=2)}
     expected = {frozenset({True}): "always", frozenset({False}): "never"}.get(frozenset(outcomes))
 
-    assert verdict(condition, dict.fromkeys(_NAMES, Known("boolean"))) == expected
+    assert find_constant_truth(condition, dict.fromkeys(_NAMES, VariableDomain("boolean"))) == expected
 
 
 @proves("lint.settled")
 def test_too_many_cases_are_left_alone() -> None:
     many = either(*(simple(f"v{number}", "==", "x") for number in range(40)))
 
-    assert verdict(_CONDITIONS.validate_python(many), {}) is None
+    assert find_constant_truth(_CONDITIONS.validate_python(many), {}) is None
 
 
 @proves("lint.settled")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.engine.record import Record, fold, read
+from fidelio.engine.record import Record, decode_record, fold
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.settings import Settings, load_settings
 from tests.dialects.conftest import Player, playing
@@ -49,7 +49,7 @@ class Stage:
 
     async def record(self) -> Record:
         session = await self._ledger.session(self._session)
-        record = read(session.raw)
+        record = decode_record(session.raw)
         return fold(record, await self._ledger.events(session.id, after=record.seq))
 
     async def open_requests(self) -> set[str]:
@@ -94,7 +94,7 @@ async def _check_call(stage: Stage, call: Call) -> None:
     waiting = {one.request for one in after.pending}
     assert waiting == await stage.open_requests()
     assert (after.status == "blocked") is bool(waiting)
-    assert len({one.asked for one in after.pending}) == len(after.pending)
+    assert len({one.instance for one in after.pending}) == len(after.pending)
     if call.tool == "next_activity" and call.what != before.activity:
         assert accepted is not bool(before.pending)
     if not accepted:

@@ -12,7 +12,7 @@ import pytest
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Activity, Checkpoint
-from fidelio.engine.record import Record, read
+from fidelio.engine.record import Record, decode_record
 from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
@@ -157,7 +157,7 @@ async def walked(kind: type[Agent], settings: Settings, root: Path, name: str, *
         session = await kind(play, settings, Library([Root(root, "all")]), last=last).walk(name)
     async with await open_ledger(settings.ledger) as ledger:
         await verify_session(ledger, session)
-        return read((await ledger.session(session)).raw), await report_session(ledger, session)
+        return decode_record((await ledger.session(session)).raw), await report_session(ledger, session)
 
 
 @proves("gates.every-workflow", "gates.report")

@@ -11,11 +11,11 @@ import pytest
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Workflow
-from fidelio.engine.answers import Circumstances
-from fidelio.engine.apply_move import Act, Actor, accept
-from fidelio.engine.moves import situation
+from fidelio.engine.answers import AnswerContext
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
+from fidelio.engine.moves import describe_situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import STARTED, VARIABLES_SET, Draft, Record, foreseen, read
+from fidelio.engine.record import STARTED, VARIABLES_SET, EventDraft, Record, decode_record, fold_drafts
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
@@ -29,7 +29,7 @@ from tests.support.shared import shared_workflow_roots
 from tests.support.walker import Report, Robot, possible_acts
 
 MOST_MOVES = 2000
-ROBOT = Actor("agent:robot", "relayed", "relayed")
+ROBOT = MoveActor("agent:robot", "relayed", "relayed")
 
 
 def walks() -> list[tuple[Path, str, str]]:
@@ -51,15 +51,15 @@ class Level:
     answers: list[tuple[str, str]] = field(default_factory=list)
     before: Record | None = None
 
-    def apply(self, *drafts: Draft) -> None:
-        self.record = foreseen(self.record, drafts, 0)
+    def apply(self, *drafts: EventDraft) -> None:
+        self.record = fold_drafts(self.record, drafts, 0)
 
     def report(self, values: dict[str, Any]) -> None:
         """All that is reported before a move goes with it in one call, so it counts as one report."""
         self.before = self.record if self.before is None else self.before
         self.reports |= values
         self.record = self.before
-        self.apply(Draft(VARIABLES_SET, {"variables": self.reports, "by": "agent:robot"}))
+        self.apply(EventDraft(VARIABLES_SET, {"variables": self.reports, "by": "agent:robot"}))
 
 
 class Pair:
@@ -88,7 +88,7 @@ class Pair:
             definition = definition.model_copy(update={"initial_activity": None})
         about = {"workflow": workflow, "version": definition.version, "definition": "", "variables_by": by}
         level = Level(definition, Record(), Robot(self._policy))
-        level.apply(Draft(STARTED, {**about, "variables": variables}))
+        level.apply(EventDraft(STARTED, {**about, "variables": variables}))
         level.apply(*first_entry(definition, level.record))
         self.levels.append(level)
         return level
@@ -102,7 +102,7 @@ class Pair:
         if isinstance(choice, Report):
             level.report(dict(choice.values))
             return
-        drafts = accept(level.workflow, level.record, choice, Circumstances(0, relayed=False), ROBOT)
+        drafts = apply_move(level.workflow, level.record, choice, AnswerContext(0, relayed=False), ROBOT)
         assert not isinstance(drafts, Refusal), drafts
         level.apply(*drafts)
         level.before = None
@@ -117,7 +117,7 @@ class Pair:
         made = [call for move in found if move["action"] != "get_resource" for call in calls(move)]
         return {tuple(sorted((key, str(value)) for key, value in call.items() if key != "loop_items")) for call in made}
 
-    async def act(self, act: Act, level: Level) -> None:
+    async def act(self, act: MoveRequest, level: Level) -> None:
         question = self.guide.last["checkpoint"] or {}
         if question.get("answered_by") == "person" and act.action == "respond_to_checkpoint":
             await self.ask_the_person(act)
@@ -126,7 +126,7 @@ class Pair:
         level.reports = {}
         self.guide.expect(await self.guide.do(**call))
 
-    async def ask_the_person(self, act: Act) -> None:
+    async def ask_the_person(self, act: MoveRequest) -> None:
         await self.guide.play("nav_action", state=self.guide.state, **arguments(act))
         (request,) = (await Inbox(self._ledger).waiting()).items
         await Inbox(self._ledger).answer(request.id, act.option, by="person:robot", channel="cli")
@@ -138,15 +138,15 @@ class Pair:
         if self.levels[-1].record.status == "completed" and len(self.levels) > 1:
             self.levels.pop()
             finished = (await self._ledger.events(types=["child.finished"]))[-1]
-            self.levels[-1].apply(Draft(finished.type, finished.body))
+            self.levels[-1].apply(EventDraft(finished.type, finished.body))
         elif place != self.levels[-1].workflow.id:
             started = (await self._ledger.events(types=["child.started"]))[-1]
-            self.levels[-1].apply(Draft(started.type, started.body))
+            self.levels[-1].apply(EventDraft(started.type, started.body))
             born = next(one for one in await self._ledger.events(started.body["session"]) if one.type == STARTED)
             self.begin(place, born.body["variables"], "parent")
 
 
-def arguments(act: Act) -> dict[str, Any]:
+def arguments(act: MoveRequest) -> dict[str, Any]:
     if act.action == "complete_step":
         return {"action": act.action, "step_id": act.target}
     if act.action == "transition":
@@ -159,7 +159,7 @@ def arguments(act: Act) -> dict[str, Any]:
 
 
 def expected(level: Level) -> set[tuple[Any, ...]]:
-    acts = possible_acts(situation(level.workflow, level.record))
+    acts = possible_acts(describe_situation(level.workflow, level.record))
     calls = [{key: value for key, value in arguments(act).items() if key != "loop_items"} for act in acts]
     return {tuple(sorted((key, str(value)) for key, value in call.items())) for call in calls}
 
@@ -185,7 +185,7 @@ async def test_the_tools_come_to_the_same_end_as_the_rules_with_the_same_record(
         pair = Pair(play, ledger, Library([Root(root, "all")]), policy)
         by_rules = await pair.walk(name)
         (session, *_) = [one.session for one in await ledger.events(types=[STARTED])]
-        record = read((await ledger.session(session)).raw)
+        record = decode_record((await ledger.session(session)).raw)
         answers = await ledger.events(session, types=["request.answered"])
         await verify_session(ledger, session)
 

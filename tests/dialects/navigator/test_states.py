@@ -16,7 +16,7 @@ from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings, load_settings
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.tokens.packed import MOST_BYTES, PREFIX, PackedSeal
+from fidelio.tokens.packed import MAX_BYTES, PREFIX, PackedSeal
 from fidelio.workflows.report import report_session
 from tests.dialects.conftest import Opens, Player
 from tests.dialects.navigator.conftest import Guide
@@ -186,10 +186,10 @@ async def test_a_server_with_other_keys_refuses_and_says_so(memory: Opens, elsew
 @proves("navigator.bounded")
 def test_a_sealed_bomb_is_not_unpacked() -> None:
     seal = PackedSeal(FixedKeys(b"k" * 32), "state")
-    assert seal.open(seal.seal(b"x" * MOST_BYTES)) == b"x" * MOST_BYTES
+    assert seal.open(seal.seal(b"x" * MAX_BYTES)) == b"x" * MAX_BYTES
 
-    bomb = seal.seal(b"x" * (MOST_BYTES * 100))
-    assert len(bomb) < MOST_BYTES
+    bomb = seal.seal(b"x" * (MAX_BYTES * 100))
+    assert len(bomb) < MAX_BYTES
     with pytest.raises(BadToken):
         seal.open(bomb)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.library import Library, Root
-from fidelio.engine.apply_move import Act
+from fidelio.engine.apply_move import MoveRequest
 from fidelio.errors import MoveRefused
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
@@ -19,7 +19,7 @@ from fidelio.workflows.tokens import SessionTokens
 from fidelio.workflows.unit_of_work import ServerPolicy
 from tests.support import proves
 
-BIG = Act("respond_to_checkpoint", "size", "big")
+BIG = MoveRequest("respond_to_checkpoint", "size", "big")
 
 
 class Watch:
@@ -49,7 +49,7 @@ async def navigation(settings: Settings, library: Path, watch: Watch) -> AsyncIt
 async def at_the_question(navigation: NavigatorService, *steps: str) -> str:
     state = (await navigation.start("tour", {})).state
     for step in steps:
-        state = (await navigation.act(state, Act("complete_step", step), {})).state
+        state = (await navigation.act(state, MoveRequest("complete_step", step), {})).state
     return state
 
 

@@ -1,10 +1,10 @@
-"""Pictures of workflows: Mermaid, SVG and plain text, without any service or other program."""
+"""Draw workflows as Mermaid, SVG and plain text, without external programs."""
 
-from fidelio.definitions.drawing.building import graph_of
+from fidelio.definitions.drawing.building import build_graph
 from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape
 from fidelio.definitions.drawing.mermaid import draw_mermaid
 from fidelio.definitions.drawing.svg import draw_svg
-from fidelio.definitions.drawing.text import ASCII, UNICODE, Signs, draw_text, signs_for
+from fidelio.definitions.drawing.text import ASCII, UNICODE, Signs, choose_signs, draw_text
 
 __all__ = [
     "ASCII",
@@ -16,9 +16,9 @@ __all__ = [
     "Node",
     "Shape",
     "Signs",
+    "build_graph",
+    "choose_signs",
     "draw_mermaid",
     "draw_svg",
     "draw_text",
-    "graph_of",
-    "signs_for",
 ]

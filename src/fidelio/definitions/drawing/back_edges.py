@@ -1,9 +1,9 @@
-"""The edges that lead back, drawn at the right side of the picture.
+"""Route the edges that lead back, at the right side of the picture.
 
-Going back is the exception in a workflow and should look like one: the line leaves the flow sideways, rises in its own lane
-and comes back in from the side. Where another node stands in the way, it slips through the room below or above the layer.
+Such an edge leaves its node sideways, rises in its own lane and enters its target from the side. If another node is in between,
+it runs through the gap below or above the layer.
 
-Edges that span less get the inner lanes. Heights and ports are handed out in the order in which nested lines do not cross.
+Shorter edges get the inner lanes. Heights and ports are assigned in an order in which nested edges do not cross.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import inf
 
 from fidelio.definitions.drawing.coordinates import Band
 from fidelio.definitions.drawing.graph import Edge
-from fidelio.definitions.drawing.shapes import Box, Label, Line, Point, Rect, rounded
+from fidelio.definitions.drawing.shapes import Box, Label, Line, Point, Rect, rounded_path
 from fidelio.definitions.drawing.slots import label_lines, label_size
 
 _CLEAR = 20.0
@@ -25,7 +25,7 @@ _LABEL_HEIGHTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82)
 
 
 @dataclass(slots=True)
-class Lanes:
+class BackEdgeRouter:
     """Hands out the lanes; `taken` grows with each."""
 
     boxes: dict[str, Box]
@@ -64,19 +64,19 @@ class Lanes:
 
     def _slipping_out(self, name: str, depth: int) -> list[Point]:
         rect = self.boxes[name].rect
-        x, y = rect.right - _port(depth, rect), self.bands[name].bottom + _slip(depth)
+        x, y = rect.right - _port_height(depth, rect), self.bands[name].bottom + _slip_offset(depth)
         return [(x, rect.bottom), (x, y)]
 
     def _slipping_in(self, name: str, depth: int) -> list[Point]:
         rect = self.boxes[name].rect
-        x, y = rect.right - _port(depth, rect), self.bands[name].top - _slip(depth)
+        x, y = rect.right - _port_height(depth, rect), self.bands[name].top - _slip_offset(depth)
         return [(x, y), (x, rect.top - _TIP)]
 
     def _line(self, edge: Edge) -> Line:
         out, back = self._out[edge], self._in[edge]
         x, label = self._lane(edge, back[0][1], out[-1][1])
         points = [*out, (x, out[-1][1]), (x, back[0][1]), *back]
-        return Line(edge, rounded(points), label, leads_back=True)
+        return Line(edge, rounded_path(points), label, leads_back=True)
 
     def _lane(self, edge: Edge, top: float, bottom: float) -> tuple[float, Label | None]:
         lines = label_lines(edge)
@@ -106,9 +106,9 @@ class Lanes:
         return max((rect.right for rect in self.taken if rect.meets(top - 1, bottom + 1)), default=-inf) + _CLEAR
 
 
-def _slip(depth: int) -> float:
+def _slip_offset(depth: int) -> float:
     return min(_SLIP + _SLIP_STEP * depth, _SLIP_ROOM)
 
 
-def _port(depth: int, rect: Rect) -> float:
+def _port_height(depth: int, rect: Rect) -> float:
     return min(_PORT + _PORT_STEP * depth, (rect.right - rect.left) / 2 - _PORT)

@@ -1,7 +1,6 @@
-"""From a workflow to the graph that is drawn.
+"""Build the graph of a workflow for drawing.
 
-Several reasons to go the same way become one arrow, and a way that is open in any case needs no list of the cases in which it
-is also taken: a picture shows what a reader must know to follow the flow, not every line of the file.
+Edges between the same nodes are merged, and an unconditional edge does not list the conditions under which it is also taken.
 """
 
 from __future__ import annotations
@@ -9,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape
-from fidelio.definitions.flow import activity_ids, is_end, known_variables, may_end_here, triggers_of, ways_out
+from fidelio.definitions.flow import (
+    collect_activity_ids,
+    find_variable_domains,
+    is_end,
+    list_flow_edges,
+    list_triggers,
+    may_end_after,
+)
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.definitions.wording import counted
+from fidelio.definitions.wording import describe_count
 
 _START, _END = "fidelio:start", "fidelio:end"
 _LINKS = {
@@ -21,73 +27,75 @@ _LINKS = {
     "answer": Link.ANSWER,
     "loop": Link.CONDITION,
 }
-_PLAINEST_FIRST = list(Link)
+_LINK_ORDER = list(Link)
 
 
-def graph_of(workflow: Workflow) -> Graph:
-    edges = _merged([*_entries(workflow), *(edge for a in workflow.activities for edge in _leaving(workflow, a))])
-    nodes = _with_warnings(_nodes(workflow, edges), edges, independent=workflow.independent)
+def build_graph(workflow: Workflow) -> Graph:
+    edges = _merge_edges(
+        [*_list_entry_edges(workflow), *(edge for a in workflow.activities for edge in _list_outgoing_edges(workflow, a))]
+    )
+    nodes = _add_warnings(_build_nodes(workflow, edges), edges, independent=workflow.independent)
     kind = "independent activity" if workflow.independent else "activity"
-    count = counted(len(workflow.activities), kind, kind.removesuffix("y") + "ies")
+    count = describe_count(len(workflow.activities), kind, kind.removesuffix("y") + "ies")
     return Graph(workflow.title, f"{workflow.id} {workflow.version} · {count}", nodes, edges)
 
 
-def _entries(workflow: Workflow) -> Iterator[Edge]:
+def _list_entry_edges(workflow: Workflow) -> Iterator[Edge]:
     if workflow.initial_activity:
-        yield Edge(_START, _target(workflow, workflow.initial_activity))
+        yield Edge(_START, _find_target_node(workflow, workflow.initial_activity))
 
 
-def _leaving(workflow: Workflow, activity: Activity) -> Iterator[Edge]:
-    for way in ways_out(activity):
+def _list_outgoing_edges(workflow: Workflow, activity: Activity) -> Iterator[Edge]:
+    for way in list_flow_edges(activity):
         labels = (way.words,) if way.words else ()
-        yield Edge(activity.id, _target(workflow, way.target), _LINKS[way.reason], labels)
-    for trigger, _ in triggers_of(activity):
-        yield Edge(activity.id, _workflow(trigger.workflow), Link.TRIGGER, ("starts",))
-    if not workflow.independent and may_end_here(activity, known_variables(workflow)):
+        yield Edge(activity.id, _find_target_node(workflow, way.target), _LINKS[way.reason], labels)
+    for trigger, _ in list_triggers(activity):
+        yield Edge(activity.id, _workflow_node_id(trigger.workflow), Link.TRIGGER, ("starts",))
+    if not workflow.independent and may_end_after(activity, find_variable_domains(workflow)):
         conditional = bool(activity.transitions)
         link, labels = (Link.CONDITION, ("otherwise",)) if conditional else (Link.NEXT, ())
         yield Edge(activity.id, _END, link, labels)
 
 
-def _target(workflow: Workflow, name: str) -> str:
-    if is_end(name, activity_ids(workflow)):
+def _find_target_node(workflow: Workflow, name: str) -> str:
+    if is_end(name, collect_activity_ids(workflow)):
         return _END
-    return name if workflow.activity(name) else _missing(name)
+    return name if workflow.activity(name) else _missing_node_id(name)
 
 
-def _missing(name: str) -> str:
+def _missing_node_id(name: str) -> str:
     return f"fidelio:missing:{name}"
 
 
-def _workflow(name: str) -> str:
+def _workflow_node_id(name: str) -> str:
     return f"fidelio:workflow:{name}"
 
 
-def _merged(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+def _merge_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     together: dict[tuple[str, str], Edge] = {}
     for edge in edges:
         key = edge.source, edge.target
-        together[key] = _joined(together[key], edge) if key in together else edge
+        together[key] = _join_edges(together[key], edge) if key in together else edge
     return tuple(together.values())
 
 
-def _joined(one: Edge, two: Edge) -> Edge:
-    plainer, other = sorted((one, two), key=lambda edge: _PLAINEST_FIRST.index(edge.link))
+def _join_edges(one: Edge, two: Edge) -> Edge:
+    plainer, other = sorted((one, two), key=lambda edge: _LINK_ORDER.index(edge.link))
     if plainer.link is Link.NEXT:
         return plainer
     return Edge(one.source, one.target, plainer.link, tuple(dict.fromkeys((*one.labels, *other.labels, *plainer.labels))))
 
 
-def _nodes(workflow: Workflow, edges: tuple[Edge, ...]) -> list[Node]:
-    nodes = [_activity(activity) for activity in workflow.activities]
+def _build_nodes(workflow: Workflow, edges: tuple[Edge, ...]) -> list[Node]:
+    nodes = [_build_activity_node(activity) for activity in workflow.activities]
     targets = dict.fromkeys(edge.target for edge in edges)
     if any(edge.source == _START for edge in edges):
         nodes.insert(0, Node(_START, "Start", Shape.START))
     for target in targets:
-        if target.startswith(_workflow("")):
-            nodes.append(Node(target, target.removeprefix(_workflow("")), Shape.WORKFLOW))
-        elif target.startswith(_missing("")):
-            name = target.removeprefix(_missing(""))
+        if target.startswith(_workflow_node_id("")):
+            nodes.append(Node(target, target.removeprefix(_workflow_node_id("")), Shape.WORKFLOW))
+        elif target.startswith(_missing_node_id("")):
+            name = target.removeprefix(_missing_node_id(""))
             flaw = "cannot be read" if name in workflow.broken else "no such activity"
             nodes.append(Node(target, name, Shape.MISSING, warning=flaw))
     if _END in targets:
@@ -95,7 +103,7 @@ def _nodes(workflow: Workflow, edges: tuple[Edge, ...]) -> list[Node]:
     return nodes
 
 
-def _activity(activity: Activity) -> Node:
+def _build_activity_node(activity: Activity) -> Node:
     marks = Marks(
         steps=len(activity.steps),
         checkpoints=len(activity.checkpoints),
@@ -107,10 +115,10 @@ def _activity(activity: Activity) -> Node:
     return Node(activity.id, activity.name, Shape.ACTIVITY, marks)
 
 
-def _with_warnings(nodes: list[Node], edges: tuple[Edge, ...], *, independent: bool) -> tuple[Node, ...]:
+def _add_warnings(nodes: list[Node], edges: tuple[Edge, ...], *, independent: bool) -> tuple[Node, ...]:
     if independent:
         return tuple(nodes)
-    reached = _reached(edges)
+    reached = _find_reachable(edges)
     return tuple(
         node
         if node.warning or node.id in reached or node.shape is not Shape.ACTIVITY
@@ -119,7 +127,7 @@ def _with_warnings(nodes: list[Node], edges: tuple[Edge, ...], *, independent: b
     )
 
 
-def _reached(edges: tuple[Edge, ...]) -> set[str]:
+def _find_reachable(edges: tuple[Edge, ...]) -> set[str]:
     reached, waiting = {_START}, [_START]
     while waiting:
         here = waiting.pop()

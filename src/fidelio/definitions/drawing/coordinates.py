@@ -1,7 +1,7 @@
-"""Straight lines where straight lines are possible.
+"""Compute the coordinates of slots, with straight edges where possible.
 
-Placing alone leaves small bends: an edge that runs past three layers wobbles by a few units at each. Here places that an edge
-joins are tied into columns that share one x, the most important edges first, and the columns are then set apart again.
+Barycentric placement leaves small bends in edges that pass several layers. Therefore slots that an edge joins are tied into
+columns with the same x, the most important edges first, and the columns are then separated again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROUNDS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class MinimumDistance:
     """One column stands at least `distance` to the left of another."""
 
     left: int
@@ -27,7 +27,7 @@ class Apart:
     distance: float
 
 
-def aligned(net: Net, rows: Rows, x: Sequence[float], gap: float) -> list[float]:
+def align_columns(net: Net, rows: Rows, x: Sequence[float], gap: float) -> list[float]:
     """The same places with as many straight edges as their order allows."""
     column = _columns(net, rows)
     apart = _distances(net, rows, column, gap)
@@ -63,9 +63,9 @@ def _crosses(here: tuple[int, int], ties: Sequence[tuple[int, int]]) -> bool:
     return any((here[0] - upper) * (here[1] - lower) <= 0 for upper, lower in ties)
 
 
-def _distances(net: Net, rows: Rows, column: list[int], gap: float) -> list[Apart]:
+def _distances(net: Net, rows: Rows, column: list[int], gap: float) -> list[MinimumDistance]:
     return [
-        Apart(column[one], column[two], net.slots[one].right + net.slots[two].left + gap)
+        MinimumDistance(column[one], column[two], net.slots[one].right + net.slots[two].left + gap)
         for row in rows
         for one, two in pairwise(row)
     ]
@@ -78,7 +78,7 @@ def _means(column: list[int], x: Sequence[float]) -> dict[int, float]:
     return {head: sum(values) / len(values) for head, values in members.items()}
 
 
-def _between_extremes(wish: dict[int, float], apart: Sequence[Apart]) -> dict[int, float]:
+def _between_extremes(wish: dict[int, float], apart: Sequence[MinimumDistance]) -> dict[int, float]:
     """Pushing everything right until it fits is allowed, and so is pushing left; so is therefore the middle of the two."""
     order = _left_to_right(wish, apart)
     pushed_right, pushed_left = dict(wish), dict(wish)
@@ -90,16 +90,16 @@ def _between_extremes(wish: dict[int, float], apart: Sequence[Apart]) -> dict[in
     return {head: (pushed_right[head] + pushed_left[head]) / 2 for head in wish}
 
 
-def _grouped(apart: Sequence[Apart]) -> tuple[dict[int, list[Apart]], dict[int, list[Apart]]]:
-    by_right: dict[int, list[Apart]] = defaultdict(list)
-    by_left: dict[int, list[Apart]] = defaultdict(list)
+def _grouped(apart: Sequence[MinimumDistance]) -> tuple[dict[int, list[MinimumDistance]], dict[int, list[MinimumDistance]]]:
+    by_right: dict[int, list[MinimumDistance]] = defaultdict(list)
+    by_left: dict[int, list[MinimumDistance]] = defaultdict(list)
     for pair in apart:
         by_right[pair.right].append(pair)
         by_left[pair.left].append(pair)
     return by_right, by_left
 
 
-def _left_to_right(wish: dict[int, float], apart: Sequence[Apart]) -> list[int]:
+def _left_to_right(wish: dict[int, float], apart: Sequence[MinimumDistance]) -> list[int]:
     waiting = dict.fromkeys(wish, 0)
     _, by_left = _grouped(apart)
     for pair in apart:
@@ -115,7 +115,7 @@ def _left_to_right(wish: dict[int, float], apart: Sequence[Apart]) -> list[int]:
     return order
 
 
-def _draw_together(x: dict[int, float], joints: Sequence[Joint], column: list[int], apart: Sequence[Apart]) -> None:
+def _draw_together(x: dict[int, float], joints: Sequence[Joint], column: list[int], apart: Sequence[MinimumDistance]) -> None:
     """Moves each column towards those it is joined with, as far as its neighbours let it."""
     by_right, by_left = _grouped(apart)
     joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -133,7 +133,7 @@ def _draw_together(x: dict[int, float], joints: Sequence[Joint], column: list[in
 
 
 _GAP = 26.0
-_ROOM_BETWEEN = 26.0
+_LAYER_GAP = 26.0
 _PLACING_ROUNDS = 40
 
 
@@ -149,19 +149,19 @@ class Band:
         return (self.top + self.bottom) / 2
 
 
-def across(net: Net, rows: Rows) -> list[float]:
+def compute_x(net: Net, rows: Rows) -> list[float]:
     """The x of every place."""
-    wishes = _wishes(net.joints)
+    wishes = _collect_targets(net.joints)
     x = [0.0] * len(net.slots)
     for row in rows:
-        _put(x, row, net.slots, [(0.0, 1.0)] * len(row))
+        _place_row(x, row, net.slots, [(0.0, 1.0)] * len(row))
     for round_number in range(_PLACING_ROUNDS):
         for row in rows if round_number % 2 == 0 else reversed(rows):
-            _put(x, row, net.slots, [_wish(slot, wishes, x) for slot in row])
-    return aligned(net, rows, x, _GAP)
+            _place_row(x, row, net.slots, [_find_target(slot, wishes, x) for slot in row])
+    return align_columns(net, rows, x, _GAP)
 
 
-def _wishes(joints: Sequence[Joint]) -> dict[int, list[tuple[int, float]]]:
+def _collect_targets(joints: Sequence[Joint]) -> dict[int, list[tuple[int, float]]]:
     joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for joint in joints:
         joined[joint.lower].append((joint.upper, joint.weight))
@@ -169,27 +169,27 @@ def _wishes(joints: Sequence[Joint]) -> dict[int, list[tuple[int, float]]]:
     return joined
 
 
-def _wish(slot: int, wishes: dict[int, list[tuple[int, float]]], x: list[float]) -> tuple[float, float]:
+def _find_target(slot: int, wishes: dict[int, list[tuple[int, float]]], x: list[float]) -> tuple[float, float]:
     total = sum(weight for _, weight in wishes[slot])
     if not total:
         return x[slot], 0.1
     return sum(x[other] * weight for other, weight in wishes[slot]) / total, total
 
 
-def _put(x: list[float], row: list[int], slots: Sequence[Slot], wishes: list[tuple[float, float]]) -> None:
+def _place_row(x: list[float], row: list[int], slots: Sequence[Slot], wishes: list[tuple[float, float]]) -> None:
     """Moves one layer as near to its wishes as the order and the distances allow."""
     offsets = _offsets(row, slots)
     blocks: list[tuple[float, float, int]] = []
     for (wish, weight), offset in zip(wishes, offsets, strict=True):
         blocks.append((wish - offset, weight, 1))
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            blocks.append(_pooled(blocks.pop(), blocks.pop()))
+            blocks.append(_pool_blocks(blocks.pop(), blocks.pop()))
     settled = [where for where, _, count in blocks for _ in range(count)]
     for slot, offset, where in zip(row, offsets, settled, strict=True):
         x[slot] = where + offset
 
 
-def _pooled(one: tuple[float, float, int], two: tuple[float, float, int]) -> tuple[float, float, int]:
+def _pool_blocks(one: tuple[float, float, int], two: tuple[float, float, int]) -> tuple[float, float, int]:
     weight = one[1] + two[1]
     return (one[0] * one[1] + two[0] * two[1]) / weight, weight, one[2] + two[2]
 
@@ -201,18 +201,18 @@ def _offsets(row: list[int], slots: Sequence[Slot]) -> list[float]:
     return offsets[: len(row)]
 
 
-def down(net: Net, rows: Rows, x: list[float], top: float) -> list[Band]:
+def compute_bands(net: Net, rows: Rows, x: list[float], top: float) -> list[Band]:
     """The strip of every layer. Where edges run far across there is more room, so that no curve gets flat."""
-    reach = _reach(net, x)
+    reach = _horizontal_spans(net, x)
     bands: list[Band] = []
     for index, row in enumerate(rows):
         height = max((net.slots[slot].room for slot in row), default=0.0)
         bands.append(Band(top, top + height))
-        top += height + _ROOM_BETWEEN + min(44.0, reach[index] * 0.14)
+        top += height + _LAYER_GAP + min(44.0, reach[index] * 0.14)
     return bands
 
 
-def _reach(net: Net, x: list[float]) -> dict[int, float]:
+def _horizontal_spans(net: Net, x: list[float]) -> dict[int, float]:
     reach: dict[int, float] = defaultdict(float)
     for joint in net.joints:
         layer = net.slots[joint.upper].layer

@@ -1,7 +1,6 @@
-"""What a picture of a workflow consists of, whatever draws it.
+"""The graph of a workflow that all drawings start from.
 
-Mermaid, SVG and plain text start from this graph, so that they cannot disagree about what a workflow does. It knows nothing
-of files or models.
+Mermaid, SVG and plain text use the same graph, so that they show the same workflow. It does not depend on files or models.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Graph:
         return tuple(edge for edge in self.edges if edge.source == node_id)
 
 
-def marks_in_words(marks: Marks) -> tuple[str, ...]:
+def describe_marks(marks: Marks) -> tuple[str, ...]:
     """The marks as short phrases, such as "3 steps" and "1 checkpoint", leaving out what is not there."""
     counted = (
         (marks.steps, "step"),

@@ -1,7 +1,6 @@
-"""Which layer every node stands in.
+"""Assign each node to a layer.
 
-A reader follows a workflow from top to bottom. Edges that lead back are set aside first, because no layering can make them
-point down; the others then decide the layers by the longest way from a beginning.
+Edges that lead back are excluded first, because they cannot point down; the longest path from a start determines the layer.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape
 
-_PLAINEST_FIRST = {link: position for position, link in enumerate(Link)}
+_LINK_RANK = {link: position for position, link in enumerate(Link)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +24,25 @@ class Layering:
     loops: tuple[Edge, ...]
 
 
-def layering_of(graph: Graph) -> Layering:
+def compute_layers(graph: Graph) -> Layering:
     loops = tuple(edge for edge in graph.edges if edge.source == edge.target)
     proper = tuple(edge for edge in graph.edges if edge.source != edge.target)
-    leading_back = _leading_back(graph, proper)
+    leading_back = _find_back_edges(graph, proper)
     forward = tuple(edge for edge in proper if edge not in leading_back)
     back = tuple(edge for edge in proper if edge in leading_back)
     return Layering(_layers(graph.nodes, forward), forward, back, loops)
 
 
-def _by_source(edges: Sequence[Edge]) -> dict[str, list[Edge]]:
+def _group_by_source(edges: Sequence[Edge]) -> dict[str, list[Edge]]:
     leaving: dict[str, list[Edge]] = defaultdict(list)
     for edge in edges:
         leaving[edge.source].append(edge)
     return leaving
 
 
-def _leading_back(graph: Graph, edges: Sequence[Edge]) -> frozenset[Edge]:
+def _find_back_edges(graph: Graph, edges: Sequence[Edge]) -> frozenset[Edge]:
     """The edges that close a cycle when one walks from the start and takes the plainest way first."""
-    leaving = _by_source(sorted(edges, key=lambda edge: _PLAINEST_FIRST[edge.link]))
+    leaving = _group_by_source(sorted(edges, key=lambda edge: _LINK_RANK[edge.link]))
     entered = {edge.target for edge in edges}
     roots = sorted(graph.nodes, key=lambda node: (node.shape is not Shape.START, node.id in entered))
     seen: set[str] = set()
@@ -75,14 +74,14 @@ def _walk(root: str, leaving: dict[str, list[Edge]], seen: set[str], back: set[E
 
 def _layers(nodes: Sequence[Node], forward: Sequence[Edge]) -> dict[str, int]:
     layer = {node.id: 0 for node in nodes}
-    leaving = _by_source(forward)
-    for node_id in _in_flow_order(nodes, forward, leaving):
+    leaving = _group_by_source(forward)
+    for node_id in _sort_topologically(nodes, forward, leaving):
         for edge in leaving[node_id]:
             layer[edge.target] = max(layer[edge.target], layer[node_id] + 1)
-    return {node.id: _settled(node, leaving, layer) for node in nodes}
+    return {node.id: _final_layer(node, leaving, layer) for node in nodes}
 
 
-def _in_flow_order(nodes: Sequence[Node], forward: Sequence[Edge], leaving: dict[str, list[Edge]]) -> list[str]:
+def _sort_topologically(nodes: Sequence[Node], forward: Sequence[Edge], leaving: dict[str, list[Edge]]) -> list[str]:
     waiting = {node.id: 0 for node in nodes}
     for edge in forward:
         waiting[edge.target] += 1
@@ -97,7 +96,7 @@ def _in_flow_order(nodes: Sequence[Node], forward: Sequence[Edge], leaving: dict
     return order
 
 
-def _settled(node: Node, leaving: dict[str, list[Edge]], layer: dict[str, int]) -> int:
+def _final_layer(node: Node, leaving: dict[str, list[Edge]], layer: dict[str, int]) -> int:
     """Every end stands at the bottom, and a node that nothing leads to just above what it leads to."""
     if node.shape is Shape.END:
         return max(layer.values())

@@ -1,7 +1,7 @@
-"""How wide a text will be, without a font at hand.
+"""Estimate the width of text without a font.
 
-The SVG is written without a renderer, so widths are estimates from the proportions that common sans-serif fonts share. They
-lean to the wide side: a box that is a little too large looks fine, a text that leaves its box does not.
+The estimates use proportions that common sans-serif fonts share, and are rather too large than too small: a wide box looks
+fine, a text that exceeds its box does not.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ def wrap(text: str, limit: float, size: float, *, lines: int = 4, bold: bool = F
 
     The lines are of about the same length: a last line with one short word on it looks like a mistake.
     """
-    done = _filled(text, limit, size, bold=bold)
+    done = _fill_lines(text, limit, size, bold=bold)
     if len(done) > lines:
         return (*done[: lines - 1], shorten(" ".join(done[lines - 1 :]), limit, size, bold=bold))
-    return tuple(_balanced(done, text, limit, size, bold=bold))
+    return tuple(_balance_lines(done, text, limit, size, bold=bold))
 
 
-def _balanced(done: list[str], text: str, limit: float, size: float, *, bold: bool) -> list[str]:
+def _balance_lines(done: list[str], text: str, limit: float, size: float, *, bold: bool) -> list[str]:
     longest_word = max((text_width(word, size, bold=bold) for word in text.split()), default=0.0)
     narrower = limit - size / 2
     while len(done) > 1 and narrower >= longest_word:
-        tighter = _filled(text, narrower, size, bold=bold)
+        tighter = _fill_lines(text, narrower, size, bold=bold)
         if len(tighter) > len(done):
             break
         done, narrower = tighter, narrower - size / 2
     return done
 
 
-def _filled(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
+def _fill_lines(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
     done: list[str] = []
-    for word in _pieces(text, limit, size, bold=bold):
+    for word in _split_words(text, limit, size, bold=bold):
         joined = f"{done[-1]} {word}" if done else word
         if done and text_width(joined, size, bold=bold) <= limit:
             done[-1] = joined
@@ -67,7 +67,7 @@ def _filled(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
     return done
 
 
-def _pieces(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
+def _split_words(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
     return [piece for word in text.split() for piece in _break_word(word, limit, size, bold=bold)]
 
 

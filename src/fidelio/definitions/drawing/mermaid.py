@@ -1,7 +1,7 @@
-"""A workflow as a Mermaid flowchart, for places that draw Mermaid: README files, wikis, chats.
+"""Draw a workflow as a Mermaid flowchart.
 
-Ids in definitions are free text, and words such as `end` have a meaning in Mermaid; so nodes get plain numbered names, and
-every text is written as quoted text with entities for whatever Mermaid would read as syntax.
+Ids in definitions are free text, and words such as `end` are reserved in Mermaid. So nodes get numbered names, and every text
+is quoted, with entities for characters that Mermaid would read as syntax.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, marks_in_words
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks
 
 _SHAPES = {
     Shape.START: '(["{}"])',
@@ -25,9 +25,9 @@ _ARROWS = {
     Link.ANSWER: "-.->",
     Link.TRIGGER: "-.->",
 }
-_FLAWED = "classDef flawed stroke:#b42318,stroke-width:1.5px,stroke-dasharray:5 4"
+_WARNING_CLASS = "classDef flawed stroke:#b42318,stroke-width:1.5px,stroke-dasharray:5 4"
 _LOCK = "\N{LOCK}"
-_HARMLESS = frozenset(" .,:'?!/+-()=%")
+_UNESCAPED = frozenset(" .,:'?!/+-()=%")
 # A text that begins like a list item is refused by Mermaid, which would read it as Markdown.
 _LIST_MARK = re.compile(r"(?:\d+[.)]|[-+])(?=\s)")
 
@@ -37,7 +37,7 @@ def draw_mermaid(graph: Graph) -> str:
     lines = [*_front_matter(graph), "flowchart TD"]
     lines += [f"    {names[node.id]}{_SHAPES[node.shape].format(_node_text(node))}" for node in graph.nodes]
     lines += [f"    {_edge(edge, names)}" for edge in graph.edges]
-    lines += [f"    {line}" for line in _flaws(graph, names)]
+    lines += [f"    {line}" for line in _list_warnings(graph, names)]
     return "\n".join(lines)
 
 
@@ -47,27 +47,27 @@ def _front_matter(graph: Graph) -> Iterator[str]:
 
 
 def _node_text(node: Node) -> str:
-    note = node.warning or " · ".join(marks_in_words(node.marks))
+    note = node.warning or " · ".join(describe_marks(node.marks))
     lock = f"{_LOCK} " if node.marks.locked and not node.warning else ""
-    return escaped(node.title) + (f"<br>{lock}{escaped(note)}" if note else "")
+    return escape_text(node.title) + (f"<br>{lock}{escape_text(note)}" if note else "")
 
 
 def _edge(edge: Edge, names: dict[str, str]) -> str:
-    label = f'|"{escaped(edge.label)}"|' if edge.label else ""
+    label = f'|"{escape_text(edge.label)}"|' if edge.label else ""
     return f"{names[edge.source]} {_ARROWS[edge.link]}{label} {names[edge.target]}"
 
 
-def _flaws(graph: Graph, names: dict[str, str]) -> Iterator[str]:
+def _list_warnings(graph: Graph, names: dict[str, str]) -> Iterator[str]:
     flawed = [names[node.id] for node in graph.nodes if node.warning]
     if flawed:
-        yield _FLAWED
+        yield _WARNING_CLASS
         yield f"class {','.join(flawed)} flawed"
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Letters, digits and harmless signs as they are; everything else as an entity in the form that Mermaid decodes."""
     plain = " ".join(text.split())
-    return _escaped_mark(plain) + "".join(map(_character, plain[_mark_length(plain) :]))
+    return _escape_mark(plain) + "".join(map(_escape_character, plain[_mark_length(plain) :]))
 
 
 def _mark_length(text: str) -> int:
@@ -75,12 +75,12 @@ def _mark_length(text: str) -> int:
     return found.end() if found else 0
 
 
-def _escaped_mark(text: str) -> str:
+def _escape_mark(text: str) -> str:
     return "".join(c if c.isdigit() else _entity(c) for c in text[: _mark_length(text)])
 
 
-def _character(character: str) -> str:
-    harmless = character.isalnum() or character in _HARMLESS or ord(character) >= 0x80
+def _escape_character(character: str) -> str:
+    harmless = character.isalnum() or character in _UNESCAPED or ord(character) >= 0x80
     return character if harmless else _entity(character)
 
 

@@ -1,8 +1,7 @@
-"""The order of the places within each layer, chosen so that few edges cross.
+"""Order the slots within each layer so that few edges cross.
 
-Each place moves to the mean position of its neighbours in the layer above, then below, a few times over; neighbours that cross
-less when swapped are swapped. The best order seen is kept. Everything is deterministic: the same workflow is always drawn
-the same way.
+Each slot moves to the mean position of its neighbours in the layer above, then below, several times; adjacent slots are swapped
+if that removes crossings. The best order is used. The algorithm is deterministic.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _ROUNDS = 12
 Rows = list[list[int]]
 
 
-def ordered_layers(net: Net) -> Rows:
+def order_layers(net: Net) -> Rows:
     above, below = _neighbours(net.joints)
     rows = net.layers
     best, fewest = _copy(rows), _crossings(rows, below)

@@ -1,4 +1,4 @@
-"""The finished geometry of a picture: boxes, lines and labels with their places, and the small shapes of paths."""
+"""Geometry of a picture: boxes, lines and labels with coordinates, and SVG paths."""
 
 from __future__ import annotations
 
@@ -68,31 +68,31 @@ class Picture:
     bounds: Rect
 
 
-def number(value: float) -> str:
+def fmt(value: float) -> str:
     """As few characters as the eye needs: one decimal, and none for whole numbers."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 
 
-def curve(points: Sequence[Point]) -> str:
+def curve_path(points: Sequence[Point]) -> str:
     """A line that leaves and reaches every point vertically, so that it is smooth and stays between the layers."""
-    path = f"M{number(points[0][0])} {number(points[0][1])}"
+    path = f"M{fmt(points[0][0])} {fmt(points[0][1])}"
     for (x0, y0), (x1, y1) in pairwise(points):
-        half = number((y0 + y1) / 2)
+        half = fmt((y0 + y1) / 2)
         if abs(x0 - x1) >= 0.5:
-            path += f"C{number(x0)} {half} {number(x1)} {half} {number(x1)} {number(y1)}"
+            path += f"C{fmt(x0)} {half} {fmt(x1)} {half} {fmt(x1)} {fmt(y1)}"
         elif y1 > y0:
-            path += f"V{number(y1)}"
+            path += f"V{fmt(y1)}"
     return path
 
 
-def rounded(points: Sequence[Point]) -> str:
+def rounded_path(points: Sequence[Point]) -> str:
     """Straight pieces with rounded corners."""
-    path = f"M{number(points[0][0])} {number(points[0][1])}"
+    path = f"M{fmt(points[0][0])} {fmt(points[0][1])}"
     for before, here, after in zip(points, points[1:], points[2:], strict=False):
         start, end = _towards(here, before), _towards(here, after)
-        path += f"L{number(start[0])} {number(start[1])}"
-        path += f"Q{number(here[0])} {number(here[1])} {number(end[0])} {number(end[1])}"
-    return path + f"L{number(points[-1][0])} {number(points[-1][1])}"
+        path += f"L{fmt(start[0])} {fmt(start[1])}"
+        path += f"Q{fmt(here[0])} {fmt(here[1])} {fmt(end[0])} {fmt(end[1])}"
+    return path + f"L{fmt(points[-1][0])} {fmt(points[-1][1])}"
 
 
 def _towards(corner: Point, other: Point) -> Point:

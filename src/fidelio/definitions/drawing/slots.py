@@ -1,7 +1,7 @@
-"""The places in the layers: nodes, the spots where long edges pass, and the labels.
+"""Slots of the layers: nodes, points where long edges pass, and labels.
 
-Layers of nodes and layers of labels alternate. Because every label has a place of its own, it is kept clear of nodes, of other
-labels and of passing edges by the same rule that keeps nodes apart.
+Layers of nodes and layers of labels alternate. A label has its own slot, so the spacing of slots keeps it clear of nodes, other
+labels and edges.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, marks_in_words
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks
 from fidelio.definitions.drawing.layering import Layering
 from fidelio.definitions.drawing.measure import text_width, wrap
 
@@ -21,8 +21,8 @@ LABEL_LINE = 15.0
 TITLE_LINE = 18.0
 _TITLE_LIMIT = 215.0
 _LABEL_LIMIT = 150.0
-_LOCK_ROOM = 18.0
-LOOP_REACH = 26.0
+_LOCK_WIDTH = 18.0
+LOOP_WIDTH = 26.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +67,29 @@ class Net:
         return rows
 
 
-def net_of(graph: Graph, layering: Layering) -> Net:
+def build_net(graph: Graph, layering: Layering) -> Net:
     loop_of = {edge.source: edge for edge in layering.loops}
     slots = [_node_slot(node, 2 * layering.layer[node.id], loop_of.get(node.id)) for node in graph.nodes]
     place = {node.id: index for index, node in enumerate(graph.nodes)}
     joints: list[Joint] = []
     chains: list[tuple[Edge, tuple[int, ...]]] = []
-    main = _main_way(graph, layering)
+    main = _find_main_path(graph, layering)
     for edge in layering.forward:
-        chain = _chain(edge, place, slots)
+        chain = _make_chain(edge, place, slots)
         chains.append((edge, chain))
-        joints.extend(_joints(chain, 3.0 if edge in main else 1.0))
+        joints.extend(_make_joints(chain, 3.0 if edge in main else 1.0))
     return Net(tuple(slots), tuple(joints), tuple(chains), place)
 
 
 def _node_slot(node: Node, layer: int, loop: Edge | None) -> Slot:
     lines = title_lines(node)
     half = _content_width(node, lines) / 2 + 18
-    height = 22 + TITLE_LINE * len(lines) + (17 if note_of(node) else 0)
+    height = 22 + TITLE_LINE * len(lines) + (17 if describe_node(node) else 0)
     if node.shape in (Shape.START, Shape.END):
         height -= 8
     else:
         half = max(half, 62)
-    beside, tall = _loop_room(loop)
+    beside, tall = _loop_size(loop)
     return Slot(layer, half + beside, half, height, max(height, tall), node, lines)
 
 
@@ -101,14 +101,14 @@ def label_lines(edge: Edge) -> tuple[str, ...]:
     return wrap(edge.label, _LABEL_LIMIT, LABEL_SIZE, lines=5)
 
 
-def note_of(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """The small line below the title: what is wrong, else what is inside."""
-    return node.warning or " · ".join(marks_in_words(node.marks))
+    return node.warning or " · ".join(describe_marks(node.marks))
 
 
 def _content_width(node: Node, lines: Iterable[str]) -> float:
     title = max(text_width(line, TITLE_SIZE, bold=True) for line in lines) if node.title.strip() else 0
-    note = text_width(note_of(node), NOTE_SIZE) + (_LOCK_ROOM if node.marks.locked and not node.warning else 0)
+    note = text_width(describe_node(node), NOTE_SIZE) + (_LOCK_WIDTH if node.marks.locked and not node.warning else 0)
     return max(title, note)
 
 
@@ -119,15 +119,15 @@ def label_size(lines: tuple[str, ...]) -> tuple[float, float]:
     return max(text_width(line, LABEL_SIZE) for line in lines) + 14, LABEL_LINE * len(lines) + 6
 
 
-def _loop_room(loop: Edge | None) -> tuple[float, float]:
+def _loop_size(loop: Edge | None) -> tuple[float, float]:
     """The width and height that an edge from a node to itself takes beside it."""
     if loop is None:
         return 0.0, 0.0
     width, height = label_size(label_lines(loop))
-    return LOOP_REACH + width, height
+    return LOOP_WIDTH + width, height
 
 
-def _chain(edge: Edge, place: dict[str, int], slots: list[Slot]) -> tuple[int, ...]:
+def _make_chain(edge: Edge, place: dict[str, int], slots: list[Slot]) -> tuple[int, ...]:
     first, last = place[edge.source], place[edge.target]
     lines = label_lines(edge)
     width, height = label_size(lines)
@@ -142,7 +142,7 @@ def _chain(edge: Edge, place: dict[str, int], slots: list[Slot]) -> tuple[int, .
     return (first, *between, last)
 
 
-def _main_way(graph: Graph, layering: Layering) -> frozenset[Edge]:
+def _find_main_path(graph: Graph, layering: Layering) -> frozenset[Edge]:
     """The way of a run in which nothing special happens. It is drawn as one straight line where that is possible."""
     way: list[Edge] = []
     here = next((node.id for node in graph.nodes if node.shape is Shape.START), None)
@@ -155,7 +155,7 @@ def _main_way(graph: Graph, layering: Layering) -> frozenset[Edge]:
     return frozenset(way)
 
 
-def _joints(chain: tuple[int, ...], importance: float) -> Iterable[Joint]:
+def _make_joints(chain: tuple[int, ...], importance: float) -> Iterable[Joint]:
     for position, (upper, lower) in enumerate(pairwise(chain)):
         inner = 0 < position < len(chain) - 2
         yield Joint(upper, lower, importance * (8.0 if inner else 2.0))

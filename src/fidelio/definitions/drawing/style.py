@@ -1,7 +1,7 @@
-"""The colours of a drawing, for light and dark paper.
+"""Colours of a drawing, for light and dark backgrounds.
 
-Written out rule by rule instead of with CSS variables, because some viewers that show SVG files do not know them. Every rule is
-confined to the drawing, so that several can stand in one page.
+The rules use no CSS variables, because some SVG viewers do not support them. Every rule is limited to the drawing, so that
+several can be embedded in one page.
 """
 
 from __future__ import annotations

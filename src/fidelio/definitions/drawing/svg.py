@@ -1,7 +1,7 @@
-"""A workflow as an SVG file that needs nothing else: no service, no program, no font, no script.
+"""Draw a workflow as a self-contained SVG file.
 
-The picture carries its own title and description for readers who cannot see it, follows the light or dark setting of whoever
-looks at it, and shows the full text of a shortened label as a tooltip.
+The picture has a title and a description for screen readers, follows the light or dark colour scheme of the viewer, and shows
+the full text of a shortened label as a tooltip.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
 from fidelio.definitions.drawing.graph import Graph, Link, Shape
-from fidelio.definitions.drawing.layout import picture_of
+from fidelio.definitions.drawing.layout import compute_layout
 from fidelio.definitions.drawing.measure import shorten, text_width, wrap
-from fidelio.definitions.drawing.shapes import Box, Label, Line, number
-from fidelio.definitions.drawing.slots import LABEL_LINE, LABEL_SIZE, NOTE_SIZE, TITLE_LINE, TITLE_SIZE, note_of
+from fidelio.definitions.drawing.shapes import Box, Label, Line, fmt
+from fidelio.definitions.drawing.slots import LABEL_LINE, LABEL_SIZE, NOTE_SIZE, TITLE_LINE, TITLE_SIZE, describe_node
 from fidelio.definitions.drawing.style import stylesheet
 
 _MARGIN = 28.0
@@ -32,13 +32,13 @@ _ILLEGAL_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def draw_svg(graph: Graph) -> str:
-    picture = picture_of(graph)
+    picture = compute_layout(graph)
     content = picture.bounds.right - picture.bounds.left
     width = max(content, _legend_width(graph), _LEAST_WIDTH) + 2 * _MARGIN
     heading = list(_heading(graph, width))
     top = _MARGIN + 26 * sum("heading" in line for line in heading) + (36 if graph.subtitle else 12)
     legend = top + picture.bounds.bottom - picture.bounds.top + _LEGEND_ROW
-    shift = f"translate({number((width - content) / 2 - picture.bounds.left)} {number(top - picture.bounds.top)})"
+    shift = f"translate({fmt((width - content) / 2 - picture.bounds.left)} {fmt(top - picture.bounds.top)})"
     parts = [
         *_opening(graph, width, legend + _MARGIN),
         *heading,
@@ -60,12 +60,12 @@ def _text(value: str) -> str:
 def _opening(graph: Graph, width: float, height: float) -> Iterator[str]:
     key = re.sub(r"[^a-z0-9]+", "-", graph.title.lower()).strip("-") or "workflow"
     yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fidelio-drawing" role="img" width="{number(width)}" '
-        f'height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fidelio-drawing" role="img" width="{fmt(width)}" '
+        f'height="{fmt(height)}" viewBox="0 0 {fmt(width)} {fmt(height)}" '
         f'aria-labelledby="{key}-title {key}-desc">'
     )
     yield f'<title id="{key}-title">{_text(graph.title)}</title>'
-    yield f'<desc id="{key}-desc">{_text(description_of(graph))}</desc>'
+    yield f'<desc id="{key}-desc">{_text(describe_graph(graph))}</desc>'
     yield f"<style>\n{stylesheet()}\n</style>"
     yield "<defs>"
     for link in Link:
@@ -74,10 +74,10 @@ def _opening(graph: Graph, width: float, height: float) -> Iterator[str]:
             f'markerUnits="userSpaceOnUse" orient="auto"><path class="tip {link}" d="M0 .8 10 5 0 9.2 2 5z"/></marker>'
         )
     yield "</defs>"
-    yield f'<rect class="paper" width="{number(width)}" height="{number(height)}" rx="12"/>'
+    yield f'<rect class="paper" width="{fmt(width)}" height="{fmt(height)}" rx="12"/>'
 
 
-def description_of(graph: Graph) -> str:
+def describe_graph(graph: Graph) -> str:
     """The picture in sentences, for those who hear it instead of seeing it."""
     activities = [node for node in graph.nodes if node.shape is Shape.ACTIVITY]
     names = {node.id: node.title for node in graph.nodes}
@@ -92,12 +92,12 @@ def description_of(graph: Graph) -> str:
 def _heading(graph: Graph, width: float) -> Iterator[str]:
     y = _MARGIN + 14
     for line in wrap(graph.title, width - 2 * _MARGIN, _HEADING, lines=3, bold=True):
-        place = f'x="{number(_MARGIN)}" y="{number(y)}"'
+        place = f'x="{fmt(_MARGIN)}" y="{fmt(y)}"'
         yield f'<text class="heading" {place} font-size="{_HEADING}" font-weight="650">{_text(line)}</text>'
         y += 26
     if graph.subtitle:
         note = shorten(graph.subtitle, width - 2 * _MARGIN, 12.5)
-        yield f'<text class="muted" x="{number(_MARGIN)}" y="{number(y - 5)}" font-size="12.5">{_text(note)}</text>'
+        yield f'<text class="muted" x="{fmt(_MARGIN)}" y="{fmt(y - 5)}" font-size="12.5">{_text(note)}</text>'
 
 
 def _line(line: Line) -> Iterator[str]:
@@ -109,8 +109,8 @@ def _label(line: Line, label: Label) -> Iterator[str]:
     rect = label.rect
     yield f"<g><title>{_text(line.edge.label)}</title>"
     yield (
-        f'<rect class="chip" x="{number(rect.left)}" y="{number(rect.top)}" width="{number(rect.right - rect.left)}" '
-        f'height="{number(rect.bottom - rect.top)}" rx="5"/>'
+        f'<rect class="chip" x="{fmt(rect.left)}" y="{fmt(rect.top)}" width="{fmt(rect.right - rect.left)}" '
+        f'height="{fmt(rect.bottom - rect.top)}" rx="5"/>'
     )
     x, y = rect.middle
     y += LABEL_SIZE * 0.36 - LABEL_LINE * (len(label.lines) - 1) / 2
@@ -120,7 +120,7 @@ def _label(line: Line, label: Label) -> Iterator[str]:
 
 
 def _centred(x: float, y: float, text: str, attributes: str) -> str:
-    return f'<text x="{number(x)}" y="{number(y)}" text-anchor="middle" {attributes}>{_text(text)}</text>'
+    return f'<text x="{fmt(x)}" y="{fmt(y)}" text-anchor="middle" {attributes}>{_text(text)}</text>'
 
 
 def _box(box: Box) -> Iterator[str]:
@@ -128,11 +128,11 @@ def _box(box: Box) -> Iterator[str]:
     rect, (x, _) = box.rect, box.rect.middle
     height = rect.bottom - rect.top
     yield f'<g class="node {box.node.shape}{flawed}">'
-    yield f"<title>{_text(' · '.join(filter(None, (box.node.title, note_of(box.node)))))}</title>"
+    yield f"<title>{_text(' · '.join(filter(None, (box.node.title, describe_node(box.node)))))}</title>"
     yield _card(box, 0, height / 2 if box.node.shape in (Shape.START, Shape.END) else 9)
     if box.node.shape is Shape.WORKFLOW:
         yield _card(box, 3.5, 6)
-    y = rect.top + (height - TITLE_LINE * len(box.lines) - (17 if note_of(box.node) else 0)) / 2 + 13.5
+    y = rect.top + (height - TITLE_LINE * len(box.lines) - (17 if describe_node(box.node) else 0)) / 2 + 13.5
     for at, text in enumerate(box.lines):
         yield _centred(x, y + TITLE_LINE * at, text, f'font-size="{TITLE_SIZE}" font-weight="600"')
     yield from _note(box, x, y + TITLE_LINE * len(box.lines) - 1)
@@ -142,21 +142,21 @@ def _box(box: Box) -> Iterator[str]:
 def _card(box: Box, inset: float, radius: float) -> str:
     rect = box.rect
     return (
-        f'<rect class="card" x="{number(rect.left + inset)}" y="{number(rect.top + inset)}" '
-        f'width="{number(rect.right - rect.left - 2 * inset)}" height="{number(rect.bottom - rect.top - 2 * inset)}" '
-        f'rx="{number(radius)}"/>'
+        f'<rect class="card" x="{fmt(rect.left + inset)}" y="{fmt(rect.top + inset)}" '
+        f'width="{fmt(rect.right - rect.left - 2 * inset)}" height="{fmt(rect.bottom - rect.top - 2 * inset)}" '
+        f'rx="{fmt(radius)}"/>'
     )
 
 
 def _note(box: Box, x: float, y: float) -> Iterator[str]:
-    note = note_of(box.node)
+    note = describe_node(box.node)
     locked = box.node.marks.locked and not box.node.warning
     if note:
         yield _centred(x + (8 if locked else 0), y, note, f'class="muted" font-size="{NOTE_SIZE}"')
     if locked:
         left = x + 8 - text_width(note, NOTE_SIZE) / 2 - 14
-        yield f'<path class="lock-bow" d="M{number(left + 2)} {number(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
-        yield f'<rect class="lock" x="{number(left)}" y="{number(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
+        yield f'<path class="lock-bow" d="M{fmt(left + 2)} {fmt(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
+        yield f'<rect class="lock" x="{fmt(left)}" y="{fmt(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
 
 
 def _used(graph: Graph) -> list[Link]:
@@ -178,10 +178,10 @@ def _legend(graph: Graph, y: float) -> Iterator[str]:
     x = _MARGIN
     for link, words in _legend_entries(graph):
         if link is None:
-            yield f'<path class="lock-bow" d="M{number(x + 20)} {number(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
-            yield f'<rect class="lock" x="{number(x + 18)}" y="{number(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
+            yield f'<path class="lock-bow" d="M{fmt(x + 20)} {fmt(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
+            yield f'<rect class="lock" x="{fmt(x + 18)}" y="{fmt(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
         else:
             tip = f'marker-end="url(#fidelio-tip-{link})"'
-            yield f'<path class="line {link}" d="M{number(x)} {number(y - 4)}h26" {tip}/>'
-        yield f'<text class="muted" x="{number(x + 32)}" y="{number(y)}" font-size="{NOTE_SIZE}">{_text(words)}</text>'
+            yield f'<path class="line {link}" d="M{fmt(x)} {fmt(y - 4)}h26" {tip}/>'
+        yield f'<text class="muted" x="{fmt(x + 32)}" y="{fmt(y)}" font-size="{NOTE_SIZE}">{_text(words)}</text>'
         x += text_width(words, NOTE_SIZE) + 56

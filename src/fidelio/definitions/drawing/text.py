@@ -1,6 +1,6 @@
-"""A workflow as plain text, for a terminal: one line per activity, one below it for each way on.
+"""Draw a workflow as plain text: one line for each activity and, below it, one for each outgoing edge.
 
-Activities stand in the order of the flow. Where a terminal cannot show the signs, letters and dashes stand in for them.
+Activities are in the order of the flow. A terminal without Unicode gets ASCII signs.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from textwrap import wrap
 
-from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, marks_in_words
-from fidelio.definitions.drawing.layering import layering_of
-from fidelio.definitions.wording import in_ascii
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks
+from fidelio.definitions.drawing.layering import compute_layers
+from fidelio.definitions.wording import to_ascii
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ UNICODE = Signs("◉", "●", "✗", "├─", "└─", "│ ", "→", "↺", "
 ASCII = Signs("(*)", "*", "x", "|-", "`-", "| ", "->", "<-", "=>", "!", "-")
 
 
-def signs_for(encoding: str | None) -> Signs:
+def choose_signs(encoding: str | None) -> Signs:
     """Signs that a terminal with this encoding can show."""
     try:
         "".join(astuple(UNICODE)).encode(encoding or "ascii")
@@ -46,39 +46,39 @@ def signs_for(encoding: str | None) -> Signs:
 
 def draw_text(graph: Graph, width: int = 80, *, signs: Signs = UNICODE) -> str:
     """At most `width` columns wide; what is longer is continued on the next line."""
-    layering = layering_of(graph)
+    layering = compute_layers(graph)
     back = {*layering.back, *layering.loops}
     order = sorted(enumerate(graph.nodes), key=lambda pair: (layering.layer[pair[1].id], pair[0]))
     lines: list[str] = []
     for _, node in order:
         if node.shape in (Shape.START, Shape.ACTIVITY):
-            lines.extend(_block(graph, node, back, width, signs))
+            lines.extend(_render_block(graph, node, back, width, signs))
     text = "\n".join(lines)
-    return text if signs is UNICODE else in_ascii(text)
+    return text if signs is UNICODE else to_ascii(text)
 
 
-def _block(graph: Graph, node: Node, back: set[Edge], width: int, signs: Signs) -> Iterator[str]:
+def _render_block(graph: Graph, node: Node, back: set[Edge], width: int, signs: Signs) -> Iterator[str]:
     leaving = graph.leaving(node.id)
     if node.shape is Shape.START:
-        yield from (_fitted(f"{signs.start} {signs.arrow} {graph.node(e.target).title}", "", width) for e in leaving)
+        yield from (_wrap_line(f"{signs.start} {signs.arrow} {graph.node(e.target).title}", "", width) for e in leaving)
         return
-    yield _fitted(_head(node, signs), "", width)
+    yield _wrap_line(_render_head(node, signs), "", width)
     for edge in leaving:
         last = edge is leaving[-1]
         rail = "   " if last else signs.rail + " "
         first = f"{signs.last_way if last else signs.way} "
-        yield _fitted(first + _way(graph, edge, signs, leads_back=edge in back), rail + "   ", width)
+        yield _wrap_line(first + _render_edge(graph, edge, signs, leads_back=edge in back), rail + "   ", width)
 
 
-def _head(node: Node, signs: Signs) -> str:
+def _render_head(node: Node, signs: Signs) -> str:
     if node.warning:
         return f"{signs.flawed} {node.title} ({node.warning})"
     lock = f" {signs.lock}" if node.marks.locked else ""
-    marks = f" {signs.dot} ".join(marks_in_words(node.marks))
+    marks = f" {signs.dot} ".join(describe_marks(node.marks))
     return f"{signs.activity} {node.title}{lock}" + (f"  {marks}" if marks else "")
 
 
-def _way(graph: Graph, edge: Edge, signs: Signs, *, leads_back: bool) -> str:
+def _render_edge(graph: Graph, edge: Edge, signs: Signs, *, leads_back: bool) -> str:
     target = graph.node(edge.target)
     arrow = signs.back if leads_back else signs.trigger if edge.link is Link.TRIGGER else signs.arrow
     name = f"{target.title} ({target.warning})" if target.shape is Shape.MISSING else target.title
@@ -86,6 +86,6 @@ def _way(graph: Graph, edge: Edge, signs: Signs, *, leads_back: bool) -> str:
     return f"{arrow} {name}" + (f": {label}" if label else "")
 
 
-def _fitted(line: str, indent: str, width: int) -> str:
+def _wrap_line(line: str, indent: str, width: int) -> str:
     pieces = wrap(line, max(width, 20), subsequent_indent=indent or "    ", break_on_hyphens=False, drop_whitespace=True)
     return "\n".join(pieces)

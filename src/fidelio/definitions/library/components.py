@@ -1,6 +1,6 @@
-"""What a workflow brings along besides its activities: skills, resources, templates and the rules for all workflows.
+"""Load the components of a workflow other than activities: skills, resources, templates and global rules.
 
-Imported when somebody asks for one of them: their models cost half as much as those of workflows, and a session starts without.
+Imported when one of them is needed, because their models take half as long to import as those of workflows.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from fidelio.definitions import META
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.assembly import OWN_PARTS, Assembled, Loader
-from fidelio.definitions.library.files import Kept, Source
-from fidelio.definitions.library.identifiers import PartName
-from fidelio.definitions.library.loading import Loaded, findings_of, load, once
-from fidelio.definitions.library.locations import Folder, Place
-from fidelio.definitions.library.lookup import read_part
+from fidelio.definitions.library.assembly import COMPONENT_FOLDERS, AssembledWorkflow, WorkflowLoader
+from fidelio.definitions.library.files import DefinitionSource, FileContent
+from fidelio.definitions.library.identifiers import ComponentName
+from fidelio.definitions.library.loading import LoadedDefinition, get_findings, load_model, load_once
+from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation
+from fidelio.definitions.library.lookup import read_component
 from fidelio.definitions.models.resource import Resource, Rules, StructuredResource, Template
 from fidelio.definitions.models.skill import Skill
 from fidelio.definitions.parsing import validate
@@ -26,114 +26,114 @@ from fidelio.errors import UnreadableDefinition
 Text = TypeVar("Text", Resource, Template)
 
 
-class Parts:
-    """Loads the parts of workflows, and knows what is wrong with any of them."""
+class ComponentLoader:
+    """Loads components of workflows and lists their findings."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: WorkflowLoader) -> None:
         self._loader = loader
 
-    def skill(self, place: Place, part: PartName) -> Loaded[Skill]:
-        kept = read_part(place, "skills", part)
-        return Loaded(load(Skill, kept), Source.of(place.id, kept))
+    def skill(self, location: WorkflowLocation, component: ComponentName) -> LoadedDefinition[Skill]:
+        content = read_component(location, "skills", component)
+        return LoadedDefinition(load_model(Skill, content), DefinitionSource.of(location.id, content))
 
-    def resource(self, place: Place, part: PartName) -> Loaded[Resource]:
-        kept = read_part(place, "resources", part)
-        return Loaded(_load(Resource, kept, part), Source.of(place.id, kept))
+    def resource(self, location: WorkflowLocation, component: ComponentName) -> LoadedDefinition[Resource]:
+        content = read_component(location, "resources", component)
+        return LoadedDefinition(_load_text(Resource, content, component), DefinitionSource.of(location.id, content))
 
-    def template(self, place: Place, part: PartName) -> Loaded[Template]:
-        kept = read_part(place, "templates", part)
-        return Loaded(_load(Template, kept, part), Source.of(place.id, kept))
+    def template(self, location: WorkflowLocation, component: ComponentName) -> LoadedDefinition[Template]:
+        content = read_component(location, "templates", component)
+        return LoadedDefinition(_load_text(Template, content, component), DefinitionSource.of(location.id, content))
 
-    def rules(self, place: Place) -> Loaded[Rules] | None:
-        path = place.rules()
+    def rules(self, location: WorkflowLocation) -> LoadedDefinition[Rules] | None:
+        path = location.rules()
         if path is None:
             return None
-        kept = place.files.read(path)
-        return Loaded(load(Rules, kept), Source.of(place.id, kept))
+        content = location.files.read(path)
+        return LoadedDefinition(load_model(Rules, content), DefinitionSource.of(location.id, content))
 
-    def findings(self, place: Place) -> Iterator[Finding]:
+    def findings(self, location: WorkflowLocation) -> Iterator[Finding]:
         try:
-            assembled = self._loader.assembled(place)
+            assembled = self._loader.load(location)
         except UnreadableDefinition as problem:
-            yield from findings_of(problem)
+            yield from get_findings(problem)
         else:
-            yield from _of_assembled(assembled)
-        if place.id == META:
-            yield from _attempt(partial(self.rules, place))
-            yield from place.further_rules()
-        for folder in OWN_PARTS:
-            yield from self._of_folder(place, folder)
+            yield from _list_activity_findings(assembled)
+        if location.id == META:
+            yield from _try_reading(partial(self.rules, location))
+            yield from location.find_hidden_rules()
+        for folder in COMPONENT_FOLDERS:
+            yield from self._find_in_folder(location, folder)
 
-    def _of_folder(self, place: Place, folder: Folder) -> Iterator[Finding]:
-        loaders: dict[str, Callable[[Place, PartName], Loaded[Any]]] = {
+    def _find_in_folder(self, location: WorkflowLocation, folder: ComponentFolder) -> Iterator[Finding]:
+        loaders: dict[str, Callable[[WorkflowLocation, ComponentName], LoadedDefinition[Any]]] = {
             "skills": self.skill,
             "resources": self.resource,
             "templates": self.template,
         }
-        seen: dict[str, PartName] = {}
+        seen: dict[str, ComponentName] = {}
         try:
-            parts = place.parts(folder)
-            yield from place.misnamed(folder)
+            components = location.components(folder)
+            yield from location.find_misnamed(folder)
         except UnreadableDefinition as problem:
-            yield from findings_of(problem)
+            yield from get_findings(problem)
             return
-        for part in parts:
-            yield from _attempt(partial(loaders[folder], place, part))
-            # Resources are asked for by number: two of them may well have the same name.
-            key = part.index.lstrip("0") or "0" if folder == "resources" and part.index else part.id
-            first = seen.setdefault(key, part)
-            if first is not part:
-                path = place.path(place.folder(folder), part.file)
+        for component in components:
+            yield from _try_reading(partial(loaders[folder], location, component))
+            # Resources are looked up by number, so two of them may have the same name.
+            key = component.index.lstrip("0") or "0" if folder == "resources" and component.index else component.id
+            first = seen.setdefault(key, component)
+            if first is not component:
+                path = location.path(location.folder(folder), component.file)
                 sentence = f"`{key}` is also in {first.file}, which is used."
                 yield error(path, "duplicate-id", sentence, "Rename one of the two files.")
 
 
-def _of_assembled(assembled: Assembled) -> Iterator[Finding]:
+def _list_activity_findings(assembled: AssembledWorkflow) -> Iterator[Finding]:
     for findings in assembled.workflow.broken.values():
         yield from findings
     yield from assembled.findings
     yield from assembled.manifest.document().warnings
-    for piece in assembled.origins.values():
-        if piece.kept is not None:
-            yield from piece.kept.document().warnings
+    for source in assembled.origins.values():
+        if source.content is not None:
+            yield from source.content.document().warnings
 
 
-def _attempt(read: Callable[[], Loaded[Any] | None]) -> Iterator[Finding]:
+def _try_reading(read: Callable[[], LoadedDefinition[Any] | None]) -> Iterator[Finding]:
     try:
         loaded = read()
     except UnreadableDefinition as problem:
-        yield from findings_of(problem)
+        yield from get_findings(problem)
     else:
         yield from loaded.source.document.warnings if loaded else ()
 
 
-def _load(model: type[Text], kept: Kept, name: PartName) -> Text:
-    return once(kept, model, lambda document: _text(model, document, name))
+def _load_text(model: type[Text], content: FileContent, name: ComponentName) -> Text:
+    return load_once(content, model, lambda document: _parse_text(model, document, name))
 
 
-def _text(model: type[Text], document: Document, name: PartName) -> Text:
-    from fidelio.definitions.reading.markdown import first_heading  # noqa: PLC0415  brings YAML, which workflows may do without
+def _parse_text(model: type[Text], document: Document, name: ComponentName) -> Text:
+    from fidelio.definitions.reading.markdown import find_first_heading  # noqa: PLC0415  brings YAML, which workflows may do without
 
-    front, content = _front_and_content(document)
+    front, content = _split_front_matter(document)
     return model.model_validate(
         {
             "index": name.index,
             "name": name.id,
-            "id": _word(front.get("id")),
-            "version": _word(front.get("version")),
-            "title": _word(front.get("title")) or first_heading(content),
+            "id": _to_text(front.get("id")),
+            "version": _to_text(front.get("version")),
+            "title": _to_text(front.get("title")) or find_first_heading(content),
             "frontMatter": front,
             "content": content,
         }
     )
 
 
-def _front_and_content(document: Document) -> tuple[dict[str, Any], str]:
+def _split_front_matter(document: Document) -> tuple[dict[str, Any], str]:
     if document.format == "markdown":
         return document.data["front"], document.data["body"]
     about = validate(StructuredResource, document)
     return {"id": about.id, "version": about.version, "title": about.title}, document.text
 
 
-def _word(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     return None if value is None or isinstance(value, (dict, list)) else str(value)

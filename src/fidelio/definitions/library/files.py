@@ -1,13 +1,13 @@
-"""Files that are read once and parsed once, until they change.
+"""Cached access to the files of a library root: each file is read and parsed once until it changes.
 
-A file counts as unchanged when its times, size and inode are. That is not enough for a file that was written a moment ago: an
-edit that keeps the size can fall into the same tick of the clock. Such a file is read again, its bytes compared, and it is
-parsed only when they differ. Whatever is opened is a regular file below its root, also after all symbolic links are followed.
+A file is unchanged if its times, size and inode are. That is not enough for a file that was written within the last two
+seconds, because an edit that keeps the size can fall into the same tick of the clock. Such a file is read again and parsed only
+if its bytes differ. Only regular files below the root are opened, after following all symbolic links.
 
-What is not there, and what the system does not give, are two things: a process that is out of descriptors sees no file either,
-and nobody may conclude from it that there is none. So that has an error of its own and is looked at again with every call.
+A missing file and a file that the system refuses to open are different: a process without free descriptors cannot open any
+file, which does not mean that the file is missing. The second case has its own error and is not cached.
 
-Not locked: under the interpreter's lock the worst that two threads can do to each other is to read the same file twice.
+There is no lock: in the worst case two threads read the same file twice.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import error
-from fidelio.definitions.library.memo import Memo, Signature, settled, signature, signature_of
+from fidelio.definitions.library.memo import Memo, Signature, is_settled, make_signature, read_signature
 from fidelio.definitions.reading.document import Document, Format, read_bytes
-from fidelio.definitions.reading.positions import MAX_BYTES, refuse
-from fidelio.errors import UnreachableDefinition, UnreadableDefinition
+from fidelio.definitions.reading.positions import MAX_BYTES, make_error
+from fidelio.errors import InaccessibleDefinition, UnreadableDefinition
 
-# What lies there says so itself: nothing, a file in the way, a link in a circle, a socket. Everything else is a fault.
-_SAYS_WHAT_IS_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+# Errors that say what is at a path: nothing, a file as parent, a circular link, a socket. All others are failures of access.
+_ABSENCE_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
-    """One state of a file's content, with everything that was ever worked out from it. Two are equal only when they are one."""
+class FileContent:
+    """The content of a file and everything parsed from it. Compared by identity."""
 
     name: str
     raw: bytes
@@ -54,7 +54,7 @@ class Kept:
 
     @property
     def digest(self) -> str:
-        self._digest = self._digest or digest_of(self.raw)
+        self._digest = self._digest or compute_digest(self.raw)
         return self._digest
 
 
@@ -66,31 +66,31 @@ class _Listing(NamedTuple):
 
 
 class Files:
-    """Everything below one root, out of which nothing may lead."""
+    """The files below one root; links that lead out of it are refused."""
 
     def __init__(self, root: str, memo: Memo) -> None:
         self.root = root
         self._memo = memo
-        self._kept: dict[str, Kept] = {}
+        self._contents: dict[str, FileContent] = {}
         self._listings: dict[str, _Listing] = {}
 
-    def read(self, path: str) -> Kept:
-        """The file as it is now, or `UnreadableDefinition`."""
-        kept, found = self._kept.get(path), signature_of(path)
-        self._memo.touch(path, found)
-        if kept and kept.settled and kept.signature == found:
-            return kept
-        self._inside(path)
-        raw, read = self._given(path, _read_regular)
+    def read(self, path: str) -> FileContent:
+        """The current content of the file, or `UnreadableDefinition`."""
+        content, signature = self._contents.get(path), read_signature(path)
+        self._memo.touch(path, signature)
+        if content and content.settled and content.signature == signature:
+            return content
+        self._check_inside(path)
+        raw, read = self._access(path, _read_regular)
         self._memo.touch(path, read)
-        if kept and kept.raw == raw:
-            kept.signature, kept.settled = read, settled(read)
-            return kept
-        self._kept[path] = fresh = Kept(path, raw, read, settled(read))
+        if content and content.raw == raw:
+            content.signature, content.settled = read, is_settled(read)
+            return content
+        self._contents[path] = fresh = FileContent(path, raw, read, is_settled(read))
         return fresh
 
     def files(self, path: str) -> tuple[str, ...]:
-        """The names in a directory that are no directories; none when the directory is missing."""
+        """The names in a directory that are not directories; none if the directory is missing."""
         listing = self._listing(path)
         return listing.files if listing else ()
 
@@ -103,54 +103,56 @@ class Files:
         return (*listing.files, *listing.directories) if listing else ()
 
     def _listing(self, path: str) -> _Listing | None:
-        found = self._given(path, _present)
-        self._memo.touch(path, found)
-        if found is None:
+        signature = self._access(path, _stat_directory)
+        self._memo.touch(path, signature)
+        if signature is None:
             return None
-        known = self._listings.get(path)
-        if known and known.settled and known.signature == found:
-            return known
-        self._inside(path)
-        files, directories = self._given(path, _list)
-        self._listings[path] = listing = _Listing(found, settled(found), files, directories)
+        cached = self._listings.get(path)
+        if cached and cached.settled and cached.signature == signature:
+            return cached
+        self._check_inside(path)
+        files, directories = self._access(path, _list_directory)
+        self._listings[path] = listing = _Listing(signature, is_settled(signature), files, directories)
         return listing
 
-    def _given(self, path: str, look: Callable[[str], T]) -> T:
-        """What `look` finds there. Where the system does not let it, nothing that comes of that is remembered."""
+    def _access(self, path: str, look: Callable[[str], T]) -> T:
+        """The result of `look`. If the system refuses access, the memo must not cache a result that depends on it."""
         try:
             return look(path)
-        except UnreachableDefinition:
+        except InaccessibleDefinition:
             self._memo.touch(path, None)
             raise
 
-    def _inside(self, path: str) -> None:
+    def _check_inside(self, path: str) -> None:
         base, real = os.path.realpath(self.root), os.path.realpath(path)
         if real != base and not real.startswith(base.rstrip(os.sep) + os.sep):
             sentence = "A symbolic link leads out of the library."
-            raise refuse(path, "outside-root", sentence, "Copy what it points to, or add that place as a root of its own.")
+            raise make_error(
+                path, "outside-root", sentence, "Copy what it points to, or add that directory as a separate root."
+            )
 
 
-def digest_of(raw: bytes) -> str:
+def compute_digest(raw: bytes) -> str:
     from hashlib import sha256  # noqa: PLC0415  a list of workflows needs no digests
 
     return sha256(raw).hexdigest()
 
 
-def join(*parts: str) -> str:
+def join_path(*parts: str) -> str:
     return os.path.join(*parts)  # noqa: PTH118  done for every file on every access; Path costs several times as much
 
 
-def _present(path: str) -> Signature | None:
-    """None where nothing is that could be listed."""
+def _stat_directory(path: str) -> Signature | None:
+    """The signature of a directory; None if it does not exist."""
     try:
-        return signature(os.stat(path))  # noqa: PTH116  as in `signature_of`
+        return make_signature(os.stat(path))  # noqa: PTH116  as in `read_signature`
     except OSError as problem:
-        if problem.errno in _SAYS_WHAT_IS_THERE:
+        if problem.errno in _ABSENCE_ERRORS:
             return None
-        raise _unlisted(path, problem) from None
+        raise _make_listing_error(path, problem) from None
 
 
-def _list(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _list_directory(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of files and those of directories."""
     try:
         with os.scandir(path) as entries:
@@ -158,7 +160,7 @@ def _list(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError as problem:
-        raise _unlisted(path, problem) from None
+        raise _make_listing_error(path, problem) from None
     files = tuple(name for name, is_directory in names if not is_directory)
     return files, tuple(name for name, is_directory in names if is_directory)
 
@@ -167,23 +169,23 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError as problem:
-        # One such entry must not take the others with it. A link that leads to itself is a file that cannot be read; what the
-        # system does not give may be a directory. Whoever asks for either is told.
-        return problem.errno not in _SAYS_WHAT_IS_THERE
+        # One such entry must not hide the others. A circular link counts as a file that cannot be read, an inaccessible entry
+        # as a directory; opening either reports the error.
+        return problem.errno not in _ABSENCE_ERRORS
 
 
-def _unlisted(path: str, problem: OSError) -> UnreadableDefinition:
-    return _refused(path, problem, "The directory cannot be listed", "Check its permissions.")
+def _make_listing_error(path: str, problem: OSError) -> UnreadableDefinition:
+    return _make_access_error(path, problem, "The directory cannot be listed", "Check its permissions.")
 
 
-def _refused(path: str, problem: OSError, what: str, remedy: str) -> UnreadableDefinition:
-    kind = UnreadableDefinition if problem.errno in _SAYS_WHAT_IS_THERE else UnreachableDefinition
+def _make_access_error(path: str, problem: OSError, what: str, remedy: str) -> UnreadableDefinition:
+    kind = UnreadableDefinition if problem.errno in _ABSENCE_ERRORS else InaccessibleDefinition
     return kind([error(path, "unreadable", f"{what}: {problem.strerror}.", remedy)])
 
 
 def _read_regular(path: str) -> tuple[bytes, Signature]:
     try:
-        # Without O_NONBLOCK, opening a named pipe would wait for somebody to write into it.
+        # Without O_NONBLOCK, opening a named pipe would block until another process opens it for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return _read_open(path, descriptor)
@@ -191,28 +193,28 @@ def _read_regular(path: str) -> tuple[bytes, Signature]:
             os.close(descriptor)
     except OSError as problem:
         remedy = "Check that it exists and that its permissions allow reading."
-        raise _refused(path, problem, "The file cannot be read", remedy) from None
+        raise _make_access_error(path, problem, "The file cannot be read", remedy) from None
 
 
 def _read_open(path: str, descriptor: int) -> tuple[bytes, Signature]:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise refuse(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
+        raise make_error(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
     with open(descriptor, "rb", closefd=False) as file:
-        # One byte more than is allowed, so that the reader sees that it is too much.
-        return file.read(MAX_BYTES + 1), signature(status)
+        # One byte more than the limit, so that the parser detects that the file is too large.
+        return file.read(MAX_BYTES + 1), make_signature(status)
 
 
-class Source(NamedTuple):
-    """Where a definition comes from. `owner` is the workflow whose directory holds the file."""
+class DefinitionSource(NamedTuple):
+    """The file of a definition. `owner` is the workflow whose directory contains it."""
 
     owner: str
     file: str
     document: Document
 
     @classmethod
-    def of(cls, owner: str, kept: Kept) -> Source:
-        return cls(owner, kept.name, kept.document())
+    def of(cls, owner: str, content: FileContent) -> DefinitionSource:
+        return cls(owner, content.name, content.document())
 
     @property
     def format(self) -> Format:
@@ -220,7 +222,7 @@ class Source(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """Byte for byte what stands in the file."""
+        """The bytes of the file."""
         return self.document.raw
 
     @property

@@ -1,9 +1,8 @@
-"""Being told of changes by the kernel, so that nobody has to look at every file again and again.
+"""Watch directories for changes with inotify, without calling stat on every file.
 
-Linux queues a notice before the call that changes a file or a directory returns, so whoever asks afterwards cannot miss it.
-Some changes bring no notice: those that another machine makes on a shared file system, those that are made through another
-name of the same file or through memory, and those further up the path. So a quiet watch saves looking for a moment, never for
-good.
+Linux queues an event before the call that changes a file or directory returns, so a later read of the queue cannot miss it.
+Some changes cause no event: those made by another machine on a shared file system, through another hard link or a memory map,
+and those further up the path. Therefore a watch without events replaces the check of the files only for a short time.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from collections.abc import Iterable, Iterator
 # From <sys/inotify.h>: written, its attributes changed, moved out, moved in, created, deleted, and the directory itself.
 _CHANGES = 0x002 | 0x004 | 0x040 | 0x080 | 0x100 | 0x200 | 0x400 | 0x800
 _ONLY_DIRECTORIES = 0x01000000
-# The directory was moved away, is no longer watched, or notices were lost.
+# The directory was moved, is no longer watched, or events were lost.
 _MOVED, _IGNORED, _OVERFLOW = 0x800, 0x8000, 0x4000
-# Watch, what happened, a number that pairs moves, and how many bytes of a name follow.
-_NOTICE = struct.Struct("iIII")
-_NOTICES = 64 * 1024
-# Far more directories than the workflows that one server works with have; beyond that, looking serves as well.
-MOST_WATCHED = 512
+# Watch descriptor, event mask, cookie that pairs moves, and length of the name that follows.
+_EVENT = struct.Struct("iIII")
+_BUFFER_SIZE = 64 * 1024
+# Far more directories than the workflows of one server have; beyond that, files are checked with stat.
+MAX_DIRECTORIES = 512
 
 
-class Watch:
-    """Directories that are watched from the moment they are added. `OSError` where the system has no watch to give."""
+class DirectoryWatch:
+    """A set of watched directories. `OSError` if the system provides no watch."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None, use_errno=True)
@@ -37,21 +36,23 @@ class Watch:
             self._add, self._remove = library.inotify_add_watch, library.inotify_rm_watch
         except AttributeError as error:
             raise OSError("This system has no inotify.") from error
-        self._notices = begin(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._notices < 0:
+        self._queue = begin(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._queue < 0:
             raise OSError(ctypes.get_errno(), "No more watches for this user.")
-        weakref.finalize(self, os.close, self._notices)
+        weakref.finalize(self, os.close, self._queue)
         self._poll = select.poll()
-        self._poll.register(self._notices, select.POLLIN)
+        self._poll.register(self._queue, select.POLLIN)
         self._watches: dict[str, int] = {}
-        self._times = 0
+        self._changes = 0
 
     def add(self, directories: Iterable[str]) -> bool:
-        """Whether all of them are watched now. What is watched already is looked up anew: another one may have its name."""
+        """Watch the directories; False if one cannot be watched. Known names are added again: the directory may be another
+        one.
+        """
         for directory in directories:
-            if directory not in self._watches and len(self._watches) >= MOST_WATCHED:
+            if directory not in self._watches and len(self._watches) >= MAX_DIRECTORIES:
                 return False
-            found = self._add(self._notices, os.fsencode(directory), _CHANGES | _ONLY_DIRECTORIES)
+            found = self._add(self._queue, os.fsencode(directory), _CHANGES | _ONLY_DIRECTORIES)
             if found < 0:
                 return False
             if self._watches.get(directory, found) != found:
@@ -59,26 +60,26 @@ class Watch:
             self._watches[directory] = found
         return True
 
-    def times(self) -> int:
-        """How many times something was found to have happened. As long as it stays the same, nothing has."""
+    def count_changes(self) -> int:
+        """The number of times that events were found. While it stays the same, nothing has changed."""
         if self._poll.poll(0):
-            self._times += 1
-            self._drop(list(self._gone(os.read(self._notices, _NOTICES))))
-        return self._times
+            self._changes += 1
+            self._drop(list(self._expired(os.read(self._queue, _BUFFER_SIZE))))
+        return self._changes
 
-    def _gone(self, notices: bytes) -> Iterator[int]:
-        """The watches that no longer stand for the directories that they were set up for."""
-        place = 0
-        while place < len(notices):
-            watch, what, _, length = _NOTICE.unpack_from(notices, place)
-            place += _NOTICE.size + length
-            if what & _OVERFLOW:
+    def _expired(self, notices: bytes) -> Iterator[int]:
+        """The watch descriptors that are no longer valid for their directories."""
+        offset = 0
+        while offset < len(notices):
+            watch, mask, _, length = _EVENT.unpack_from(notices, offset)
+            offset += _EVENT.size + length
+            if mask & _OVERFLOW:
                 yield from self._watches.values()
-            elif what & (_MOVED | _IGNORED):
+            elif mask & (_MOVED | _IGNORED):
                 yield watch
 
     def _drop(self, watches: Iterable[int]) -> None:
-        gone = set(watches)
-        for watch in gone:
-            self._remove(self._notices, watch)
-        self._watches = {directory: watch for directory, watch in self._watches.items() if watch not in gone}
+        expired = set(watches)
+        for watch in expired:
+            self._remove(self._queue, watch)
+        self._watches = {directory: watch for directory, watch in self._watches.items() if watch not in expired}

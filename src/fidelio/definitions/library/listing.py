@@ -1,4 +1,4 @@
-"""The little that a list of workflows shows, taken from the manifests alone and without the models.
+"""Summaries of workflows for lists, read from the manifests without the models.
 
 A list is the first thing anybody asks for, so it must not wait for a validation library to be imported.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.locations import Place
+from fidelio.definitions.library.locations import WorkflowLocation
 from fidelio.definitions.reading.document import Document
 from fidelio.errors import UnreadableDefinition
 
-_NEEDED = ("id", "version", "title")
+_REQUIRED_KEYS = ("id", "version", "title")
 
 
-class Entry(NamedTuple):
-    """One line of the list. With findings, the workflow cannot be loaded; what could be read of it is shown all the same."""
+class WorkflowSummary(NamedTuple):
+    """Summary of a workflow. If it has findings, the workflow cannot be loaded, and some values may be empty."""
 
     id: str
     title: str
@@ -32,22 +32,22 @@ class Entry(NamedTuple):
         return bool(self.findings)
 
 
-def entry(place: Place) -> Entry:
+def summarize_workflow(location: WorkflowLocation) -> WorkflowSummary:
     try:
-        document = place.read_manifest().document()
+        document = location.read_manifest().document()
     except UnreadableDefinition as problem:
         findings = tuple(finding for finding in problem.findings if isinstance(finding, Finding))
-        return Entry(place.id, place.id, "", "", (), place.root.label, place.manifest, findings)
+        return WorkflowSummary(location.id, location.id, "", "", (), location.root.label, location.manifest, findings)
     data = document.data if isinstance(document.data, dict) else {}
-    return Entry(
-        id=place.id,
-        title=_text(data, "title") or place.id,
+    return WorkflowSummary(
+        id=location.id,
+        title=_text(data, "title") or location.id,
         version=_text(data, "version"),
         description=_text(data, "description"),
         tags=_tags(data),
-        root=place.root.label,
-        file=place.manifest,
-        findings=tuple(_gaps(document, data)),
+        root=location.root.label,
+        file=location.manifest,
+        findings=tuple(_find_missing_keys(document, data)),
     )
 
 
@@ -61,9 +61,9 @@ def _tags(data: dict[str, Any]) -> tuple[str, ...]:
     return tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else ()
 
 
-def _gaps(document: Document, data: dict[str, Any]) -> list[Finding]:
+def _find_missing_keys(document: Document, data: dict[str, Any]) -> list[Finding]:
     return [
         error(document.name, "schema", f"`{key}` is missing or no text.", f"Add `{key}:` in quotes.", at=document.at((key,)))
-        for key in _NEEDED
+        for key in _REQUIRED_KEYS
         if not _text(data, key)
     ]

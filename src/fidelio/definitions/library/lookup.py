@@ -1,4 +1,4 @@
-"""Which file does a reference mean?
+"""Look up the file of a component by its reference.
 
 A reference without a workflow is looked up where its reader would expect it: in the session's workflow, then in the one that
 lent the activity or the skill, then among what is common to all. A reference with a workflow means exactly that one.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fidelio.definitions import META
-from fidelio.definitions.library.files import Kept
-from fidelio.definitions.library.identifiers import PartName, near, split_reference
-from fidelio.definitions.library.locations import Folder, Place, Places
-from fidelio.errors import BadId, PartNotFound, WorkflowNotFound
+from fidelio.definitions.library.files import FileContent
+from fidelio.definitions.library.identifiers import ComponentName, split_reference, suggest_names
+from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations
+from fidelio.errors import BadId, ComponentNotFound, WorkflowNotFound
 
-Found = tuple[Place, PartName]
+FoundComponent = tuple[WorkflowLocation, ComponentName]
 
-_WORDS: dict[Folder, str] = {
+_KIND_NAMES: dict[ComponentFolder, str] = {
     "activities": "Activity",
     "skills": "Skill",
     "resources": "Resource",
@@ -24,39 +24,43 @@ _WORDS: dict[Folder, str] = {
 }
 
 
-def find_part(places: Places, folder: Folder, reference: str, *, workflow: str, after: Sequence[str | None] = ()) -> Found:
-    """The first file that answers to the reference, or `PartNotFound`."""
+def find_component(
+    locations: WorkflowLocations, folder: ComponentFolder, reference: str, *, workflow: str, after: Sequence[str | None] = ()
+) -> FoundComponent:
+    """The first file that matches the reference, or `ComponentNotFound`."""
     explicit, name = split_reference(reference, folder)
-    candidates = tuple(_places(places, explicit or workflow, () if explicit else (*after, META)))
-    for place in candidates:
-        if (part := _match(place, folder, name)) is not None:
-            return place, part
-    known = {part.id for place in candidates for part in place.parts(folder)}
-    sentence = f"{_WORDS[folder]} not found: {name} in workflow {explicit or workflow}."
-    raise PartNotFound(sentence, remedy=near(name, known) or f"Write `workflow/{name}` for one of another workflow.")
+    candidates = tuple(_search_order(locations, explicit or workflow, () if explicit else (*after, META)))
+    for location in candidates:
+        if (component := _find_match(location, folder, name)) is not None:
+            return location, component
+    known = {component.id for location in candidates for component in location.components(folder)}
+    sentence = f"{_KIND_NAMES[folder]} not found: {name} in workflow {explicit or workflow}."
+    raise ComponentNotFound(
+        sentence, remedy=suggest_names(name, known) or f"Write `workflow/{name}` for one of another workflow."
+    )
 
 
-def read_part(place: Place, folder: Folder, part: PartName) -> Kept:
-    return place.files.read(place.path(place.folder(folder), part.file))
+def read_component(location: WorkflowLocation, folder: ComponentFolder, component: ComponentName) -> FileContent:
+    return location.files.read(location.path(location.folder(folder), component.file))
 
 
-def _places(places: Places, first: str, further: Sequence[str | None]) -> Iterator[Place]:
-    start = places.find(first)
+def _search_order(locations: WorkflowLocations, first: str, further: Sequence[str | None]) -> Iterator[WorkflowLocation]:
+    start = locations.find(first)
     yield start
     seen = {start.id}
     for workflow in further:
         try:
-            place = places.find(workflow) if workflow else None
+            location = locations.find(workflow) if workflow else None
         except (WorkflowNotFound, BadId):
             continue
-        if place is not None and place.id not in seen:
-            seen.add(place.id)
-            yield place
+        if location is not None and location.id not in seen:
+            seen.add(location.id)
+            yield location
 
 
-def _match(place: Place, folder: Folder, name: str) -> PartName | None:
-    parts = place.parts(folder)
-    by_name = next((part for part in parts if part.answers_to(name)), None)
+def _find_match(location: WorkflowLocation, folder: ComponentFolder, name: str) -> ComponentName | None:
+    components = location.components(folder)
+    by_name = next((component for component in components if component.matches(name)), None)
     if by_name is not None or folder not in ("resources", "templates"):
         return by_name
-    return next((part for part in parts if part.has_index(name)), None)
+    return next((component for component in components if component.has_index(name)), None)

@@ -1,7 +1,7 @@
-"""Which files and directories of a root stand for workflows, and which only look as if they did.
+"""Find the files and directories of a root that are workflows, and report those that are ignored.
 
-What is passed over here would be missing without a word: a name that can never be asked for, or a second file for a workflow
-that already has one. So the same walk that finds the workflows also finds these.
+Ignored are names that are not valid ids, and further files of a workflow that already has one. They are reported as findings,
+so that they do not disappear silently.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fidelio.definitions.findings import Finding, error, warning
-from fidelio.definitions.library.files import Files, join
-from fidelio.definitions.library.identifiers import escaped, safe_id
-from fidelio.errors import UnreachableDefinition, UnreadableDefinition
+from fidelio.definitions.library.files import Files, join_path
+from fidelio.definitions.library.identifiers import escape_name, normalize_id
+from fidelio.errors import InaccessibleDefinition, UnreadableDefinition
 
 MANIFESTS = ("workflow.toon", "workflow.yaml", "workflow.yml", "workflow.json")
 _SUFFIXES = (".toon", ".yaml", ".yml", ".json")
 
 
-class Candidate(NamedTuple):
-    """A workflow in a root. `id` is None when nobody can ask for it; `directory` is empty for a single file."""
+class WorkflowCandidate(NamedTuple):
+    """A workflow in a root. `id` is None if the name is not a valid id; `directory` is empty for a single file."""
 
     id: str | None
     name: str
@@ -35,75 +35,77 @@ class Candidate(NamedTuple):
         return self.directory or self.manifest
 
 
-def candidates(files: Files, *, only: str | None = None) -> Iterator[Candidate]:
-    """Every workflow of the root, in order of increasing weight: of two with one id, the later one is used.
+def find_candidates(files: Files, *, only: str | None = None) -> Iterator[WorkflowCandidate]:
+    """The workflows of the root, in order of increasing precedence: of two with one id, the later one is used.
 
-    `only` this one: then it has to be possible to look whether it is there.
+    With `only`, just the workflow with this id; an inaccessible directory is then an error.
     """
-    for name in (name for name in files.everything(files.root) if name.endswith(_SUFFIXES) and _meant(name)):
-        identifier = safe_id(name.rpartition(".")[0])
+    for name in (name for name in files.everything(files.root) if name.endswith(_SUFFIXES) and _is_visible(name)):
+        identifier = normalize_id(name.rpartition(".")[0])
         if only in (None, identifier):
-            yield Candidate(identifier, name, join(files.root, name), "")
-    for name in filter(_meant, files.directories(files.root)):
-        identifier, directory = safe_id(name), join(files.root, name)
-        if only in (None, identifier) and (manifest := _manifest(files, directory, certain=only is not None)):
-            yield Candidate(identifier, name, manifest, directory)
+            yield WorkflowCandidate(identifier, name, join_path(files.root, name), "")
+    for name in filter(_is_visible, files.directories(files.root)):
+        identifier, directory = normalize_id(name), join_path(files.root, name)
+        if only in (None, identifier) and (manifest := _find_manifest(files, directory, certain=only is not None)):
+            yield WorkflowCandidate(identifier, name, manifest, directory)
 
 
-def _meant(name: str) -> bool:
-    """What is hidden is hidden on purpose."""
+def _is_visible(name: str) -> bool:
+    """Whether the name is not hidden by a leading dot."""
     return not name.startswith(".")
 
 
-def _manifest(files: Files, directory: str, *, certain: bool) -> str | None:
+def _find_manifest(files: Files, directory: str, *, certain: bool) -> str | None:
     try:
         names = files.everything(directory)
     except UnreadableDefinition as problem:
-        if certain and isinstance(problem, UnreachableDefinition):
+        if certain and isinstance(problem, InaccessibleDefinition):
             raise
-        # Whoever asks for it is told why; a workflow that silently is not there would be worse.
-        return join(directory, MANIFESTS[0])
-    return next((join(directory, name) for name in MANIFESTS if name in names), None)
+        # Assume a manifest: reading it reports the error, while leaving the workflow out would hide it.
+        return join_path(directory, MANIFESTS[0])
+    return next((join_path(directory, name) for name in MANIFESTS if name in names), None)
 
 
-def passed_over(files: Files) -> Iterator[Finding]:
-    """What lies in the root and is not used, and the root itself when it cannot be listed."""
+def find_unused_files(files: Files) -> Iterator[Finding]:
+    """Findings for files in the root that are not used, and for the root if it cannot be listed."""
     try:
-        found = list(candidates(files))
+        candidates = list(find_candidates(files))
     except UnreadableDefinition as problem:
         yield from (finding for finding in problem.findings if isinstance(finding, Finding))
         return
-    used = {one.id: one for one in found}
-    for one in found:
-        if one.id is None:
-            yield misnamed(files.root, one.name)
-        elif used[one.id] is not one:
-            yield _hidden(one.path, one.label, used[one.id].label, f"The workflow {one.id}")
-        if one.directory and one.id is not None:
-            yield from _second_manifests(files, one)
+    used = {candidate.id: candidate for candidate in candidates}
+    for candidate in candidates:
+        if candidate.id is None:
+            yield report_misnamed(files.root, candidate.name)
+        elif used[candidate.id] is not candidate:
+            yield _make_hidden_finding(
+                candidate.path, candidate.label, used[candidate.id].label, f"The workflow {candidate.id}"
+            )
+        if candidate.directory and candidate.id is not None:
+            yield from _report_second_manifests(files, candidate)
 
 
-def misnamed(directory: str, name: str) -> Finding:
-    sentence = f"Nobody can ask for '{escaped(name)}': no id has such a name, so it is left out."
+def report_misnamed(directory: str, name: str) -> Finding:
+    sentence = f"Nobody can ask for '{escape_name(name)}': no id has such a name, so it is left out."
     remedy = "Rename it with letters, digits and dashes."
-    return error(join(directory, escaped(name)), "bad-name", sentence, remedy)
+    return error(join_path(directory, escape_name(name)), "bad-name", sentence, remedy)
 
 
-def further(directory: str, names: Iterable[str], wanted: tuple[str, ...], what: str) -> Iterator[Finding]:
-    """The files that mean the same as the first of them."""
-    there = set(names)
-    first, *others = [name for name in wanted if name in there] or [""]
-    yield from (_hidden(join(directory, name), name, first, what) for name in others)
+def report_hidden(directory: str, names: Iterable[str], wanted: tuple[str, ...], what: str) -> Iterator[Finding]:
+    """Findings for the files that are hidden by the first one of `wanted`."""
+    existing = set(names)
+    first, *others = [name for name in wanted if name in existing] or [""]
+    yield from (_make_hidden_finding(join_path(directory, name), name, first, what) for name in others)
 
 
-def _second_manifests(files: Files, one: Candidate) -> Iterator[Finding]:
+def _report_second_manifests(files: Files, candidate: WorkflowCandidate) -> Iterator[Finding]:
     try:
-        names = files.everything(one.directory)
+        names = files.everything(candidate.directory)
     except UnreadableDefinition:
         return
-    yield from further(one.directory, names, MANIFESTS, f"The workflow {one.id}")
+    yield from report_hidden(candidate.directory, names, MANIFESTS, f"The workflow {candidate.id}")
 
 
-def _hidden(path: str, name: str, used: str, what: str) -> Finding:
+def _make_hidden_finding(path: str, name: str, used: str, what: str) -> Finding:
     sentence = f"{what} stands in both {name} and {used}; {used} is used."
     return warning(path, "hidden-file", sentence, "Keep one of the two, and delete or rename the other.")

@@ -1,7 +1,7 @@
-"""Where workflows are looked for: bundled, the user's own, the project's own. The last one that has an id wins.
+"""Search path of workflows: bundled, of the user, of the project. The last root that has an id wins.
 
-A session notes the place that its definition came from. Only who looks there can say that it is gone: another server of the
-same home may look elsewhere and not find it either.
+A session stores the root of its definition. Only a library that contains this root can tell that the definition was deleted:
+another server of the same home may use other roots.
 """
 
 from __future__ import annotations
@@ -15,74 +15,74 @@ from fidelio.definitions.library import Library, Root
 from fidelio.errors import HomeProblem, UsageProblem
 from fidelio.home import Home, user_home
 
-# The place of the workflows that come with Fidelio, wherever that is installed.
+# Stored name of the bundled root, independent of where Fidelio is installed.
 BUNDLED = "bundled"
 
 
 def open_library(home: Home, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
-    """Given directories replace the search path; `with_bundled` puts the bundled library in front of them."""
+    """Open the library. Directories replace the search path; `with_bundled` adds the bundled root before them."""
     if not directories:
-        return _usual_library(home)
-    asked = [Root(_existing(directory), directory) for directory in directories]
-    return Library([bundled_root(), *asked] if with_bundled else asked)
+        return _open_default_library(home)
+    roots = [Root(_require_directory(directory), directory) for directory in directories]
+    return Library([bundled_root(), *roots] if with_bundled else roots)
 
 
 @cache
 def bundled_root() -> Root:
-    """The workflows that come with Fidelio."""
-    # Not through importlib.resources: the package is always a directory, and that import is a tenth of what an agent waits for.
+    """The root of the workflows that are installed with Fidelio."""
+    # Without importlib.resources: the package is always a directory, and the import takes a tenth of the start-up time.
     return Root(Path(__file__).resolve().parents[2] / "bundled", BUNDLED)
 
 
-def place_of(root: Root) -> str:
-    """The root as a session notes it: a text that names it for anybody on this machine, empty where no text can."""
+def encode_root(root: Root) -> str:
+    """The root as a session stores it: its absolute path or `bundled`; empty if the path is not printable."""
     if root.path == bundled_root().path:
         return BUNDLED
     path = os.path.abspath(root.path)  # noqa: PTH100  # Path.absolute leaves the dots in
     return path if path.isprintable() else ""
 
 
-def looks_in(library: Library, place: str) -> bool:
-    """Whether what this library does not find is not in that place either."""
-    still_absent = (root for root in library.absent if not _is_there(root.path))
-    return any(is_at(root, place) for root in (*library.roots, *still_absent))
+def covers_root(library: Library, encoded: str) -> bool:
+    """Whether the library contains this root, so that a workflow it does not find is not there either."""
+    still_absent = (root for root in library.absent if not _exists(root.path))
+    return any(is_same_root(root, encoded) for root in (*library.roots, *still_absent))
 
 
-def library_at(home: Home, place: str) -> Library:
-    """Only what is in the place that a session came from."""
-    if place == BUNDLED:
+def open_library_at(home: Home, encoded: str) -> Library:
+    """Open a library with only the root that a session has stored."""
+    if encoded == BUNDLED:
         return Library([bundled_root()])
-    usual = looks_in(_usual_library(home), place)
-    return Library([Root(Path(place) if usual else _existing(place), place)])
+    usual = covers_root(_open_default_library(home), encoded)
+    return Library([Root(Path(encoded) if usual else _require_directory(encoded), encoded)])
 
 
-def is_at(root: Root, place: str) -> bool:
-    if "" in (place, place_of(root)):
+def is_same_root(root: Root, encoded: str) -> bool:
+    if "" in (encoded, encode_root(root)):
         return False
-    if BUNDLED in (place, place_of(root)):
-        return place == place_of(root)
-    # Followed only now: a link that stands for the current version of a library stays the same place.
-    return os.path.realpath(root.path) == os.path.realpath(place)
+    if BUNDLED in (encoded, encode_root(root)):
+        return encoded == encode_root(root)
+    # Links are resolved here and not when stored: a link to the current version of a library stays the same root.
+    return os.path.realpath(root.path) == os.path.realpath(encoded)
 
 
-def _usual_library(home: Home) -> Library:
-    own = [*_user_roots(), Root(home.workflows, "project")]
-    # The user's own home serves as the project's when no project has one: the same directory is read once.
-    distinct = {root.path: root for root in own}
-    there = {path for path in distinct if _is_there(path)}
-    absent = [root for path, root in distinct.items() if path not in there]
-    return Library([bundled_root(), *(root for path, root in distinct.items() if path in there)], absent=absent)
+def _open_default_library(home: Home) -> Library:
+    candidates = [*_user_roots(), Root(home.workflows, "project")]
+    # Without a project home, the user's home is also the project's: use the directory once.
+    distinct = {root.path: root for root in candidates}
+    existing = {path for path in distinct if _exists(path)}
+    absent = [root for path, root in distinct.items() if path not in existing]
+    return Library([bundled_root(), *(root for path, root in distinct.items() if path in existing)], absent=absent)
 
 
 def _user_roots() -> list[Root]:
     try:
         return [Root(user_home().workflows, "user")]
     except HomeProblem:
-        # A container may run as a user whom the system does not know: such a user has no workflows of their own.
+        # A container may run as a user without an entry in the user database, and so without a home.
         return []
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.is_dir()
     except OSError as error:
@@ -92,7 +92,7 @@ def _is_there(path: Path) -> bool:
         ) from error
 
 
-def _existing(directory: str) -> Path:
+def _require_directory(directory: str) -> Path:
     try:
         path = Path(directory).expanduser().absolute()
         found = path.is_dir()

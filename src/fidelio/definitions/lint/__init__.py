@@ -1,7 +1,7 @@
-"""What is wrong with the workflows of a library, found without running anything.
+"""Static checks of the workflows of a library.
 
-`lint` gives everything there is to say, sorted by file and line: what reading the files found, and what the rules found in what
-could be read. The rules lie in modules by subject; importing this package registers them.
+`lint` returns the findings of reading the files and of the rules, sorted by file and line. The rules are in modules by topic;
+importing this package registers them.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.library.identifiers import escaped
+from fidelio.definitions.library.identifiers import escape_name
 from fidelio.definitions.library.roots import MANIFESTS
-from fidelio.definitions.lint import checkpoints, conditions, identity, targets, variables, ways
-from fidelio.definitions.lint import identity as keys
-from fidelio.definitions.lint.report import as_json, format_findings, summary
+from fidelio.definitions.lint import checkpoints, conditions, identity, targets, variables
+from fidelio.definitions.lint import transitions as ways
+from fidelio.definitions.lint.report import encode_findings, format_findings, render_summary
 from fidelio.definitions.lint.rules import RULES, Rule
-from fidelio.definitions.lint.subject import subjects
+from fidelio.definitions.lint.subject import list_subjects
 
-RULE_MODULES = (identity, targets, ways, checkpoints, conditions, variables, keys)
+RULE_MODULES = (identity, targets, ways, checkpoints, conditions, variables)
 
 
 def lint(library: Library) -> tuple[Finding, ...]:
     """Every finding once, in the order of the files and lines."""
     found = set(library.findings())
-    for subject in subjects(library):
+    for subject in list_subjects(library):
         for rule in RULES.values():
             found.update(rule.findings(subject))
     return tuple(sorted(found))
@@ -41,7 +41,7 @@ def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ())
     library = Library((*base, Root(root, "linted")))
     inside = os.path.join(place, "")  # noqa: PTH118  findings name their files as text
     # A directory whose own name is at fault is named in a form that can be printed.
-    itself = (os.fspath(place), os.path.join(root, escaped(place.name)))  # noqa: PTH118  as above
+    itself = (os.fspath(place), os.path.join(root, escape_name(place.name)))  # noqa: PTH118  as above
     return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file in itself)
 
 
@@ -53,10 +53,10 @@ __all__ = [
     "RULES",
     "RULE_MODULES",
     "Rule",
-    "as_json",
+    "encode_findings",
     "format_findings",
     "has_errors",
     "lint",
     "lint_directory",
-    "summary",
+    "render_summary",
 ]

@@ -1,14 +1,14 @@
-"""Questions about ways between activities, answered in one walk, so that a workflow of thousands is still checked at once."""
+"""Graph algorithms for lint: reachability and cycles, in linear time and without recursion."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-Ways = Mapping[str, Iterable[str]]
+Adjacency = Mapping[str, Iterable[str]]
 
 
-def reached(starts: Iterable[str], ways: Ways) -> set[str]:
+def find_reachable(starts: Iterable[str], ways: Adjacency) -> set[str]:
     """The starts and everything that can be reached from them."""
     waiting = list(starts)
     found = set(waiting)
@@ -19,7 +19,7 @@ def reached(starts: Iterable[str], ways: Ways) -> set[str]:
     return found
 
 
-def turned(ways: Ways) -> dict[str, list[str]]:
+def reverse_edges(ways: Adjacency) -> dict[str, list[str]]:
     """Every way in the other direction."""
     back: dict[str, list[str]] = defaultdict(list)
     for source, targets in ways.items():
@@ -28,20 +28,20 @@ def turned(ways: Ways) -> dict[str, list[str]]:
     return dict(back)
 
 
-def circles(ways: Ways) -> list[set[str]]:
+def find_cycles(ways: Adjacency) -> list[set[str]]:
     """The largest sets in which everybody can be reached from everybody; one alone counts only when it leads to itself."""
-    back, placed, found = turned(ways), set[str](), list[set[str]]()
+    back, placed, found = reverse_edges(ways), set[str](), list[set[str]]()
     # Whoever is left last in the walk forwards is the first to be followed backwards (Kosaraju).
-    for start in reversed(_by_leaving(ways)):
+    for start in reversed(_list_postorder(ways)):
         if start in placed:
             continue
-        together = _unplaced(start, back, placed)
+        together = _collect_component(start, back, placed)
         if len(together) > 1 or start in ways.get(start, ()):
             found.append(together)
     return found
 
 
-def _unplaced(start: str, back: Ways, placed: set[str]) -> set[str]:
+def _collect_component(start: str, back: Adjacency, placed: set[str]) -> set[str]:
     together, waiting = {start}, [start]
     placed.add(start)
     while waiting:
@@ -52,7 +52,7 @@ def _unplaced(start: str, back: Ways, placed: set[str]) -> set[str]:
     return together
 
 
-def _by_leaving(ways: Ways) -> list[str]:
+def _list_postorder(ways: Adjacency) -> list[str]:
     """All names in the order in which a walk into the depth leaves them. Not recursive: a chain may be thousands long."""
     left, seen = list[str](), set[str]()
     for start in ways:

@@ -1,19 +1,19 @@
-"""Rules about names: every id once, and the same in the file and in its name."""
+"""Lint rules for ids, file names and unknown keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from fidelio.definitions.flow import steps_of
-from fidelio.definitions.library.identifiers import checked_id
-from fidelio.definitions.lint.rules import Problem, rule
-from fidelio.definitions.lint.subject import ActivityPart, Source, Subject
+from fidelio.definitions.flow import list_steps
+from fidelio.definitions.library.identifiers import check_id
+from fidelio.definitions.lint.rules import LintProblem, rule
+from fidelio.definitions.lint.subject import ActivitySubject, LintSubject, SourceFile
 from fidelio.definitions.models import Definition, unknown_keys
 from fidelio.definitions.models.base import Path
 from fidelio.errors import BadId
 
-Named = tuple[str, Path]
+NamedItem = tuple[str, Path]
 
 
 class _WithId(Protocol):
@@ -23,38 +23,23 @@ class _WithId(Protocol):
     def id(self) -> str: ...
 
 
-@rule(
-    "duplicate-id",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    steps:
-      - id: read
-      - id: read
-""",
-    good="""
-activities:
-  - id: plan
-    steps:
-      - id: read
-      - id: write
-""",
-)
-def duplicate_id(subject: Subject) -> Iterator[Problem]:
+@rule("duplicate-id", "error")
+def duplicate_id(subject: LintSubject) -> Iterator[LintProblem]:
     """Two things of one kind bear the same id: activities of a workflow, steps, checkpoints, loops, decisions and artifacts of
     an activity, options of a checkpoint, branches of a decision, variables and modes of a workflow. Whoever asks for the id
     gets the first; the second can never be reached.
     """
     head = subject.workflow
-    yield from _twice(subject.manifest, "variable", ((v.name, ("variables", i, "name")) for i, v in enumerate(head.variables)))
-    yield from _twice(subject.manifest, "mode", ((m.id, ("modes", i, "id")) for i, m in enumerate(head.modes)))
-    yield from _twice(subject.manifest, "activity", subject.written_out)
+    yield from _find_duplicates(
+        subject.manifest, "variable", ((v.name, ("variables", i, "name")) for i, v in enumerate(head.variables))
+    )
+    yield from _find_duplicates(subject.manifest, "mode", ((m.id, ("modes", i, "id")) for i, m in enumerate(head.modes)))
+    yield from _find_duplicates(subject.manifest, "activity", subject.inline_activities)
     for part in subject.activities:
-        yield from _twice_in_activity(part)
+        yield from _find_duplicates_in_activity(part)
 
 
-def _twice_in_activity(part: ActivityPart) -> Iterator[Problem]:
+def _find_duplicates_in_activity(part: ActivitySubject) -> Iterator[LintProblem]:
     activity = part.activity
     lists: list[tuple[str, Sequence[_WithId], Path]] = [
         ("step", activity.steps, ("steps",)),
@@ -67,167 +52,90 @@ def _twice_in_activity(part: ActivityPart) -> Iterator[Problem]:
     lists += [("step", loop.steps, ("loops", i, "steps")) for i, loop in enumerate(activity.loops)]
     lists += [("branch", d.branches, ("decisions", i, "branches")) for i, d in enumerate(activity.decisions)]
     for kind, things, path in lists:
-        yield from _twice(part.source, kind, ((thing.id, (*path, i, "id")) for i, thing in enumerate(things)))
+        yield from _find_duplicates(part.source, kind, ((thing.id, (*path, i, "id")) for i, thing in enumerate(things)))
 
 
-def _twice(source: Source, kind: str, named: Iterable[Named]) -> Iterator[Problem]:
+def _find_duplicates(source: SourceFile, kind: str, named: Iterable[NamedItem]) -> Iterator[LintProblem]:
     seen: set[str] = set()
     for name, path in named:
         if name in seen:
-            yield Problem(source, path, f"The {kind} {name!r} is declared twice.", "Rename one of the two, or delete it.")
+            yield LintProblem(source, path, f"The {kind} {name!r} is declared twice.", "Rename one of the two, or delete it.")
         seen.add(name)
 
 
-@rule(
-    "repeated-step",
-    "warning",
-    bad="""
-activities:
-  - id: build
-    steps:
-      - id: try
-    loops:
-      - id: again
-        type: while
-        maxIterations: 3
-        steps:
-          - id: try
-""",
-    good="""
-activities:
-  - id: build
-    steps:
-      - id: prepare
-    loops:
-      - id: again
-        type: while
-        maxIterations: 3
-        steps:
-          - id: try
-""",
-)
-def repeated_step(subject: Subject) -> Iterator[Problem]:
+@rule("repeated-step", "warning")
+def repeated_step(subject: LintSubject) -> Iterator[LintProblem]:
     """A step of a loop bears the id of another step of the activity, or of one in another loop. Both are done, the loop after
     the steps, and a report about the id does not say which of the two is meant.
     """
     for part in subject.activities:
         seen: dict[str, Path] = {}
-        for step, path in steps_of(part.activity):
+        for step, path in list_steps(part.activity):
             # Twice in the same list is an error, and said by another rule.
             if seen.setdefault(step.id, path[:-1]) != path[:-1]:
                 sentence = f"The step {step.id!r} of a loop is also a step outside of that loop."
-                yield Problem(
+                yield LintProblem(
                     part.source, (*path, "id"), sentence, "Rename one of the two, or delete the one that is too much."
                 )
 
 
-@rule(
-    "bad-id",
-    "error",
-    bad="""
-activities:
-  - id: plan/first
-""",
-    good="""
-activities:
-  - id: plan-first
-""",
-)
-def bad_id(subject: Subject) -> Iterator[Problem]:
+@rule("bad-id", "error")
+def bad_id(subject: LintSubject) -> Iterator[LintProblem]:
     """The id of an activity has separators, leading dots, outer spaces or unprintable characters in it. Such an id is refused
     when somebody asks for it, so the activity can never be entered.
     """
     for part in subject.activities:
-        if not _can_be_asked_for(part.activity.id):
+        if not _is_valid_id(part.activity.id):
             sentence = f"Nobody can ask for an activity with the id {part.activity.id!r}."
-            yield Problem(part.source, ("id",), sentence, "Use letters, digits and dashes.")
+            yield LintProblem(part.source, ("id",), sentence, "Use letters, digits and dashes.")
 
 
-def _can_be_asked_for(name: str) -> bool:
+def _is_valid_id(name: str) -> bool:
     try:
-        return checked_id(name, "an activity") == name
+        return check_id(name, "an activity") == name
     except BadId:
         return False
 
 
-@rule(
-    "duplicate-number",
-    "warning",
-    bad="""
-# activities/01-plan.yaml
-id: plan
-# activities/01-build.yaml
-id: build
-""",
-    good="""
-# activities/01-plan.yaml
-id: plan
-# activities/02-build.yaml
-id: build
-""",
-)
-def duplicate_number(subject: Subject) -> Iterator[Problem]:
+@rule("duplicate-number", "warning")
+def duplicate_number(subject: LintSubject) -> Iterator[LintProblem]:
     """Two files of one directory begin with the same number. Their order is then decided by the rest of the name, and a
     resource that is asked for by its number is always the first of the two.
     """
-    for files in subject.numbered:
+    for files in subject.numbered_files:
         seen: dict[int, str] = {}
         for name, source in files:
             first = seen.setdefault(int(name.index), name.file)
             if first != name.file:
                 sentence = f"{name.file} has the same number as {first}."
-                yield Problem(source, (), sentence, "Give one of the two another number.")
+                yield LintProblem(source, (), sentence, "Give one of the two another number.")
 
 
-@rule(
-    "file-name",
-    "warning",
-    bad="""
-# activities/01-plan.yaml
-id: planning
-""",
-    good="""
-# activities/01-planning.yaml
-id: planning
-""",
-)
-def file_name(subject: Subject) -> Iterator[Problem]:
+@rule("file-name", "warning")
+def file_name(subject: LintSubject) -> Iterator[LintProblem]:
     """The id in a file is not the one in its name. Skills and workflows are looked up by the name of the file or directory, so
     the id that the file shows cannot be used to find it.
     """
-    for named in subject.named:
+    for named in subject.named_files:
         if named.id != named.expected:
             sentence = f"The {named.kind} calls itself {named.id!r}, but its {named.where} says {named.expected!r}."
-            yield Problem(named.source, ("id",), sentence, f"Write `id: {named.expected}`, or rename the {named.where}.")
+            yield LintProblem(named.source, ("id",), sentence, f"Write `id: {named.expected}`, or rename the {named.where}.")
 
 
-@rule(
-    "unknown-key",
-    "warning",
-    bad="""
-activities:
-  - id: plan
-    descripton: What is to be done.
-""",
-    good="""
-activities:
-  - id: plan
-    description: What is to be done.
-""",
-)
-def unknown_key(subject: Subject) -> Iterator[Problem]:
+@rule("unknown-key", "warning")
+def unknown_key(subject: LintSubject) -> Iterator[LintProblem]:
     """A key that means nothing in this place. It is kept and served, but nothing is done with it; often it is misspelt, and
     what it says is lost.
     """
     head = subject.workflow.model_copy(update={"activities": ()})
-    yield from _unknown(head, subject.manifest)
+    yield from _find_unknown_keys(head, subject.manifest)
     for part in subject.activities:
-        yield from _unknown(part.activity, part.source)
+        yield from _find_unknown_keys(part.activity, part.source)
     for skill in subject.skills:
-        yield from _unknown(skill.skill, skill.source)
+        yield from _find_unknown_keys(skill.skill, skill.source)
 
 
-def _unknown(model: Definition, source: Source) -> Iterator[Problem]:
+def _find_unknown_keys(model: Definition, source: SourceFile) -> Iterator[LintProblem]:
     for path in unknown_keys(model):
         sentence = f"Nothing is known about the key {path[-1]!r} here."
-        yield Problem(source, path, sentence, "Correct its spelling, or delete it.")
+        yield LintProblem(source, path, sentence, "Correct its spelling, or delete it.")

@@ -1,8 +1,8 @@
-"""What a lint rule is, and the list of all of them.
+"""Lint rules: their type, their registry and the problems they report.
 
-A rule is a small function that looks at one workflow and says what is wrong with it. Its docstring is its documentation, and it
-carries an example that it complains about and one that it does not. The reference page is written from these, and the tests
-run them, so neither can drift away from what the rule does.
+A rule is a small function that checks one workflow and yields its problems. Its docstring is its documentation. The examples in
+`lint/examples` show for each rule a text that it reports and one that it does not. The reference page is generated from both,
+and the tests run the examples.
 """
 
 from __future__ import annotations
@@ -12,32 +12,30 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fidelio.definitions.findings import Finding, Severity
-from fidelio.definitions.lint.subject import Source, Subject
+from fidelio.definitions.lint.subject import LintSubject, SourceFile
 from fidelio.definitions.models.base import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LintProblem:
     """What a rule found: a place, a sentence and what to do. The rule adds the rest."""
 
-    source: Source
+    source: SourceFile
     path: Path
     sentence: str
     remedy: str
 
 
-Check = Callable[[Subject], Iterator[Problem]]
+Check = Callable[[LintSubject], Iterator[LintProblem]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. Examples are YAML; what every file needs anyway (versions, names) may be left out of them."""
+    """A registered rule: its id, its severity and the function that checks a workflow."""
 
     id: str
     severity: Severity
     check: Check
-    bad: str
-    good: str
     # A rule about references and variables says something new about an activity in each workflow that borrows it.
     by_workflow: bool = False
 
@@ -45,7 +43,7 @@ class Rule:
     def documentation(self) -> str:
         return " ".join((self.check.__doc__ or "").split())
 
-    def findings(self, subject: Subject) -> Iterator[Finding]:
+    def findings(self, subject: LintSubject) -> Iterator[Finding]:
         for problem in self.check(subject):
             if problem.source.borrowed and not self.by_workflow:
                 continue
@@ -58,21 +56,21 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, severity: Severity, *, bad: str, good: str, by_workflow: bool = False) -> Callable[[Check], Check]:
+def rule(name: str, severity: Severity, *, by_workflow: bool = False) -> Callable[[Check], Check]:
     """Registers a check under its id."""
 
     def register(check: Check) -> Check:
-        RULES[name] = Rule(name, severity, check, bad, good, by_workflow)
+        RULES[name] = Rule(name, severity, check, by_workflow)
         return check
 
     return register
 
 
-_ALIKE = 0.78
+_SIMILARITY = 0.78
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """A question with the one name that was probably meant, or an empty text."""
     spelt = {candidate.casefold(): candidate for candidate in known}
-    found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_ALIKE)
+    found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_SIMILARITY)
     return f"Did you mean {spelt[found[0]]}?" if found else ""

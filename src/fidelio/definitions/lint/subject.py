@@ -1,7 +1,4 @@
-"""One workflow as the rules see it: its models, the files they came from, and answers to "is there such a thing?".
-
-Rules stay short because everything that needs the library is asked here.
-"""
+"""The subject of lint rules: one workflow with its models, their files, and lookups in the library."""
 
 from __future__ import annotations
 
@@ -11,24 +8,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fidelio.definitions import META
-from fidelio.definitions.flow import activity_ids, known_variables
-from fidelio.definitions.library import Library, PartName
-from fidelio.definitions.library.identifiers import part_name
-from fidelio.definitions.library.locations import Folder
+from fidelio.definitions.flow import collect_activity_ids, find_variable_domains
+from fidelio.definitions.library import ComponentName, Library
+from fidelio.definitions.library.identifiers import parse_component_name
+from fidelio.definitions.library.locations import ComponentFolder
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
 from fidelio.definitions.models.skill import Skill
 from fidelio.definitions.reading import Document, Position
-from fidelio.definitions.static_conditions import Known
-from fidelio.errors import BadId, PartNotFound, UnreadableDefinition, WorkflowNotFound
+from fidelio.definitions.static_conditions import VariableDomain
+from fidelio.errors import BadId, ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 
-_FOLDERS: tuple[Folder, ...] = ("activities", "skills", "resources", "templates")
+_FOLDERS: tuple[ComponentFolder, ...] = ("activities", "skills", "resources", "templates")
 _WHOLE_FILE = Position(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file, or the part of it at `inside`. Without a document only the file as a whole can be pointed at."""
 
     file: str
@@ -54,19 +51,19 @@ def _older_spellings(path: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityPart:
+class ActivitySubject:
     """An activity and where it stands."""
 
     activity: Activity
-    source: Source
+    source: SourceFile
 
 
 @dataclass(frozen=True, slots=True)
-class SkillPart:
+class SkillSubject:
     """A skill of the workflow and where it stands."""
 
     skill: Skill
-    source: Source
+    source: SourceFile
 
     @property
     def id(self) -> str:
@@ -78,50 +75,50 @@ class SkillPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedFile:
     """Something whose id stands in the file and again in the name of the file or directory."""
 
     kind: str
     id: str
     expected: str
     where: str
-    source: Source
+    source: SourceFile
 
 
 @dataclass(frozen=True)
-class Subject:
+class LintSubject:
     """The workflow under inspection."""
 
     library: Library
     key: str
     workflow: Workflow
-    manifest: Source
-    activities: tuple[ActivityPart, ...]
-    skills: tuple[SkillPart, ...]
+    manifest: SourceFile
+    activities: tuple[ActivitySubject, ...]
+    skills: tuple[SkillSubject, ...]
     workflow_ids: frozenset[str]
     _answers: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     @cached_property
     def activity_ids(self) -> frozenset[str]:
-        return activity_ids(self.workflow)
+        return collect_activity_ids(self.workflow)
 
     @cached_property
     def readable_ids(self) -> frozenset[str]:
         return frozenset(activity.id for activity in self.workflow.activities)
 
     @cached_property
-    def known(self) -> dict[str, Known]:
-        return known_variables(self.workflow)
+    def variable_domains(self) -> dict[str, VariableDomain]:
+        return find_variable_domains(self.workflow)
 
     @property
-    def written_out(self) -> Iterator[tuple[str, Path]]:
+    def inline_activities(self) -> Iterator[tuple[str, Path]]:
         """The ids of the activities that stand in the manifest itself, repeated where they are repeated."""
         assert self.manifest.document is not None
         for index, entry in enumerate(self.manifest.document.data.get("activities") or ()):
             if isinstance(entry, dict) and isinstance(entry.get("id"), str):
                 yield entry["id"], ("activities", index, "id")
 
-    def has_skill(self, reference: str, part: ActivityPart | None) -> bool:
+    def has_skill(self, reference: str, part: ActivitySubject | None) -> bool:
         owner = part.activity.owner if part else None
         return self._there("skill", reference, owner or "")
 
@@ -140,7 +137,7 @@ class Subject:
                 self.library.skill(reference, workflow=self.key, owner=owner or None)
             else:
                 self.library.resource(reference, workflow=self.key, last_skill_owner=owner)
-        except (PartNotFound, WorkflowNotFound, BadId):
+        except (ComponentNotFound, WorkflowNotFound, BadId):
             return False
         except UnreadableDefinition:
             # It is there; that it cannot be read is said about the file itself.
@@ -149,62 +146,62 @@ class Subject:
 
     def skill_names(self) -> list[str]:
         places = (self.key, META) if META in self.workflow_ids else (self.key,)
-        return [part.id for place in places for part in _parts(self.library, "skills", place)]
+        return [part.id for place in places for part in _list_components(self.library, "skills", place)]
 
     @property
     def directory(self) -> str:
         return os.path.dirname(self.manifest.file)  # noqa: PTH120  the library names its files as text
 
     @property
-    def numbered(self) -> Iterator[list[tuple[PartName, Source]]]:
+    def numbered_files(self) -> Iterator[list[tuple[ComponentName, SourceFile]]]:
         """The files with a number, directory by directory."""
         for folder in _FOLDERS:
-            names = [name for name in _parts(self.library, folder, self.key) if name.index]
-            yield [(name, Source(os.path.join(self.directory, folder, name.file))) for name in names]  # noqa: PTH118  as above
+            names = [name for name in _list_components(self.library, folder, self.key) if name.index]
+            yield [(name, SourceFile(os.path.join(self.directory, folder, name.file))) for name in names]  # noqa: PTH118  as above
 
     @property
-    def named(self) -> Iterator[Named]:
+    def named_files(self) -> Iterator[NamedFile]:
         assert self.manifest.document is not None
         own = self.manifest.document.data["id"]
         in_directory = os.path.basename(self.manifest.file) in MANIFESTS  # noqa: PTH119  as above
-        yield Named("workflow", own, self.key, "directory" if in_directory else "file", self.manifest)
+        yield NamedFile("workflow", own, self.key, "directory" if in_directory else "file", self.manifest)
         parts = [("activity", part.activity.id, part.source) for part in self.activities]
         parts += [("skill", part.id, part.source) for part in self.skills]
         for kind, name, source in parts:
-            file = part_name(os.path.basename(source.file))  # noqa: PTH119  as above
+            file = parse_component_name(os.path.basename(source.file))  # noqa: PTH119  as above
             if file is not None and not source.inside:
-                yield Named(kind, name, file.id, "file", source)
+                yield NamedFile(kind, name, file.id, "file", source)
 
 
-def subjects(library: Library) -> Iterator[Subject]:
+def list_subjects(library: Library) -> Iterator[LintSubject]:
     """Every workflow that can be read at all."""
     entries = library.list()
     ids = frozenset(entry.id for entry in entries)
     for entry in entries:
         try:
-            yield _subject(library, entry.id, ids)
+            yield _build_subject(library, entry.id, ids)
         except UnreadableDefinition:
             continue
 
 
-def _subject(library: Library, key: str, ids: frozenset[str]) -> Subject:
+def _build_subject(library: Library, key: str, ids: frozenset[str]) -> LintSubject:
     # One version for all activities: each question to the library looks at every file of the workflow anew.
     version = library.version(key)
     text = library.source("workflow", workflow=key)
-    manifest = Source(text.file, text.document)
-    inside = _inside(manifest)
+    manifest = SourceFile(text.file, text.document)
+    inside = _find_inline_activities(manifest)
 
-    def part(activity: Activity) -> ActivityPart:
+    def part(activity: Activity) -> ActivitySubject:
         text = version.source(activity.id)
         if text.file == manifest.file:
-            return ActivityPart(activity, Source(text.file, manifest.document, inside[activity.id]))
-        return ActivityPart(activity, Source(text.file, text.document, borrowed=text.owner != key))
+            return ActivitySubject(activity, SourceFile(text.file, manifest.document, inside[activity.id]))
+        return ActivitySubject(activity, SourceFile(text.file, text.document, borrowed=text.owner != key))
 
     activities = tuple(map(part, version.workflow.activities))
-    return Subject(library, key, version.workflow, manifest, activities, tuple(_skills(library, key)), ids)
+    return LintSubject(library, key, version.workflow, manifest, activities, tuple(_list_skills(library, key)), ids)
 
 
-def _inside(manifest: Source) -> dict[str, Path]:
+def _find_inline_activities(manifest: SourceFile) -> dict[str, Path]:
     """Where in the manifest each activity is written out; the first of that id is the one that counts."""
     assert manifest.document is not None
     found: dict[str, Path] = {}
@@ -214,18 +211,18 @@ def _inside(manifest: Source) -> dict[str, Path]:
     return found
 
 
-def _parts(library: Library, folder: Folder, key: str) -> tuple[PartName, ...]:
+def _list_components(library: Library, folder: ComponentFolder, key: str) -> tuple[ComponentName, ...]:
     """The names of the files in a directory; none when it cannot be listed, which is said about the directory itself."""
     try:
-        return library.parts(folder, key)
+        return library.components(folder, key)
     except UnreadableDefinition:
         return ()
 
 
-def _skills(library: Library, key: str) -> Iterator[SkillPart]:
-    for name in _parts(library, "skills", key):
+def _list_skills(library: Library, key: str) -> Iterator[SkillSubject]:
+    for name in _list_components(library, "skills", key):
         try:
             loaded = library.skill(name.file, workflow=key)
         except UnreadableDefinition:
             continue
-        yield SkillPart(loaded.definition, Source(loaded.source.file, loaded.source.document))
+        yield SkillSubject(loaded.definition, SourceFile(loaded.source.file, loaded.source.document))

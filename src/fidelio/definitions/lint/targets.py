@@ -1,37 +1,19 @@
-"""Rules about references: whatever a definition names must be there."""
+"""Lint rules for references to activities, skills, resources, workflows and locations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fidelio.definitions.flow import is_end, steps_of, triggers_of, ways_out
-from fidelio.definitions.lint.rules import Problem, near, rule
-from fidelio.definitions.lint.subject import ActivityPart, Subject
+from fidelio.definitions.flow import is_end, list_flow_edges, list_steps, list_triggers
+from fidelio.definitions.lint.rules import LintProblem, rule, suggest_name
+from fidelio.definitions.lint.subject import ActivitySubject, LintSubject
 from fidelio.definitions.models.base import Path
 
 _Reference = tuple[str, Path]
 
 
-@rule(
-    "unresolved-activity",
-    "error",
-    by_workflow=True,
-    bad="""
-activities:
-  - id: plan
-    transitions:
-      - to: biuld
-  - id: build
-""",
-    good="""
-activities:
-  - id: plan
-    transitions:
-      - to: build
-  - id: build
-""",
-)
-def unresolved_activity(subject: Subject) -> Iterator[Problem]:
+@rule("unresolved-activity", "error", by_workflow=True)
+def unresolved_activity(subject: LintSubject) -> Iterator[LintProblem]:
     """A transition, a branch, an answer, a loop, a mode or `initialActivity` names an activity that the workflow does not have.
     A run that takes this way stops there. `__terminal__`, `workflow-end` and `end-workflow` mean the end of the workflow
     where no activity is called so.
@@ -39,77 +21,57 @@ def unresolved_activity(subject: Subject) -> Iterator[Problem]:
     initial = subject.workflow.initial_activity
     if initial is not None and initial not in subject.activity_ids:
         sentence = f"The workflow begins with {initial!r}, but has no such activity."
-        yield Problem(subject.manifest, ("initialActivity",), sentence, _near(initial, subject))
+        yield LintProblem(subject.manifest, ("initialActivity",), sentence, _suggest_activity(initial, subject))
     for index, mode in enumerate(subject.workflow.modes):
         for at, name in enumerate(mode.skip_activities):
             if name not in subject.activity_ids:
                 sentence = f"Mode {mode.id!r} skips the activity {name!r}, which does not exist."
-                yield Problem(subject.manifest, ("modes", index, "skipActivities", at), sentence, _near(name, subject))
+                yield LintProblem(
+                    subject.manifest, ("modes", index, "skipActivities", at), sentence, _suggest_activity(name, subject)
+                )
     for part in subject.activities:
-        yield from _dangling(part, subject)
+        yield from _find_dangling(part, subject)
 
 
-def _dangling(part: ActivityPart, subject: Subject) -> Iterator[Problem]:
-    for way in ways_out(part.activity):
+def _find_dangling(part: ActivitySubject, subject: LintSubject) -> Iterator[LintProblem]:
+    for way in list_flow_edges(part.activity):
         if way.target not in subject.activity_ids and not is_end(way.target, subject.activity_ids):
             who = f"A loop of {part.activity.id}" if way.reason == "loop" else part.activity.id
             sentence = f"{who} leads to {way.target!r}, but the workflow has no such activity."
-            yield Problem(part.source, way.path, sentence, _remedy(way.target, part, subject))
+            yield LintProblem(part.source, way.path, sentence, _remedy(way.target, part, subject))
     for at, checkpoint in enumerate(part.activity.checkpoints):
         for index, option in enumerate(checkpoint.options):
             for number, name in enumerate(option.effect.skip_activities if option.effect else ()):
                 if name not in subject.activity_ids:
                     path: Path = ("checkpoints", at, "options", index, "effect", "skipActivities", number)
                     sentence = f"Option {option.id!r} skips the activity {name!r}, which does not exist."
-                    yield Problem(part.source, path, sentence, _near(name, subject))
+                    yield LintProblem(part.source, path, sentence, _suggest_activity(name, subject))
 
 
-def _remedy(target: str, part: ActivityPart, subject: Subject) -> str:
-    if any(step.id == target for step, _ in steps_of(part.activity)):
+def _remedy(target: str, part: ActivitySubject, subject: LintSubject) -> str:
+    if any(step.id == target for step, _ in list_steps(part.activity)):
         return "That is a step of the activity, and only activities can be named here."
-    return _near(target, subject)
+    return _suggest_activity(target, subject)
 
 
-def _near(name: str, subject: Subject) -> str:
-    return near(name, sorted(subject.activity_ids)) or "Name an activity of the workflow, or add the missing one."
+def _suggest_activity(name: str, subject: LintSubject) -> str:
+    return suggest_name(name, sorted(subject.activity_ids)) or "Name an activity of the workflow, or add the missing one."
 
 
-@rule(
-    "unresolved-skill",
-    "error",
-    by_workflow=True,
-    bad="""
-activities:
-  - id: plan
-    steps:
-      - id: sketch
-        skill: sketchng
-# skills/01-sketching.yaml
-id: sketching
-""",
-    good="""
-activities:
-  - id: plan
-    steps:
-      - id: sketch
-        skill: sketching
-# skills/01-sketching.yaml
-id: sketching
-""",
-)
-def unresolved_skill(subject: Subject) -> Iterator[Problem]:
+@rule("unresolved-skill", "error", by_workflow=True)
+def unresolved_skill(subject: LintSubject) -> Iterator[LintProblem]:
     """A step, an activity or the workflow needs a skill that is neither in the workflow, nor in the one that owns the activity,
     nor in `meta`. An agent that asks for it gets an error instead of instructions.
     """
     skills = subject.workflow.skills
     for name, path in _skill_names(skills.primary, skills.supporting):
         if not subject.has_skill(name, None):
-            yield Problem(subject.manifest, path, f"The workflow needs the skill {name!r}, which cannot be found.", _SKILL)
+            yield LintProblem(subject.manifest, path, f"The workflow needs the skill {name!r}, which cannot be found.", _SKILL)
     for part in subject.activities:
-        for name, path in _skills_of(part):
+        for name, path in _list_skill_references(part):
             if not subject.has_skill(name, part):
                 sentence = f"{part.activity.id} needs the skill {name!r}, which cannot be found."
-                yield Problem(part.source, path, sentence, near(name, subject.skill_names()) or _SKILL)
+                yield LintProblem(part.source, path, sentence, suggest_name(name, subject.skill_names()) or _SKILL)
 
 
 _SKILL = "Add the skill to this workflow or to `meta`, or write `workflow/skill` if another workflow has it."
@@ -121,36 +83,15 @@ def _skill_names(primary: str | None, supporting: tuple[str, ...]) -> Iterator[_
     yield from ((name, ("skills", "supporting", index)) for index, name in enumerate(supporting))
 
 
-def _skills_of(part: ActivityPart) -> Iterator[_Reference]:
+def _list_skill_references(part: ActivitySubject) -> Iterator[_Reference]:
     yield from _skill_names(part.activity.skills.primary, part.activity.skills.supporting)
-    for step, path in steps_of(part.activity):
+    for step, path in list_steps(part.activity):
         if step.skill:
             yield step.skill, (*path, "skill")
 
 
-@rule(
-    "unresolved-resource",
-    "error",
-    bad="""
-activities:
-  - id: plan
-# skills/01-sketching.yaml
-id: sketching
-resources: ["07"]
-# resources/01-examples.md
-# Examples
-""",
-    good="""
-activities:
-  - id: plan
-# skills/01-sketching.yaml
-id: sketching
-resources: ["01"]
-# resources/01-examples.md
-# Examples
-""",
-)
-def unresolved_resource(subject: Subject) -> Iterator[Problem]:
+@rule("unresolved-resource", "error")
+def unresolved_resource(subject: LintSubject) -> Iterator[LintProblem]:
     """A skill or a mode points at a resource that is neither in its workflow nor in `meta`, or names another workflow that does
     not have it.
     """
@@ -159,66 +100,27 @@ def unresolved_resource(subject: Subject) -> Iterator[Problem]:
         for index, reference in enumerate(skill.resources):
             if not subject.has_resource(reference):
                 sentence = f"Skill {skill.id} points at the resource {reference!r}, which cannot be found."
-                yield Problem(skill.source, ("resources", index), sentence, remedy)
+                yield LintProblem(skill.source, ("resources", index), sentence, remedy)
     for index, mode in enumerate(subject.workflow.modes):
         if mode.resource and not subject.has_resource(mode.resource):
             sentence = f"Mode {mode.id!r} points at the resource {mode.resource!r}, which cannot be found."
-            yield Problem(subject.manifest, ("modes", index, "resource"), sentence, remedy)
+            yield LintProblem(subject.manifest, ("modes", index, "resource"), sentence, remedy)
 
 
-@rule(
-    "unresolved-workflow",
-    "error",
-    bad="""
-activities:
-  - id: plan
-    triggers:
-      - workflow: elsewhere
-""",
-    good="""
-activities:
-  - id: plan
-    triggers:
-      - workflow: demo
-""",
-)
-def unresolved_workflow(subject: Subject) -> Iterator[Problem]:
+@rule("unresolved-workflow", "error")
+def unresolved_workflow(subject: LintSubject) -> Iterator[LintProblem]:
     """A trigger starts a workflow that no root of the library has."""
     for part in subject.activities:
-        for trigger, path in triggers_of(part.activity):
+        for trigger, path in list_triggers(part.activity):
             if trigger.workflow not in subject.workflow_ids:
                 sentence = f"{part.activity.id} starts the workflow {trigger.workflow!r}, which is not in the library."
-                hint = near(trigger.workflow, sorted(subject.workflow_ids))
+                hint = suggest_name(trigger.workflow, sorted(subject.workflow_ids))
                 remedy = hint or "Add the workflow, or the root that has it."
-                yield Problem(part.source, (*path, "workflow"), sentence, remedy)
+                yield LintProblem(part.source, (*path, "workflow"), sentence, remedy)
 
 
-@rule(
-    "unresolved-location",
-    "warning",
-    by_workflow=True,
-    bad="""
-artifactLocations:
-  planning: docs/planning
-activities:
-  - id: plan
-    artifacts:
-      - id: sketch
-        name: sketch.md
-        location: plannning
-""",
-    good="""
-artifactLocations:
-  planning: docs/planning
-activities:
-  - id: plan
-    artifacts:
-      - id: sketch
-        name: sketch.md
-        location: planning
-""",
-)
-def unresolved_location(subject: Subject) -> Iterator[Problem]:
+@rule("unresolved-location", "warning", by_workflow=True)
+def unresolved_location(subject: LintSubject) -> Iterator[LintProblem]:
     """An artifact is to be put in a location that `artifactLocations` does not name, so nobody knows which directory it is."""
     known = subject.workflow.artifact_locations
     for part in subject.activities:
@@ -227,5 +129,5 @@ def unresolved_location(subject: Subject) -> Iterator[Problem]:
                 sentence = (
                     f"Artifact {artifact.id!r} belongs in {artifact.location!r}, which is not among the artifactLocations."
                 )
-                remedy = near(artifact.location, known) or "Declare the location in the workflow."
-                yield Problem(part.source, ("artifacts", index, "location"), sentence, remedy)
+                remedy = suggest_name(artifact.location, known) or "Declare the location in the workflow."
+                yield LintProblem(part.source, ("artifacts", index, "location"), sentence, remedy)

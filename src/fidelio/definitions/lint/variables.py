@@ -1,4 +1,4 @@
-"""Rules about variables: what is set is declared, and has the type that was declared."""
+"""Lint rules for variables: declarations and types of values that are set."""
 
 from __future__ import annotations
 
@@ -6,168 +6,88 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fidelio.definitions.flow import triggers_of
-from fidelio.definitions.lint.expressions import Scope, actions_of, declared_in, declared_type, fits, scope_of
-from fidelio.definitions.lint.rules import Problem, near, rule
-from fidelio.definitions.lint.subject import ActivityPart, Subject
+from fidelio.definitions.flow import list_triggers
+from fidelio.definitions.lint.expressions import (
+    Scope,
+    build_scope,
+    build_workflow_scope,
+    find_declared_type,
+    fits_type,
+    list_actions,
+)
+from fidelio.definitions.lint.rules import LintProblem, rule, suggest_name
+from fidelio.definitions.lint.subject import ActivitySubject, LintSubject
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.wording import value_in_words
+from fidelio.definitions.wording import describe_value
 
 _PLACEHOLDER = re.compile(r"(?<![{$])\{([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\}(?!\})")
 _DECLARE = "Declare it among the variables of the workflow."
 
-_Setting = tuple[str, Any, Path]
+_Assignment = tuple[str, Any, Path]
 
 
-def _effects(part: ActivityPart) -> Iterator[_Setting]:
+def _list_effects(part: ActivitySubject) -> Iterator[_Assignment]:
     for at, checkpoint in enumerate(part.activity.checkpoints):
         for index, option in enumerate(checkpoint.options):
             for name, value in (option.effect.set_variable if option.effect else {}).items():
                 yield name, value, ("checkpoints", at, "options", index, "effect", "setVariable", name)
 
 
-def _set_actions(part: ActivityPart) -> Iterator[_Setting]:
-    for action, path in actions_of(part.activity):
+def _list_set_actions(part: ActivitySubject) -> Iterator[_Assignment]:
+    for action, path in list_actions(part.activity):
         if action.action == "set" and action.target:
             yield action.target, action.value, (*path, "target")
 
 
-@rule(
-    "undeclared-effect",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                aproved: true
-""",
-    good="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                approved: true
-""",
-)
-def undeclared_effect(subject: Subject) -> Iterator[Problem]:
+@rule("undeclared-effect", "warning", by_workflow=True)
+def undeclared_effect(subject: LintSubject) -> Iterator[LintProblem]:
     """An answer or a `set` action sets a variable that the workflow does not declare. Usually the name is misspelt, and the
     variable that was meant keeps its old value.
     """
     for part in subject.activities:
-        scope = scope_of(subject, part)
-        for name, _, path in (*_effects(part), *_set_actions(part)):
-            if not scope.knows(name):
+        scope = build_scope(subject, part)
+        for name, _, path in (*_list_effects(part), *_list_set_actions(part)):
+            if not scope.declares(name):
                 sentence = f"{part.activity.id} sets {name!r}, which is not declared."
-                yield Problem(part.source, path, sentence, near(name, scope.names) or _DECLARE)
+                yield LintProblem(part.source, path, sentence, suggest_name(name, scope.names) or _DECLARE)
 
 
-@rule(
-    "wrong-type",
-    "error",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                approved: "true"
-""",
-    good="""
-variables:
-  - name: approved
-    type: boolean
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        options:
-          - id: yes-please
-            effect:
-              setVariable:
-                approved: true
-""",
-)
-def wrong_type(subject: Subject) -> Iterator[Problem]:
+@rule("wrong-type", "error", by_workflow=True)
+def wrong_type(subject: LintSubject) -> Iterator[LintProblem]:
     """A variable is given a value of another type than it was declared with: by its default, by an answer, by a `set` action or
     by a mode. Conditions that compare it then do not hold, although they look right.
     """
     for index, variable in enumerate(subject.workflow.variables):
-        if not fits(variable.default_value, variable.type):
-            sentence = _unfit(variable.name, variable.default_value, variable.type)
-            yield Problem(subject.manifest, ("variables", index, "defaultValue"), sentence, _FIT)
+        if not fits_type(variable.default_value, variable.type):
+            sentence = _describe_misfit(variable.name, variable.default_value, variable.type)
+            yield LintProblem(subject.manifest, ("variables", index, "defaultValue"), sentence, _FIT)
     for part in subject.activities:
-        scope = scope_of(subject, part)
-        for name, value, path in (*_effects(part), *_set_actions(part)):
-            yield from (Problem(part.source, path, sentence, _FIT) for sentence in _misfit(scope, name, value))
-    declared = declared_in(subject)
+        scope = build_scope(subject, part)
+        for name, value, path in (*_list_effects(part), *_list_set_actions(part)):
+            yield from (LintProblem(part.source, path, sentence, _FIT) for sentence in _find_misfit(scope, name, value))
+    declared = build_workflow_scope(subject)
     for index, mode in enumerate(subject.workflow.modes):
         for name, value in mode.defaults.items():
-            for sentence in _misfit(declared, name, value):
-                yield Problem(subject.manifest, ("modes", index, "defaults", name), sentence, _FIT)
+            for sentence in _find_misfit(declared, name, value):
+                yield LintProblem(subject.manifest, ("modes", index, "defaults", name), sentence, _FIT)
 
 
 _FIT = "Write a value of the declared type, or declare another type."
 
 
-def _misfit(scope: Scope, name: str, value: Any) -> Iterator[str]:
-    kind = declared_type(scope, name)
+def _find_misfit(scope: Scope, name: str, value: Any) -> Iterator[str]:
+    kind = find_declared_type(scope, name)
     # Text with a placeholder stands for whatever is put in its place.
-    if kind is not None and not fits(value, kind) and not (isinstance(value, str) and "{" in value):
-        yield _unfit(name, value, kind)
+    if kind is not None and not fits_type(value, kind) and not (isinstance(value, str) and "{" in value):
+        yield _describe_misfit(name, value, kind)
 
 
-def _unfit(name: str, value: Any, kind: str) -> str:
-    return f"{name} is declared as {kind}, but is set to {value_in_words(value)}."
+def _describe_misfit(name: str, value: Any, kind: str) -> str:
+    return f"{name} is declared as {kind}, but is set to {describe_value(value)}."
 
 
-@rule(
-    "undeclared-mode",
-    "error",
-    bad="""
-variables:
-  - name: is_review
-    type: boolean
-modes:
-  - id: review
-    activationVariable: review_mode
-activities:
-  - id: plan
-""",
-    good="""
-variables:
-  - name: is_review
-    type: boolean
-modes:
-  - id: review
-    activationVariable: is_review
-activities:
-  - id: plan
-""",
-)
-def undeclared_mode(subject: Subject) -> Iterator[Problem]:
+@rule("undeclared-mode", "error")
+def undeclared_mode(subject: LintSubject) -> Iterator[LintProblem]:
     """A mode is switched on by a variable that the workflow does not declare, so it can never be on; or it gives a default to a
     variable that does not exist.
     """
@@ -175,107 +95,63 @@ def undeclared_mode(subject: Subject) -> Iterator[Problem]:
     for index, mode in enumerate(subject.workflow.modes):
         if mode.activation_variable not in names:
             sentence = f"Mode {mode.id!r} is switched on by {mode.activation_variable!r}, which is not declared."
-            remedy = near(mode.activation_variable, names) or _DECLARE
-            yield Problem(subject.manifest, ("modes", index, "activationVariable"), sentence, remedy)
+            remedy = suggest_name(mode.activation_variable, names) or _DECLARE
+            yield LintProblem(subject.manifest, ("modes", index, "activationVariable"), sentence, remedy)
         for name in mode.defaults:
             if name not in names:
                 sentence = f"Mode {mode.id!r} gives a default to {name!r}, which is not declared."
-                yield Problem(subject.manifest, ("modes", index, "defaults", name), sentence, near(name, names) or _DECLARE)
+                yield LintProblem(
+                    subject.manifest, ("modes", index, "defaults", name), sentence, suggest_name(name, names) or _DECLARE
+                )
 
 
-@rule(
-    "undeclared-context",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    triggers:
-      - workflow: demo
-        passContext: [tickt]
-""",
-    good="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    triggers:
-      - workflow: demo
-        passContext: [ticket]
-""",
-)
-def undeclared_context(subject: Subject) -> Iterator[Problem]:
+@rule("undeclared-context", "warning", by_workflow=True)
+def undeclared_context(subject: LintSubject) -> Iterator[LintProblem]:
     """A trigger passes on a variable that the workflow does not declare, so there is nothing to pass on."""
     for part in subject.activities:
-        scope = scope_of(subject, part)
-        for trigger, path in triggers_of(part.activity):
+        scope = build_scope(subject, part)
+        for trigger, path in list_triggers(part.activity):
             for index, name in enumerate(trigger.pass_context):
-                if not scope.knows(name):
+                if not scope.declares(name):
                     sentence = f"{part.activity.id} passes on {name!r}, which is not declared."
-                    yield Problem(part.source, (*path, "passContext", index), sentence, near(name, scope.names) or _DECLARE)
+                    yield LintProblem(
+                        part.source, (*path, "passContext", index), sentence, suggest_name(name, scope.names) or _DECLARE
+                    )
 
 
-@rule(
-    "undeclared-placeholder",
-    "warning",
-    by_workflow=True,
-    bad="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        message: Shall we work on {tiket}?
-        options:
-          - id: yes-please
-""",
-    good="""
-variables:
-  - name: ticket
-    type: string
-activities:
-  - id: plan
-    checkpoints:
-      - id: agree
-        message: Shall we work on {ticket}?
-        options:
-          - id: yes-please
-""",
-)
-def undeclared_placeholder(subject: Subject) -> Iterator[Problem]:
+@rule("undeclared-placeholder", "warning", by_workflow=True)
+def undeclared_placeholder(subject: LintSubject) -> Iterator[LintProblem]:
     """A question, a message, the name of an artifact or an artifact location has `{name}` in it, but no variable is called so.
     A person will read the braces.
     """
-    locations = declared_in(subject)
+    locations = build_workflow_scope(subject)
     for key, location in subject.workflow.artifact_locations.items():
-        for name in _unknown_in(location.path, locations):
-            yield Problem(subject.manifest, ("artifactLocations", key, "path"), _said(f"location {key}", name), _DECLARE)
+        for name in _find_unknown(location.path, locations):
+            yield LintProblem(
+                subject.manifest, ("artifactLocations", key, "path"), _describe_unknown(f"location {key}", name), _DECLARE
+            )
     for part in subject.activities:
-        scope = scope_of(subject, part)
-        for owner, text, path in _texts(part):
-            for name in _unknown_in(text, scope):
-                yield Problem(part.source, path, _said(owner, name), near(name, scope.names) or _DECLARE)
+        scope = build_scope(subject, part)
+        for owner, text, path in _list_texts(part):
+            for name in _find_unknown(text, scope):
+                yield LintProblem(
+                    part.source, path, _describe_unknown(owner, name), suggest_name(name, scope.names) or _DECLARE
+                )
 
 
-def _said(owner: str, name: str) -> str:
+def _describe_unknown(owner: str, name: str) -> str:
     return f"The text of {owner} names {{{name}}}, which is not declared."
 
 
-def _unknown_in(text: str, scope: Scope) -> list[str]:
-    return [name for name in dict.fromkeys(_PLACEHOLDER.findall(text)) if not scope.knows(name)]
+def _find_unknown(text: str, scope: Scope) -> list[str]:
+    return [name for name in dict.fromkeys(_PLACEHOLDER.findall(text)) if not scope.declares(name)]
 
 
-def _texts(part: ActivityPart) -> Iterator[tuple[str, str, Path]]:
+def _list_texts(part: ActivitySubject) -> Iterator[tuple[str, str, Path]]:
     for index, checkpoint in enumerate(part.activity.checkpoints):
         yield f"checkpoint {checkpoint.id}", checkpoint.message, ("checkpoints", index, "message")
     for index, artifact in enumerate(part.activity.artifacts):
         yield f"artifact {artifact.id}", artifact.name, ("artifacts", index, "name")
-    for action, path in actions_of(part.activity):
+    for action, path in list_actions(part.activity):
         if action.message:
             yield f"the action {action.action}", action.message, (*path, "message")

@@ -1,12 +1,12 @@
-"""What a definition may say, for all generations of workflow files.
+"""Models of definition files, for all generations of workflow files.
 
-One family of models serves every generation: what differs between them is accepted in both spellings and normalised on the way
-in, so the rules above never ask how old a file is. Unknown keys are kept in `model_extra`: real files carry keys that newer
-ones dropped, and a key that silently disappears is how a stage of a workflow gets lost. `unknown_keys` lists them for lint.
+One family of models serves every generation: differences are accepted in both spellings and normalized on input, so other code
+does not depend on the age of a file. Unknown keys are kept in `model_extra`, because real files contain keys that newer ones
+dropped, and a key must not disappear silently. `unknown_keys` lists them for lint.
 
-Files are written with the names of the aliases (`initialActivity`); Python code uses the attribute names (`initial_activity`).
+Files use the aliases (`initialActivity`); Python code uses the attribute names (`initial_activity`).
 
-What a workflow is read without has modules of its own and is imported from them: `skill`, `resource` and `workflow_file`.
+Models that are not needed to load a workflow are imported from their own modules: `skill` and `resource`.
 """
 
 from fidelio.definitions.models.activity import (

@@ -1,4 +1,4 @@
-"""An activity: one stage of a workflow, with its steps, its questions to people, and the ways out of it."""
+"""Models of an activity: steps, checkpoints, decisions, loops and transitions."""
 
 from typing import Annotated, Any, Literal
 

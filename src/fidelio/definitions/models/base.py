@@ -1,7 +1,7 @@
-"""What all definition models share: frozen, and with nothing thrown away.
+"""Base of all definition models: frozen, and unknown keys are kept.
 
-The modules of the models do without `from __future__ import annotations`: it turns every type into text, which pydantic would
-have to compile again, one by one, while an agent waits for its first session.
+The modules of models do not use `from __future__ import annotations`: it would turn every type into a string that pydantic has
+to compile again when the first session starts.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""The condition language: four shapes, told apart by `type`.
+"""Models of conditions: four types, distinguished by `type`.
 
-Conditions are data and not expressions, so they can be checked before anything runs, drawn, explained, and compared with what
-an agent claims. What they mean is said in `definitions.evaluation`.
+Conditions are data, not expressions, so they can be checked statically, drawn, explained, and compared with an agent's claims.
+`definitions.conditions` evaluates them.
 """
 
 from collections.abc import Iterator

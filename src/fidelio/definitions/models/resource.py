@@ -1,4 +1,4 @@
-"""Texts that a workflow brings along: resources, templates and the rules that hold everywhere."""
+"""Models of the texts of a workflow: resources, templates and global rules."""
 
 from typing import Any, ClassVar
 

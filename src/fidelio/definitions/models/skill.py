@@ -1,4 +1,4 @@
-"""A skill: how to do something, written for an agent."""
+"""Model of a skill: instructions for an agent."""
 
 from typing import Any, ClassVar, Literal
 

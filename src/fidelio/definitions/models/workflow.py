@@ -1,4 +1,4 @@
-"""A workflow: its manifest as the library reads it, and the whole with its activities as the library assembles it."""
+"""Models of a workflow: its manifest, and the assembled workflow with its activities."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""From the bytes of a file to plain data and the place of every key in it.
+"""Read definition files: parse bytes into plain data with the position of every key.
 
-Three formats, one promise: a file is read whole or not at all, and what is wrong with it is said with line and column. Where a
-decoder would accept a file and mean something else than its author, the reader refuses it.
+A file is read completely or refused, and errors have a line and a column. If a decoder would accept a file with another meaning
+than it appears to have, the reader refuses it.
 
-Positions are worked out only when somebody asks, because a sound file is read a thousand times for each time it is complained
-about. The decoders are imported with the first file of their format.
+Positions are computed on demand, because valid files are read much more often than they are reported. The decoders are imported
+with the first file of their format.
 """
 
-from fidelio.definitions.reading.document import Document, Format, format_of, read_bytes, read_text
+from fidelio.definitions.reading.document import Document, Format, detect_format, read_bytes, read_text
 from fidelio.definitions.reading.positions import Path, Position, Positions
 
-__all__ = ["Document", "Format", "Path", "Position", "Positions", "format_of", "read_bytes", "read_text"]
+__all__ = ["Document", "Format", "Path", "Position", "Positions", "detect_format", "read_bytes", "read_text"]

@@ -1,4 +1,4 @@
-"""A file that has been read: its bytes as they are, its data, and where each key stands."""
+"""A parsed definition file: its bytes, its data and the positions of its keys."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.reading.positions import MAX_BYTES, Lines, Path, Position, Positions, refuse
-from fidelio.definitions.toon_writer import to_toon
+from fidelio.definitions.reading.positions import MAX_BYTES, Lines, Path, Position, Positions, make_error
+from fidelio.definitions.toon_writer import encode_toon
 
 Format = Literal["toon", "yaml", "json", "markdown"]
 
@@ -41,14 +41,14 @@ class Document:
     @cached_property
     def positions(self) -> Positions:
         """The line and column of every key and every list item, by its path."""
-        return _reader(self.format).locate(self.text)
+        return _load_reader(self.format).locate(self.text)
 
     @cached_property
     def toon(self) -> str:
         """The text as TOON: as it is where it is TOON or Markdown, encoded where it is not."""
         if self.format in ("toon", "markdown"):
             return self.raw.decode()
-        return to_toon(self.data)
+        return encode_toon(self.data)
 
     def at(self, path: Path) -> Position:
         """The place of `path`, or of the nearest thing around it that has a place."""
@@ -62,12 +62,12 @@ class Document:
         """What is readable but looks like a mistake."""
         if self.format != "toon":
             return ()
-        from fidelio.definitions.reading.toon import suspicions  # noqa: PLC0415  a decoder is imported with its first file
+        from fidelio.definitions.reading.toon import find_suspicious_lines  # noqa: PLC0415  a decoder is imported with its first file
 
-        return tuple(suspicions(self.text, self.name))
+        return tuple(find_suspicious_lines(self.text, self.name))
 
 
-def format_of(name: str) -> Format | None:
+def detect_format(name: str) -> Format | None:
     """The format that a file name stands for, or None when it is no definition at all."""
     dot = name.rfind(".")
     return _FORMATS.get(name[dot:].lower()) if dot >= 0 else None
@@ -78,32 +78,32 @@ def read_text(text: str, name: str) -> Document:
         raw = text.encode()
     except UnicodeEncodeError as problem:
         place = Lines(text).position(problem.start)
-        raise refuse(name, "unreadable", "The text has half of a character in it.", "Write it anew.", at=place) from None
+        raise make_error(name, "unreadable", "The text has half of a character in it.", "Write it anew.", at=place) from None
     return read_bytes(raw, name)
 
 
 def read_bytes(raw: bytes, name: str) -> Document:
     """The document, or `UnreadableDefinition` with what is wrong and where."""
-    kind = format_of(name)
+    kind = detect_format(name)
     if kind is None:
         known = ", ".join(_FORMATS)
-        raise refuse(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
-    return Document(name, kind, raw, _reader(kind).parse(decode(raw, name), name))
+        raise make_error(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
+    return Document(name, kind, raw, _load_reader(kind).parse(decode(raw, name), name))
 
 
 def decode(raw: bytes, name: str) -> str:
     """The text of a file, if it is text at all. A byte-order mark is not a part of it."""
     if len(raw) > MAX_BYTES:
-        raise refuse(name, "too-large", f"The file has more than {MAX_BYTES} bytes.", "Split it into several files.")
+        raise make_error(name, "too-large", f"The file has more than {MAX_BYTES} bytes.", "Split it into several files.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         place = Lines(raw[: problem.start].decode(errors="replace")).position(problem.start)
-        raise refuse(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=place) from None
+        raise make_error(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=place) from None
     if control := _CONTROL.search(text):
         place = Lines(text).position(control.start())
         sentence = f"There is a control character (U+{ord(control.group()):04X}) in the text."
-        raise refuse(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=place)
+        raise make_error(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=place)
     return text
 
 
@@ -114,6 +114,6 @@ class _Reader(Protocol):
     def locate(self, text: str) -> Positions: ...
 
 
-def _reader(kind: Format) -> _Reader:
+def _load_reader(kind: Format) -> _Reader:
     """By name, with its first file: listing a library of one format must not pay for the decoders of the others."""
     return cast("_Reader", import_module(f"fidelio.definitions.reading.{kind}"))

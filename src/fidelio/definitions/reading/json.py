@@ -1,6 +1,6 @@
-"""JSON, strictly: every key once, no numbers that JSON cannot carry, and with positions.
+"""Strict JSON reader: no duplicate keys, no numbers outside of JSON, with positions.
 
-The standard decoder reads; it knows no places inside the text, so a small scan over the tokens finds them when they are wanted.
+The standard decoder parses; it reports no positions, so a scan over the tokens finds them on demand.
 """
 
 from __future__ import annotations
@@ -10,30 +10,32 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fidelio.definitions.reading.positions import Lines, Path, Position, Positions, depth_exceeds, refuse, too_deep
+from fidelio.definitions.reading.positions import Lines, Path, Position, Positions, depth_exceeds, make_depth_error, make_error
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class _Twice(ValueError):
+class _DuplicateKey(ValueError):
     pass
 
 
 def parse(text: str, name: str) -> Any:
     try:
-        data = json.loads(text, object_pairs_hook=_every_key_once, parse_constant=_no_constant, parse_float=_finite)
+        data = json.loads(
+            text, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant, parse_float=_parse_finite
+        )
     except json.JSONDecodeError as problem:
         place = (problem.lineno, problem.colno)
-        raise refuse(name, "unreadable", f"This is not JSON: {problem.msg}.", "Mend the text there.", at=place) from None
+        raise make_error(name, "unreadable", f"This is not JSON: {problem.msg}.", "Mend the text there.", at=place) from None
     except RecursionError:
-        raise too_deep(name) from None
-    except _Twice:
-        key, place = _first_repetition(text)
+        raise make_depth_error(name) from None
+    except _DuplicateKey:
+        key, place = _find_first_duplicate(text)
         remedy = "Delete one of the two, or put both values under one key."
-        raise refuse(name, "duplicate-key", f"The key `{key}` is here for the second time.", remedy, at=place) from None
+        raise make_error(name, "duplicate-key", f"The key `{key}` is here for the second time.", remedy, at=place) from None
     except ValueError as problem:
-        raise refuse(
+        raise make_error(
             name, "unreadable", f"There is a number that cannot be passed on: {problem}.", "Put it in quotes."
         ) from None
     _check(text, data, name)
@@ -42,24 +44,24 @@ def parse(text: str, name: str) -> Any:
 
 def _check(text: str, data: object, name: str) -> None:
     if depth_exceeds(data):
-        raise too_deep(name)
+        raise make_depth_error(name)
     # Only an escape can bring half a character into text that was decoded from UTF-8.
-    if "\\u" in text and _HALF_CHARACTER.search(json.dumps(data, ensure_ascii=False)):
-        raise refuse(name, "unreadable", "An escape stands for half of a character.", "Write the character itself.")
+    if "\\u" in text and _SURROGATE.search(json.dumps(data, ensure_ascii=False)):
+        raise make_error(name, "unreadable", "An escape stands for half of a character.", "Write the character itself.")
 
 
-def _every_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        raise _Twice
+        raise _DuplicateKey
     return data
 
 
-def _no_constant(constant: str) -> float:
+def _refuse_constant(constant: str) -> float:
     raise ValueError(constant)
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if value in {float("inf"), float("-inf")}:
         raise ValueError(text)
@@ -69,21 +71,21 @@ def _finite(text: str) -> float:
 def locate(text: str) -> Positions:
     lines = Lines(text)
     positions: Positions = {}
-    for path, offset in _places(text):
+    for path, offset in _list_offsets(text):
         positions.setdefault(path, lines.position(offset))
     return positions
 
 
-def _first_repetition(text: str) -> tuple[str, Position]:
+def _find_first_duplicate(text: str) -> tuple[str, Position]:
     seen: set[Path] = set()
-    for path, offset in _places(text):
+    for path, offset in _list_offsets(text):
         if path in seen:
             return str(path[-1]), Lines(text).position(offset)
         seen.add(path)
     raise AssertionError("asked only when the decoder has met a repetition")
 
 
-def _places(text: str) -> Iterator[tuple[Path, int]]:
+def _list_offsets(text: str) -> Iterator[tuple[Path, int]]:
     """Every key and list item of a sound JSON text, in reading order. `here` is the path with a number for each open list."""
     here: list[str | int | None] = []
     after_colon = True
@@ -94,10 +96,10 @@ def _places(text: str) -> Iterator[tuple[Path, int]]:
             continue
         if here and isinstance(here[-1], (str, type(None))) and not after_colon:
             here[-1] = json.loads(part)
-            yield _path(here), match.start()
+            yield _to_path(here), match.start()
             continue
         if not here or isinstance(here[-1], int):
-            yield _path(here), match.start()
+            yield _to_path(here), match.start()
         if part in "{[":
             here.append(None if part == "{" else 0)
             after_colon = False
@@ -112,5 +114,5 @@ def _step(here: list[str | int | None], part: str) -> bool:
     return part == ":"
 
 
-def _path(here: list[str | int | None]) -> Path:
+def _to_path(here: list[str | int | None]) -> Path:
     return tuple(step for step in here if step is not None)

@@ -1,7 +1,7 @@
-"""Markdown with front matter: a few lines of YAML between two `---` at the very beginning, then text for people.
+"""Markdown reader with front matter: YAML between two `---` lines at the beginning, then the text.
 
-The front matter is a courtesy and the text is the point: a block that is no mapping is treated as text, because a page may well
-begin with a ruler. A block that is meant as front matter and broken is reported.
+A block that is not a mapping is part of the text, because a page may begin with a horizontal rule. Front matter that is a
+broken mapping is reported.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ _KEY_FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*[A-Za-z_][\w-]*[ \t]*:(?:\s|$)")
 _HEADING = re.compile(r"^#[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 
 
-class Page(TypedDict):
+class MarkdownPage(TypedDict):
     """What a Markdown file holds."""
 
     front: dict[str, Any]
     body: str
 
 
-def parse(text: str, name: str) -> Page:
-    front = _front(text)
+def parse(text: str, name: str) -> MarkdownPage:
+    front = _match_front_matter(text)
     if front is None:
-        return Page(front={}, body=text)
+        return MarkdownPage(front={}, body=text)
     try:
         data = parse_yaml(front.group(1), name)
     except UnreadableDefinition as problem:
-        raise UnreadableDefinition([_one_line_down(finding) for finding in problem.findings]) from None
-    return Page(front=data if isinstance(data, dict) else {}, body=text[front.end() :])
+        raise UnreadableDefinition([_shift_one_line(finding) for finding in problem.findings]) from None
+    return MarkdownPage(front=data if isinstance(data, dict) else {}, body=text[front.end() :])
 
 
 def locate(text: str) -> Positions:
-    front = _front(text)
+    front = _match_front_matter(text)
     found = locate_yaml(front.group(1)) if front else {}
     positions: Positions = {("front", *path): Position(place.line + 1, place.column) for path, place in found.items()}
     body = text.count("\n", 0, front.end()) + 1 if front else 1
     return positions | {(): Position(1, 1), ("body",): Position(body, 1)}
 
 
-def first_heading(body: str) -> str | None:
+def find_first_heading(body: str) -> str | None:
     return match.group(1) if (match := _HEADING.search(body)) else None
 
 
-def _front(text: str) -> re.Match[str] | None:
+def _match_front_matter(text: str) -> re.Match[str] | None:
     match = _FRONT.match(text)
     return match if match and (not match.group(1).strip() or _KEY_FIRST.match(match.group(1))) else None
 
 
-def _one_line_down(finding: Any) -> Finding:
+def _shift_one_line(finding: Any) -> Finding:
     return Finding(finding.file, finding.line + 1, finding.column, finding.rule, "error", finding.sentence, finding.remedy)

@@ -1,4 +1,4 @@
-"""Where things stand in a text, and how large a text may be."""
+"""Positions in a text, and the size limits of definition files."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Lines:
         return Position(line, offset - self._starts[line - 1] + 1)
 
 
-def refuse(name: str, rule: str, sentence: str, remedy: str = "", *, at: tuple[int, int] = (0, 0)) -> UnreadableDefinition:
+def make_error(name: str, rule: str, sentence: str, remedy: str = "", *, at: tuple[int, int] = (0, 0)) -> UnreadableDefinition:
     finding: Finding = error(name, rule, sentence, remedy, at=at)
     return UnreadableDefinition([finding])
 
 
-def too_deep(name: str, at: tuple[int, int] = (0, 0)) -> UnreadableDefinition:
-    return refuse(name, "too-large", f"The nesting is deeper than {MAX_DEPTH} levels.", "Flatten the structure.", at=at)
+def make_depth_error(name: str, at: tuple[int, int] = (0, 0)) -> UnreadableDefinition:
+    return make_error(name, "too-large", f"The nesting is deeper than {MAX_DEPTH} levels.", "Flatten the structure.", at=at)
 
 
 def depth_exceeds(data: object, limit: int = MAX_DEPTH) -> bool:

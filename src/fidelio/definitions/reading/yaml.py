@@ -1,7 +1,8 @@
-"""YAML as people expect it: the scalars of YAML 1.2, no tags, no merging, every key once, and bounded.
+"""YAML reader: scalars of YAML 1.2, no tags, no merge keys, no duplicate keys, bounded size.
 
-The parser's events are used, and neither its constructors nor its composer: the constructors read YAML 1.1, where `no` is a
-boolean and `010` an octal, keep the last of two equal keys without a word and build objects; the composer recurses unbounded.
+It uses the events of the parser, not its constructors and composer: the constructors implement YAML 1.1, where `no` is a
+boolean and `010` an octal number, silently keep the last of two equal keys, and build objects; the composer recurses without
+limit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from fidelio.definitions.reading.positions import MAX_DEPTH, MAX_NODES, Path, Position, Positions, refuse, too_deep
+from fidelio.definitions.reading.positions import MAX_DEPTH, MAX_NODES, Path, Position, Positions, make_depth_error, make_error
 from fidelio.errors import UnreadableDefinition
 
 _Loader: Callable[[str], Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -56,13 +57,13 @@ class _Builder:
         if stray := _FALSE_LINE_ENDS.search(self._text):
             line = self._text.count("\n", 0, stray.start()) + 1
             sentence = f"There is an invisible line separator (U+{ord(stray.group()):04X}) in the text."
-            raise refuse(self._name, "half-read", sentence, "Delete it, or write it as an escape in quotes.", at=(line, 1))
+            raise make_error(self._name, "half-read", sentence, "Delete it, or write it as an escape in quotes.", at=(line, 1))
         try:
             return self._whole_stream()
         except yaml.MarkedYAMLError as problem:
-            raise _syntax(self._name, problem) from None
+            raise _make_syntax_error(self._name, problem) from None
         except yaml.YAMLError as problem:
-            raise refuse(self._name, "unreadable", f"This is not YAML: {problem}.") from None
+            raise make_error(self._name, "unreadable", f"This is not YAML: {problem}.") from None
 
     def _whole_stream(self) -> Any:
         next_event = self._loader.get_event
@@ -80,7 +81,7 @@ class _Builder:
 
     def _node(self, event: Any, path: Path, depth: int) -> Any:
         if self._positions is not None:
-            self._positions.setdefault(path, _place(event))
+            self._positions.setdefault(path, _find_position(event))
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if event.tag is not None and event.tag != "!":
@@ -99,7 +100,7 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if depth >= MAX_DEPTH:
-            raise too_deep(self._name, _place(event))
+            raise make_depth_error(self._name, _find_position(event))
         if isinstance(event, yaml.SequenceStartEvent):
             return self._sequence(path, depth + 1)
         return self._mapping(path, depth + 1)
@@ -134,7 +135,7 @@ class _Builder:
                 raise self._refuse(event, "duplicate-key", f"The key `{key}` is here for the second time.", remedy)
             here = (*path, key)
             if self._positions is not None:
-                self._positions[here] = _place(event)
+                self._positions[here] = _find_position(event)
             mapping[key] = self._node(self._loader.get_event(), here, depth)
         return mapping
 
@@ -177,17 +178,17 @@ class _Builder:
         return text
 
     def _refuse(self, event: Any, rule: str, sentence: str, remedy: str = "") -> UnreadableDefinition:
-        return refuse(self._name, rule, sentence, remedy, at=_place(event))
+        return make_error(self._name, rule, sentence, remedy, at=_find_position(event))
 
 
-def _place(event: Any) -> Position:
+def _find_position(event: Any) -> Position:
     mark = event.start_mark
     return Position(mark.line + 1, mark.column + 1)
 
 
-def _syntax(name: str, problem: yaml.MarkedYAMLError) -> UnreadableDefinition:
+def _make_syntax_error(name: str, problem: yaml.MarkedYAMLError) -> UnreadableDefinition:
     mark = problem.problem_mark or problem.context_mark
     at = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     what = " ".join(part for part in (problem.context, problem.problem) if part)
     remedy = "Put text with a colon, a hash or a leading special character in quotes, and indent with spaces."
-    return refuse(name, "unreadable", f"This is not YAML: {what}.", remedy, at=at)
+    return make_error(name, "unreadable", f"This is not YAML: {what}.", remedy, at=at)

@@ -15,10 +15,10 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from fidelio.definitions.library.files import Files, join
-from fidelio.definitions.library.identifiers import escaped, near
+from fidelio.definitions.library.files import Files, join_path
+from fidelio.definitions.library.identifiers import escape_name, suggest_names
 from fidelio.definitions.library.memo import Memo
-from fidelio.definitions.reading.positions import refuse
+from fidelio.definitions.reading.positions import make_error
 from fidelio.errors import BlueprintNotFound, BrokenBlueprint, HomeProblem, UnreadableDefinition
 from fidelio.home import DIRECTORY, Home, user_home
 from fidelio.orchestrator.blueprints.model import Blueprint
@@ -91,9 +91,9 @@ class _Entry(msgspec.Struct, frozen=True):
     def read(self) -> Blueprint:
         path = self.folder or self.page
         if self.folder and self.page:
-            raise refuse(path, "hidden-file", f"{self.page} has the same name.", "Keep one of the two.")
+            raise make_error(path, "hidden-file", f"{self.page} has the same name.", "Keep one of the two.")
         if not _NAME.fullmatch(self.name):
-            raise refuse(path, "bad-name", "This is no name for a blueprint.", _NAME_RULE)
+            raise make_error(path, "bad-name", "This is no name for a blueprint.", _NAME_RULE)
         return read_folder(self.files, path, self.name) if self.folder else read_page(self.files, path, self.name)
 
 
@@ -119,7 +119,7 @@ class Blueprints:
         entries, _ = self._entries(project)
         entry = entries.get(name)
         if entry is None:
-            remedy = f"{near(name, entries)} {_LIST}".lstrip()
+            remedy = f"{suggest_names(name, entries)} {_LIST}".lstrip()
             raise BlueprintNotFound(f"Agent not found: no blueprint is called {name}.", remedy=remedy)
         if entry.off:
             raise BlueprintNotFound(
@@ -156,14 +156,14 @@ def _listed(files: Files) -> dict[str, _Entry]:
     pages, folders = files.files(files.root), files.directories(files.root)
     names = {file.removesuffix(DISABLED).removesuffix(PAGE) for file in pages if file.endswith((PAGE, PAGE + DISABLED))}
     shown = [name for name in {*names, *folders} if not name.startswith(".") and name.casefold() != "readme"]
-    return {escaped(name): _entry(files, name, name in folders, pages) for name in shown}
+    return {escape_name(name): _entry(files, name, name in folders, pages) for name in shown}
 
 
 def _entry(files: Files, name: str, is_folder: bool, pages: Sequence[str]) -> _Entry:
-    folder, page = join(files.root, name), join(files.root, name + PAGE)
-    marks = (join(folder, DISABLED) if is_folder and _is_off(files, folder) else "", page + DISABLED)
+    folder, page = join_path(files.root, name), join_path(files.root, name + PAGE)
+    marks = (join_path(folder, DISABLED) if is_folder and _is_off(files, folder) else "", page + DISABLED)
     off = marks[0] or (marks[1] if name + PAGE + DISABLED in pages else "")
-    return _Entry(escaped(name), files, folder if is_folder else "", page if name + PAGE in pages else "", off)
+    return _Entry(escape_name(name), files, folder if is_folder else "", page if name + PAGE in pages else "", off)
 
 
 def _is_off(files: Files, folder: str) -> bool:
@@ -184,7 +184,11 @@ def _read(entry: _Entry) -> Blueprint | Broken:
 def _broken(name: str, problem: UnreadableDefinition) -> Broken:
     first = problem.findings[0]
     return Broken(
-        name=name, file=escaped(first.file), line=first.line, sentence=escaped(first.sentence), remedy=escaped(first.remedy)
+        name=name,
+        file=escape_name(first.file),
+        line=first.line,
+        sentence=escape_name(first.sentence),
+        remedy=escape_name(first.remedy),
     )
 
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.files import Files, join
+from fidelio.definitions.library.files import Files, join_path
 from fidelio.definitions.reading.document import Document, decode
-from fidelio.definitions.reading.positions import MAX_BYTES, Path, refuse
+from fidelio.definitions.reading.positions import MAX_BYTES, Path, make_error
 from fidelio.errors import UnreadableDefinition
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.servers import Server, servers_of
@@ -44,12 +44,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 def read_folder(files: Files, folder: str, name: str) -> Blueprint:
     contents = _contents(files, folder)
     if HEAD not in contents:
-        raise refuse(folder, "schema", f"The folder has no {HEAD}.", f"Write one, or move the folder out of {files.root}.")
-    document = files.read(join(folder, HEAD)).document()
+        raise make_error(folder, "schema", f"The folder has no {HEAD}.", f"Write one, or move the folder out of {files.root}.")
+    document = files.read(join_path(folder, HEAD)).document()
     head = _shaped(document, document.data, Head)
     _require_none(document, head_faults(head, name))
-    servers = _read_servers(files, join(folder, SERVERS), head) if SERVERS in contents else ServersFile()
-    prompt = decode(contents[PROMPT], join(folder, PROMPT)) if PROMPT in contents else ""
+    servers = _read_servers(files, join_path(folder, SERVERS), head) if SERVERS in contents else ServersFile()
+    prompt = decode(contents[PROMPT], join_path(folder, PROMPT)) if PROMPT in contents else ""
     return _blueprint(head, prompt, servers, source=folder, digest=_digest(contents))
 
 
@@ -59,7 +59,7 @@ def read_page(files: Files, path: str, name: str) -> Blueprint:
     front, body = document.data["front"], document.data["body"]
     if not front:
         remedy = "Begin with a line `---`, then `name:` and `description:`, then another `---`, then the system prompt."
-        raise refuse(path, "schema", "The file has no front matter.", remedy)
+        raise make_error(path, "schema", "The file has no front matter.", remedy)
     head = _shaped(document, front, PageHead, ("front",))
     servers = ServersFile(mcp_servers=head.mcp_servers)
     faults = [*head_faults(head, name), *servers_faults(head.mcp_servers, head.inherit, ("mcp_servers",))]
@@ -89,12 +89,12 @@ def _contents(files: Files, folder: str) -> dict[str, bytes]:
     """Everything that lies in the folder itself, without what is hidden."""
     names = [name for name in files.files(folder) if not name.startswith(".")]
     if len(names) > MOST_FILES:
-        raise refuse(folder, "too-large", f"The folder has {len(names)} files.", f"Keep at most {MOST_FILES} beside it.")
-    contents = {name: files.read(join(folder, name)).raw for name in names}
+        raise make_error(folder, "too-large", f"The folder has {len(names)} files.", f"Keep at most {MOST_FILES} beside it.")
+    contents = {name: files.read(join_path(folder, name)).raw for name in names}
     for name, raw in contents.items():
         if len(raw) > MAX_BYTES:
             sentence = f"The file has more than {MAX_BYTES} bytes."
-            raise refuse(join(folder, name), "too-large", sentence, "Move it out of the blueprint.")
+            raise make_error(join_path(folder, name), "too-large", sentence, "Move it out of the blueprint.")
     return contents
 
 
@@ -106,7 +106,7 @@ def _digest(contents: Mapping[str, bytes]) -> str:
 
 def _shaped(document: Document, data: Any, shape: type[S], under: Path = ()) -> S:
     if not isinstance(data, dict):
-        raise refuse(document.name, "schema", "The file has to hold an object.", "Put everything between { and }.")
+        raise make_error(document.name, "schema", "The file has to hold an object.", "Put everything between { and }.")
     _require_none(document, [*unknown_keys(data, shape), *texts_with_nul(data)], under)
     for path, server in servers_in(data):
         # One by one, because the converter does not say which of them it means.

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.library.identifiers import near
+from fidelio.definitions.library.identifiers import suggest_names
 from fidelio.definitions.reading import Path
 from fidelio.orchestrator.blueprints.model import Limits, Permissions
 from fidelio.orchestrator.blueprints.servers import Server, Text, server_faults
@@ -60,7 +60,7 @@ def unknown_keys(data: Any, shape: type[msgspec.Struct], path: Path = ()) -> Ite
     for key, value in data.items():
         here = (*path, key)
         if key not in kinds:
-            yield here, "means nothing here.", near(key, kinds) or f"The keys are {', '.join(kinds)}."
+            yield here, "means nothing here.", suggest_names(key, kinds) or f"The keys are {', '.join(kinds)}."
         elif kinds[key] in (Permissions, Limits):
             yield from unknown_keys(value, kinds[key], here)
     for here, server in servers_in(data) if not path else ():

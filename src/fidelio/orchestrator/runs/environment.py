@@ -21,7 +21,7 @@ from fidelio.home import Home
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.processes.table import AGENT_MARKER
-from fidelio.settings import POSTGRES, ledger_of
+from fidelio.settings import POSTGRES, find_ledger_address
 
 _NAMES = frozenset(
     {
@@ -83,7 +83,7 @@ def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping
 
 def fidelio_environment(ours: Mapping[str, str], home: Home) -> dict[str, str]:
     """What another Fidelio has to be told to use this home. The address of the ledger may hold a password."""
-    record = {_LEDGER: ledger_of(ours, home)} if ours.get(_LEDGER) else {}
+    record = {_LEDGER: find_ledger_address(ours, home)} if ours.get(_LEDGER) else {}
     return {**record, **{name: ours[name] for name in _RULES if name in ours}, "FIDELIO_HOME": str(home.path)}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 from fidelio.errors import FidelioError
 from fidelio.surfaces.cli.context import CliContext, json_text, print_json, printable
 from fidelio.surfaces.commands import as_typed
@@ -55,7 +55,7 @@ def row(session: AgentSession) -> dict[str, str]:
         "state": session.run.state,
         "blueprint": session.blueprint or "-",
         "runs": str(session.run.number),
-        "changed": iso(session.updated_at)[:19].replace("T", " "),
+        "changed": format_iso(session.updated_at)[:19].replace("T", " "),
         "project": session.project,
     }
 
@@ -82,8 +82,8 @@ def show(cli: CliContext, session: AgentSession, *, as_json: bool, questions: Se
 
 def print_event(event: Event, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json_text({"seq": event.seq, "type": event.type, "time": iso(event.time), "body": event.body}))
+        click.echo(json_text({"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body}))
         return
     body = {key: value for key, value in event.body.items() if key != "run"}
     said = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
-    click.echo(f"{event.seq:>5}  {iso(event.time)[11:19]}  {event.type:<18} {printable(str(said))[:160]}")
+    click.echo(f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} {printable(str(said))[:160]}")

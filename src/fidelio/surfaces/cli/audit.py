@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
@@ -42,7 +42,7 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
         mark = "refused" if call["s"] == "error" else "ok"
         place = f" in {printable(call['act'])}" if call["act"] else ""
         who, what = printable(call["aid"]), printable(call["name"])
-        click.echo(f"{iso(call['time'])}  {who:<14} {what}{place}: {mark}, {call['ms']} ms")
+        click.echo(f"{format_iso(call['time'])}  {who:<14} {what}{place}: {mark}, {call['ms']} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
             click.echo(f"    {printable(as_typed(note, cli.program))}")
 
@@ -65,12 +65,12 @@ def report_command(cli: CliContext, session: str, as_json: bool) -> None:
 
 
 async def _calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
-    from fidelio.engine.record import CALLED, Record, read
+    from fidelio.engine.record import CALLED, Record, decode_record
     from fidelio.workflows.trace import call_json
 
     async with cli.records() as records:
         found = await records.find(session)
-        record = read(found.raw) if found.kind == "workflow" else Record()
+        record = decode_record(found.raw) if found.kind == "workflow" else Record()
         return [
             {"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)}
             async for event in records.all_events(found.id, types=[CALLED])
@@ -84,9 +84,9 @@ async def _report(cli: CliContext, session: str) -> tuple[Report, ChainVerdict]:
 
 
 def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
-    state = f"completed {iso(report.ended_at)}" if report.ended_at is not None else "not completed"
+    state = f"completed {format_iso(report.ended_at)}" if report.ended_at is not None else "not completed"
     click.echo(f"{printable(report.title)} ({printable(f'{report.workflow} {report.version}')}), session {report.session}")
-    click.echo(f"  started {iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")
+    click.echo(f"  started {format_iso(report.started_at)}, {state}; {report.fidelity}; agents: {_listed(report.agents)}")
     click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
     if report.found_in:
         click.echo(f"  its definition came from {printable(report.found_in)}")
@@ -106,7 +106,7 @@ def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> Non
     if report.refused:
         click.echo("\nRefused calls")
         for refused in report.refused:
-            click.echo(f"  {iso(refused.at)}  {printable(f'{refused.agent}: {refused.tool} ({refused.reason})')}")
+            click.echo(f"  {format_iso(refused.at)}  {printable(f'{refused.agent}: {refused.tool} ({refused.reason})')}")
     count = len(report.differences)
     click.echo(f"\n{count} difference{'' if count == 1 else 's'} between what was asked and what happened.")
 
@@ -121,7 +121,7 @@ def _print_variables(report: Report) -> None:
 
 def _print_visit(cli: CliContext, visit: Visit) -> None:
     done, open_ = ("✓", "·") if speaks_unicode() else ("+", "-")
-    click.echo(f"\n{printable(f'{visit.name} ({visit.activity})')}, entered {iso(visit.entered_at)}")
+    click.echo(f"\n{printable(f'{visit.name} ({visit.activity})')}, entered {format_iso(visit.entered_at)}")
     for mark, line in _steps(visit, done, open_):
         click.echo(f"  {mark} {printable(line)}")
     for answer in visit.answers:

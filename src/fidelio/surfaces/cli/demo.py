@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.surfaces.cli.context import here, printable
 from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
@@ -68,7 +68,7 @@ async def _show_events(records: Records, session: str) -> None:
     """Everything that is recorded, as it is recorded, up to the call that completes the session."""
     ended = False
     async for event in records.follow(session):
-        click.echo(f"  {iso(event.time)[11:19]}  {printable(event.actor):<18} {printable(_in_words(event))}")
+        click.echo(f"  {format_iso(event.time)[11:19]}  {printable(event.actor):<18} {printable(_in_words(event))}")
         if ended and event.type == CALLED:
             return
         ended = ended or event.type == COMPLETED

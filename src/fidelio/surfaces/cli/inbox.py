@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.clock import iso, now_ms
+from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import RequestNotFound
 from fidelio.surfaces.cli.context import CliContext, json_option, json_text, pass_cli, print_json, printable, run_async, shorten
@@ -183,8 +183,8 @@ def request_json(request: Request) -> dict[str, Any]:
         "answered_by": request.answered_by,
         "channel": request.channel,
         "assurance": request.assurance,
-        "opened_at": iso(request.opened_at),
-        "closed_at": None if request.closed_at is None else iso(request.closed_at),
+        "opened_at": format_iso(request.opened_at),
+        "closed_at": None if request.closed_at is None else format_iso(request.closed_at),
     }
 
 
@@ -250,7 +250,7 @@ def _default(request: Request) -> str:
 
 def _age(request: Request) -> str:
     if request.closed_at is not None:
-        return f"{request.state} {iso(request.closed_at)}"
+        return f"{request.state} {format_iso(request.closed_at)}"
     return f"waiting {_in_words(max(0, now_ms() - request.opened_at) // 1000)}"
 
 

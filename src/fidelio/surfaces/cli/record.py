@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 from fidelio.errors import ChainBroken, UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -205,8 +205,8 @@ def _session_json(session: Session) -> dict[str, Any]:
         "reason": session.reason,
         "events": session.last_seq,
         "head": session.head.hex(),
-        "created_at": iso(session.created_at),
-        "updated_at": iso(session.updated_at),
+        "created_at": format_iso(session.created_at),
+        "updated_at": format_iso(session.updated_at),
     }
 
 
@@ -224,7 +224,7 @@ def _session_row(session: Session) -> dict[str, str]:
         "about": printable(_about(session)),
         "status": session.status,
         "events": str(session.last_seq),
-        "changed": iso(session.updated_at),
+        "changed": format_iso(session.updated_at),
     }
 
 
@@ -232,22 +232,22 @@ def _print_event(event: Event, *, as_json: bool) -> None:
     body = {"redacted": True} if event.redacted else event.body
     if as_json:
         fields = {"seq": event.seq, "position": event.position, "id": event.id, "type": event.type, "actor": event.actor}
-        print_line = {**fields, "time": iso(event.time), "body": body, "hash": event.hash.hex()}
+        print_line = {**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}
         click.echo(json_text(print_line))
     else:
-        start = f"{event.seq:>5}  {iso(event.time)}  {printable(event.actor):<14}  {printable(event.type):<20}  "
+        start = f"{event.seq:>5}  {format_iso(event.time)}  {printable(event.actor):<14}  {printable(event.type):<20}  "
         click.echo(start + shorten(json_text(body), max(20, terminal_width() - len(start))))
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
     from msgspec import to_builtins
 
-    return {**to_builtins(hit), "time": iso(hit.time)}
+    return {**to_builtins(hit), "time": format_iso(hit.time)}
 
 
 def _print_hit(hit: Hit) -> None:
     where = f"{hit.session} #{hit.seq}" if hit.source == "event" else f"{hit.space}/{hit.path} v{hit.version}"
-    click.echo(f"{printable(f'{where}  {hit.type}')}  {iso(hit.time)}")
+    click.echo(f"{printable(f'{where}  {hit.type}')}  {format_iso(hit.time)}")
     for match in hit.matches:
         terms = printable(", ".join(match.terms))
         click.echo(f"    {printable(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")

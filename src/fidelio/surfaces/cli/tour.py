@@ -92,11 +92,11 @@ def _show_workflows(library: Library) -> None:
 
 
 def _show_drawing(library: Library) -> None:
-    from fidelio.definitions.drawing.building import graph_of
-    from fidelio.definitions.drawing.text import draw_text, signs_for
+    from fidelio.definitions.drawing.building import build_graph
+    from fidelio.definitions.drawing.text import choose_signs, draw_text
 
-    graph = graph_of(library.workflow("hello"))
-    click.echo(draw_text(graph, min(terminal_width(), 100), signs=signs_for(sys.stdout.encoding)))
+    graph = build_graph(library.workflow("hello"))
+    click.echo(draw_text(graph, min(terminal_width(), 100), signs=choose_signs(sys.stdout.encoding)))
 
 
 async def _record_session(application: Application) -> Recorded:

@@ -1,4 +1,4 @@
-"""Commands over workflow definitions: `fidelio list`, `show`, `draw` and `lint`."""
+"""Commands over workflow definitions: `fidelio list`, `render_workflow`, `draw` and `lint`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fidelio.surfaces.cli.context import (
 
 if TYPE_CHECKING:
     from fidelio.definitions.drawing.graph import Graph
-    from fidelio.definitions.library import Entry
+    from fidelio.definitions.library import WorkflowSummary
 
 
 @click.command("list")
@@ -63,16 +63,16 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
 @pass_cli
 def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """Show WORKFLOW: its activities, questions, loops and ways, readable in a terminal."""
-    from fidelio.definitions.describe import show
-    from fidelio.definitions.drawing.text import UNICODE, signs_for
-    from fidelio.definitions.wording import in_ascii
+    from fidelio.definitions.describe import render_workflow
+    from fidelio.definitions.drawing.text import UNICODE, choose_signs
+    from fidelio.definitions.wording import to_ascii
 
     library = cli.open(directories, with_bundled=with_bundled).open_library()
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
-        shown = show(sanitize(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
-        click.echo(shown if signs_for(sys.stdout.encoding) is UNICODE else in_ascii(shown))
+        shown = render_workflow(sanitize(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
+        click.echo(shown if choose_signs(sys.stdout.encoding) is UNICODE else to_ascii(shown))
 
 
 @click.command("draw")
@@ -98,10 +98,10 @@ def draw_command(
     as_json: bool,
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
-    from fidelio.definitions.drawing.building import graph_of
+    from fidelio.definitions.drawing.building import build_graph
 
     chosen = _form(form, output)
-    graph = graph_of(sanitize(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
+    graph = build_graph(sanitize(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
     drawn = _drawer(chosen, unicode=as_json or output is not None)(graph)
     if output is not None:
         _save(drawn, output)
@@ -126,7 +126,7 @@ def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_
     Each finding names file, line, rule, what is wrong and what to do. Ends with 1 when there are errors, 0 otherwise. What each
     rule means is in docs/reference/lint-rules.md.
     """
-    from fidelio.definitions.lint import as_json as findings_json
+    from fidelio.definitions.lint import encode_findings as findings_json
     from fidelio.definitions.lint import format_findings, has_errors
 
     findings = _lint(cli, directory, with_bundled=with_bundled)
@@ -180,14 +180,14 @@ def _save(drawn: str, output: str) -> None:
 def _drawer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
     from fidelio.definitions.drawing.mermaid import draw_mermaid
     from fidelio.definitions.drawing.svg import draw_svg
-    from fidelio.definitions.drawing.text import UNICODE, draw_text, signs_for
+    from fidelio.definitions.drawing.text import UNICODE, choose_signs, draw_text
 
-    signs = UNICODE if unicode else signs_for(sys.stdout.encoding)
+    signs = UNICODE if unicode else choose_signs(sys.stdout.encoding)
     width = min(terminal_width(), 110)
     return {"svg": draw_svg, "mermaid": draw_mermaid, "text": lambda graph: draw_text(graph, width, signs=signs)}[form]
 
 
-def _entry_json(entry: Entry) -> dict[str, object]:
+def _entry_json(entry: WorkflowSummary) -> dict[str, object]:
     return {
         "id": entry.id,
         "title": entry.title,
@@ -201,7 +201,7 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     }
 
 
-def _entry_row(entry: Entry) -> dict[str, str]:
+def _entry_row(entry: WorkflowSummary) -> dict[str, str]:
     title = f"(broken) {entry.title}" if entry.broken else entry.title
     return {"id": entry.id, "version": entry.version or "-", "from": entry.root, "title": title}
 

@@ -13,12 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.checkpoints import current_checkpoint
-from fidelio.engine.departures import departure
-from fidelio.engine.moves import Situation, situation
-from fidelio.engine.record import CHILD_STARTED, ENTERED, Draft, Record, foreseen
-from fidelio.engine.transitions import ends_workflow, open_ways
-from fidelio.engine.triggers import Triggered, child_started, fired, inheritance
+from fidelio.engine.checkpoints import find_current_checkpoint
+from fidelio.engine.moves import Situation, describe_situation
+from fidelio.engine.record import CHILD_STARTED, ENTERED, EventDraft, Record, fold_drafts
+from fidelio.engine.transition_events import draft_transition
+from fidelio.engine.transitions import ends_workflow, list_open_transitions
+from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
 from fidelio.errors import DefinitionError
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
@@ -36,14 +36,14 @@ class ReachedCheckpoint(msgspec.Struct, frozen=True):
     """What is possible after a move, and the question that it has come to, as it goes on record; none when it came to none."""
 
     situation: Situation
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[EventDraft, ...] = ()
     requests: tuple[NewRequest, ...] = ()
 
 
 class MoveConsequences(msgspec.Struct, frozen=True):
     """What follows from a move. `child` is the session that begins with it and goes first."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[EventDraft, ...]
     situation: Situation
     requests: tuple[NewRequest, ...] = ()
     linked: tuple[LinkedChange[Record], ...] = ()
@@ -53,12 +53,14 @@ class MoveConsequences(msgspec.Struct, frozen=True):
 
 def reach_checkpoint(workflow: Workflow, record: Record, *, person: bool, now: int) -> ReachedCheckpoint:
     """A question that is all that is possible now waits from now on. Where other work can still come first, it does not yet."""
-    found = situation(workflow, record, now=now, person=person)
-    checkpoint = current_checkpoint(workflow, record, found.checkpoint) if found.checkpoint else None
+    found = describe_situation(workflow, record, now=now, person=person)
+    checkpoint = find_current_checkpoint(workflow, record, found.checkpoint) if found.checkpoint else None
     if record.waiting is not None or checkpoint is None or any(move.target != checkpoint.id for move in found.offered):
         return ReachedCheckpoint(found)
     draft, request = yield_request(workflow, record, checkpoint, person=person)
-    return ReachedCheckpoint(situation(workflow, foreseen(record, [draft], now), now=now, person=person), (draft,), (request,))
+    return ReachedCheckpoint(
+        describe_situation(workflow, fold_drafts(record, [draft], now), now=now, person=person), (draft,), (request,)
+    )
 
 
 def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
@@ -67,12 +69,12 @@ def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
     return record if fidelity == record.fidelity else replace(record, fidelity=fidelity)
 
 
-def first_entry(workflow: Workflow, record: Record) -> list[Draft]:
+def first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
     """The way into a fresh session, where there is exactly one."""
-    entries = () if workflow.independent else open_ways(workflow, record)
+    entries = () if workflow.independent else list_open_transitions(workflow, record)
     if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
         return []
-    return departure(workflow, record, entries[0].to)
+    return draft_transition(workflow, record, entries[0].to)
 
 
 class Consequences:
@@ -85,14 +87,16 @@ class Consequences:
     def birth(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> SessionStart:
         return self._starts.birth(workflow, agent, variables=dict(variables), variables_by=by)
 
-    async def of(self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[Draft], *, step: str = "") -> MoveConsequences:
+    async def of(
+        self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[EventDraft], *, step: str = ""
+    ) -> MoveConsequences:
         """What follows when these drafts are written; `step` is the one that they complete."""
-        after = foreseen(call.record, drafts, self._unit.clock())
-        triggers = fired(workflow, call.record, after, step)
+        after = fold_drafts(call.record, drafts, self._unit.clock())
+        triggers = find_fired_triggers(workflow, call.record, after, step)
         due = [one for one in triggers if one.step or not await self._started_before(call, after, one)]
         return self._with_children(call, workflow, drafts, after, due, depth=1)
 
-    async def _started_before(self, call: WorkflowCall, after: Record, trigger: Triggered) -> bool:
+    async def _started_before(self, call: WorkflowCall, after: Record, trigger: TriggerMatch) -> bool:
         """Whether this visit has started the workflow already, as an agent can by itself in another dialect."""
         if after.visit > call.record.visits:
             return False
@@ -104,33 +108,33 @@ class Consequences:
         self,
         call: WorkflowCall,
         workflow: Workflow,
-        drafts: Sequence[Draft],
+        drafts: Sequence[EventDraft],
         after: Record,
-        due: Sequence[Triggered],
+        due: Sequence[TriggerMatch],
         *,
         depth: int,
     ) -> MoveConsequences:
         """`after` is the record that the drafts lead to, `due` the workflows that begin with them."""
         if not due:
             return self._reaching(workflow, drafts, after)
-        started, linked, said = list[Draft](), list[LinkedChange[Record]](), list[str]()
+        started, linked, said = list[EventDraft](), list[LinkedChange[Record]](), list[str]()
         for trigger in due:
             try:
                 born = self._child(call, workflow, after, trigger, depth)
             except DefinitionError as problem:
                 said.append(f"Workflow '{trigger.workflow}' is to be started here and cannot be: {problem.sentence} Go on.")
                 continue
-            started.append(child_started(born[0].session, trigger.workflow, trigger))
+            started.append(draft_child_started(born[0].session, trigger.workflow, trigger))
             linked += born
         if not linked:
             return self._reaching(workflow, drafts, after, said)
         now = self._unit.clock()
-        led = with_server_level(self._unit, foreseen(after, started, now))
-        waits = situation(workflow, led, now=now, person=self._unit.policy.answered_by_person)
+        led = with_server_level(self._unit, fold_drafts(after, started, now))
+        waits = describe_situation(workflow, led, now=now, person=self._unit.policy.answered_by_person)
         return MoveConsequences((*drafts, *started), waits, (), tuple(linked), tuple(said), linked[0].session)
 
     def _reaching(
-        self, workflow: Workflow, drafts: Sequence[Draft], after: Record, said: Sequence[str] = ()
+        self, workflow: Workflow, drafts: Sequence[EventDraft], after: Record, said: Sequence[str] = ()
     ) -> MoveConsequences:
         """What follows from a move that no session begins with."""
         led, person = with_server_level(self._unit, after), self._unit.policy.answered_by_person
@@ -138,19 +142,19 @@ class Consequences:
         return MoveConsequences((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
 
     def _child(
-        self, parent: WorkflowCall, workflow: Workflow, record: Record, trigger: Triggered, depth: int
+        self, parent: WorkflowCall, workflow: Workflow, record: Record, trigger: TriggerMatch, depth: int
     ) -> tuple[LinkedChange[Record], ...]:
         """The session of a workflow that is started, and those that begin with it in turn."""
         definition = self._unit.library.workflow(trigger.workflow)
-        inherited = inheritance(workflow, record, trigger, person=self._unit.policy.answered_by_person)
+        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.answered_by_person)
         standing = replace(parent, record=record)
         born = self._starts.birth(definition, parent.agent, parent=standing, **inherited)
-        session, begun = new_session_id(), [Draft(born.event.type, dict(born.event.body))]
-        fresh = foreseen(Record(), begun, self._unit.clock())
+        session, begun = new_session_id(), [EventDraft(born.event.type, dict(born.event.body))]
+        fresh = fold_drafts(Record(), begun, self._unit.clock())
         entry = first_entry(definition, fresh)
         child = new_call(session, fresh, parent.agent)
-        after = foreseen(fresh, entry, self._unit.clock())
-        due = fired(definition, fresh, after) if depth < DEEPEST else []
+        after = fold_drafts(fresh, entry, self._unit.clock())
+        due = find_fired_triggers(definition, fresh, after) if depth < DEEPEST else []
         found = self._with_children(child, definition, entry, after, due, depth=depth + 1)
         events = (born.event, *new_events(found.drafts, parent.agent))
         own = LinkedChange(session, events, Record(), born.create, found.requests, (born.snapshot,))

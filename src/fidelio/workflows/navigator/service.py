@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library import Version
+from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
-from fidelio.engine.answers import Circumstances, resolve
-from fidelio.engine.apply_move import Act, Actor, accept, choice_of
-from fidelio.engine.checkpoints import current_checkpoint
+from fidelio.engine.answers import AnswerContext, resolve_answer
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move, build_choice
+from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import CHILD_FINISHED, Draft, Record, foreseen
+from fidelio.engine.record import CHILD_FINISHED, EventDraft, Record, fold_drafts
 from fidelio.engine.transitions import ends_workflow
-from fidelio.engine.variables import telling
-from fidelio.errors import DefinitionError, DefinitionGone, MoveRefused, SessionNotFound
+from fidelio.engine.variables import draft_report
+from fidelio.errors import DefinitionDeleted, DefinitionError, MoveRefused, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest, assurance_of
 from fidelio.ledger.paging import all_events
@@ -63,7 +63,7 @@ class _Made(msgspec.Struct, frozen=True):
     `begins`: that one has begun with this call; else it goes on.
     """
 
-    version: Version
+    version: WorkflowVersion
     message: str = ""
     situation: Situation | None = None
     goes_to: str = ""
@@ -97,7 +97,7 @@ class NavigatorService:
         """A fresh session, inside its first activity where there is one to begin with."""
         began, session, version = self._unit.clock(), new_session_id(), self._survey.version(workflow_id)
         born = self._consequences.birth(version.workflow, agent, variables, f"agent:{agent}")
-        fresh = foreseen(Record(), [Draft(born.event.type, dict(born.event.body))], began)
+        fresh = fold_drafts(Record(), [EventDraft(born.event.type, dict(born.event.body))], began)
         said = self._checkpoints.variable_warnings(version, fresh, variables)
         begun = new_call(session, fresh, agent)
         found = await self._consequences.of(begun, version.workflow, first_entry(version.workflow, fresh))
@@ -157,7 +157,7 @@ class NavigatorService:
         )
 
     async def act(
-        self, token: str, act: Act, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()
+        self, token: str, act: MoveRequest, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()
     ) -> NavigatorReply:
         """Makes one move, if it is one of those that are possible, after what the agent reports with it.
 
@@ -188,7 +188,7 @@ class NavigatorService:
         async def ask(call: WorkflowCall) -> WorkflowDecision[_Made]:
             await self._here(call)
             version, _ = self._survey.of(call)
-            checkpoint = current_checkpoint(version.workflow, call.record, act.target)
+            checkpoint = find_current_checkpoint(version.workflow, call.record, act.target)
             if checkpoint is None or call.record.waiting is not None:
                 return WorkflowDecision(_Made(version), unfinished=True)
             person = self._unit.policy.asks_person
@@ -203,7 +203,9 @@ class NavigatorService:
             await self._performed("nav_action", claims, ask)
             return await self._shown(await self._performed("nav_action", claims, decide))
 
-    async def _last(self, call: WorkflowCall, version: Version, move: Move, gone: DefinitionGone) -> WorkflowDecision[_Made]:
+    async def _last(
+        self, call: WorkflowCall, version: WorkflowVersion, move: Move, gone: DefinitionDeleted
+    ) -> WorkflowDecision[_Made]:
         """The end of a session whose definition is gone; any other move needs it."""
         await self._refuse_stale(call, version)
         end = await self._moves.last_move(call, move, gone)
@@ -211,17 +213,17 @@ class NavigatorService:
         made = _Made(version, words.describe_end(version.workflow), goes_to=back[0].session if back else "")
         return WorkflowDecision(made, end.events, end.requests, warnings=end.warnings, linked=back)
 
-    async def _refuse_stale(self, call: WorkflowCall, version: Version) -> None:
+    async def _refuse_stale(self, call: WorkflowCall, version: WorkflowVersion) -> None:
         if has_moved_on(call):
             sentence, remedy = words.describe_stale(carried_record(call.claims), call)
             raise await self._no(call, version, Refusal("STALE_STATE", sentence, remedy))
 
-    async def _repeated(self, call: WorkflowCall, version: Version, act: Act) -> WorkflowDecision[_Made] | None:
+    async def _repeated(self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest) -> WorkflowDecision[_Made] | None:
         """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
         workflow, record = version.workflow, call.record
         given = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
         if given is not None:
-            found = resolve(workflow, record, choice_of(act), self._how(), asked=given.asked, earlier=given)
+            found = resolve_answer(workflow, record, build_choice(act), self._how(), instance=given.instance, earlier=given)
             if isinstance(found, Refusal):
                 raise await self._no(call, version, found)
             said = self._checkpoints.variable_warnings(version, record, {})
@@ -232,15 +234,15 @@ class NavigatorService:
         return None
 
     async def _decided(
-        self, call: WorkflowCall, version: Version, act: Act, variables: Mapping[str, Any]
+        self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, variables: Mapping[str, Any]
     ) -> WorkflowDecision[_Made]:
         said = self._checkpoints.variable_warnings(version, call.record, variables)
         told = self._telling(version, call, variables) if variables else []
-        informed = replace(call, record=foreseen(call.record, told, self._unit.clock())) if told else call
+        informed = replace(call, record=fold_drafts(call.record, told, self._unit.clock())) if told else call
         asks, drafts = await self._accepted(call, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
         found = await self._consequences.of(informed, version.workflow, drafts, step=step)
-        ended = foreseen(informed.record, drafts, self._unit.clock()) if _ends(version.workflow, act) else None
+        ended = fold_drafts(informed.record, drafts, self._unit.clock()) if _ends(version.workflow, act) else None
         back = await self._back(call, ended) if ended is not None else ()
         made = _Made(
             version,
@@ -257,17 +259,17 @@ class NavigatorService:
             linked=(*found.linked, *back),
         )
 
-    def _telling(self, version: Version, call: WorkflowCall, variables: Mapping[str, Any]) -> list[Draft]:
+    def _telling(self, version: WorkflowVersion, call: WorkflowCall, variables: Mapping[str, Any]) -> list[EventDraft]:
         person = self._unit.policy.answered_by_person
-        return telling(version.workflow, call.record, variables, call.agent, person=person)
+        return draft_report(version.workflow, call.record, variables, call.agent, person=person)
 
-    def _how(self) -> Circumstances:
+    def _how(self) -> AnswerContext:
         rules = self._unit.policy
-        return Circumstances(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
+        return AnswerContext(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
 
     async def _accepted(
-        self, call: WorkflowCall, informed: Record, version: Version, act: Act
-    ) -> tuple[tuple[NewRequest, ...], list[Draft]]:
+        self, call: WorkflowCall, informed: Record, version: WorkflowVersion, act: MoveRequest
+    ) -> tuple[tuple[NewRequest, ...], list[EventDraft]]:
         """The events of the move, and the question that they put on record when nobody has put it there before.
 
         `informed` is the record with what the agent reports; a refusal shows the one that stays.
@@ -277,26 +279,26 @@ class NavigatorService:
             why = move_not_allowed()
             raise await self._no(call, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
         asks: tuple[NewRequest, ...] = ()
-        checkpoint = current_checkpoint(workflow, informed, act.target) if act.answers else None
-        if checkpoint is not None and informed.pending_as(act.target) is None:
+        checkpoint = find_current_checkpoint(workflow, informed, act.target) if act.answers else None
+        if checkpoint is not None and informed.find_pending(act.target) is None:
             _, asked = yield_request(workflow, informed, checkpoint, person=rules.asks_person)
             since = await last_move_time(self._unit.ledger, call.session.id, call.record)
             asks, act = (asked,), replaced(act, request=asked.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
         known = self._survey.recall(call.session.id, informed, version) if informed is call.record else None
-        actor = Actor(f"agent:{call.agent}", channel, assurance_of(channel))
-        found = accept(workflow, with_server_level(self._unit, informed), act, self._how(), actor, found=known)
+        actor = MoveActor(f"agent:{call.agent}", channel, assurance_of(channel))
+        found = apply_move(workflow, with_server_level(self._unit, informed), act, self._how(), actor, found=known)
         if isinstance(found, Refusal):
             raise await self._unacceptable(call, version, act, found)
         return asks, found
 
-    async def _unacceptable(self, call: WorkflowCall, version: Version, act: Act, no: Refusal) -> Exception:
+    async def _unacceptable(self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, no: Refusal) -> Exception:
         if no.code != "checkpoint.person":
             return await self._no(call, version, no)
-        waiting = call.record.pending_as(act.target)
+        waiting = call.record.find_pending(act.target)
         return _NotAsked() if waiting is None else answer_refusal(no, waiting.request)
 
-    async def _no(self, call: WorkflowCall, version: Version, no: Refusal) -> MoveRefused:
+    async def _no(self, call: WorkflowCall, version: WorkflowVersion, no: Refusal) -> MoveRefused:
         standing = await self._survey.standing(call.session.id, version, call.record, call.agent)
         return MoveRefused(no.sentence, remedy=no.remedy, reason=no.code, standing=standing)
 
@@ -306,7 +308,7 @@ class NavigatorService:
 
     def _going_on(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
         now = self._unit.clock()
-        after = foreseen(parent.before, parent.events, now)
+        after = fold_drafts(parent.before, parent.events, now)
         try:
             workflow = self._survey.version(after.workflow).workflow
         except DefinitionError:
@@ -383,17 +385,17 @@ def _circle() -> SessionNotFound:
     return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
 
 
-def _given(record: Record, act: Act, asked_person: Collection[str]) -> str | None:
+def _given(record: Record, act: MoveRequest, asked_person: Collection[str]) -> str | None:
     """What the person has answered whom this call has asked."""
     last = record.last
     if last is None or last.checkpoint != act.target or last.request not in asked_person:
         return None
-    return None if record.pending_as(act.target) else last.option
+    return None if record.find_pending(act.target) else last.option
 
 
-def _way(act: Act) -> str:
+def _way(act: MoveRequest) -> str:
     return act.target if act.action == "transition" else ""
 
 
-def _ends(workflow: Workflow, act: Act) -> bool:
+def _ends(workflow: Workflow, act: MoveRequest) -> bool:
     return act.action == "transition" and ends_workflow(workflow, act.target)

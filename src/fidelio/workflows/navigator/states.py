@@ -8,7 +8,7 @@ repeated is confirmed, because its question has just this one.
 from __future__ import annotations
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.checkpoints import asking
+from fidelio.engine.checkpoints import find_instance
 from fidelio.engine.record import (
     ANSWERED,
     CHILD_FINISHED,
@@ -18,7 +18,7 @@ from fidelio.engine.record import (
     STARTED,
     STEP_COMPLETED,
     VARIABLES_SET,
-    Answer,
+    CheckpointAnswer,
     Record,
 )
 from fidelio.ledger import Ledger
@@ -49,7 +49,9 @@ def carried_record(claims: Claims) -> Record | None:
     return kept[-1].record if kept else None
 
 
-async def find_earlier_answer(ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str) -> Answer | None:
+async def find_earlier_answer(
+    ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str
+) -> CheckpointAnswer | None:
     """The answer that the question which the state speaks of got after the state was made."""
     then, claims = carried_record(call.claims), call.claims
     if then is None:
@@ -57,10 +59,10 @@ async def find_earlier_answer(ledger: Ledger, call: WorkflowCall, workflow: Work
         if named is None or any(one.request == named for one in call.record.pending):
             return None
         return await _answer(ledger, call.session.id, checkpoint, request=named)
-    asked = asking(workflow, then, checkpoint)
-    if not then.activity or then.answer_for(asked) is not None or call.record.waiting_for(asked) is not None:
+    asked = find_instance(workflow, then, checkpoint)
+    if not then.activity or then.find_answer_of(asked) is not None or call.record.find_open(asked) is not None:
         return None
-    if (answer := call.record.answer_for(asked)) is not None or asking(workflow, call.record, checkpoint) == asked:
+    if (answer := call.record.find_answer_of(asked)) is not None or find_instance(workflow, call.record, checkpoint) == asked:
         return answer
     return await _answer(ledger, call.session.id, checkpoint, key=asked.key)
 
@@ -71,13 +73,15 @@ async def last_move_time(ledger: Ledger, session: str, record: Record) -> int:
     return max((event.time for event in recent or await all_events(ledger, session, types=_MOVES)), default=0)
 
 
-async def _answer(ledger: Ledger, session: str, checkpoint: str, *, request: str = "", key: str = "") -> Answer | None:
+async def _answer(
+    ledger: Ledger, session: str, checkpoint: str, *, request: str = "", key: str = ""
+) -> CheckpointAnswer | None:
     for event in await all_events(ledger, session, types=(ANSWERED,)):
         body = event.body
         if request == body.get("request") or key == body.get("key"):
             option, mode, effect = body.get("option", ""), body.get("mode", "option"), body.get("effect") or {}
             who = (body["by"], body["channel"], body["assurance"])
-            return Answer(checkpoint, "", 0, option, effect, *who, event.time, mode=mode)
+            return CheckpointAnswer(checkpoint, "", 0, option, effect, *who, event.time, mode=mode)
     return None
 
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 import msgspec
 
 from fidelio.definitions import META
-from fidelio.definitions.library import Source, Version
+from fidelio.definitions.library import DefinitionSource, WorkflowVersion
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
-from fidelio.engine.moves import Move, Position, Situation, situation
+from fidelio.engine.moves import PossibleMove, SessionPosition, Situation, describe_situation
 from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
-from fidelio.engine.transitions import TERMINAL, is_lost
-from fidelio.errors import DefinitionError, DefinitionGone, PartNotFound, SessionNotFound, WorkflowRefusal
+from fidelio.engine.transitions import TERMINAL, is_activity_missing
+from fidelio.errors import ComponentNotFound, DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.gate import refuse_unanswered_end
 from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load_definition, placeholder_workflow
 from fidelio.workflows.moves import move_not_allowed
@@ -29,13 +29,13 @@ from fidelio.workflows.tokens import LARGEST_REMEMBERED, CarriedSession, Claims
 from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit
 
 
-def placeholder_version(record: Record) -> Version:
+def placeholder_version(record: Record) -> WorkflowVersion:
     """What stands in for the definition. It is the one that the session began with as far as anybody can tell."""
-    return Version(placeholder_workflow(record), record.definition, _no_source)
+    return WorkflowVersion(placeholder_workflow(record), record.definition, _no_source)
 
 
 def end_only_situation(unit: WorkflowUnit, session: str, record: Record) -> Situation:
-    position = Position(record.workflow, record.activity)
+    position = SessionPosition(record.workflow, record.activity)
     if record.status == "completed":
         return Situation(position)
     if unit.fidelity(record) == "enforce":
@@ -44,24 +44,24 @@ def end_only_situation(unit: WorkflowUnit, session: str, record: Record) -> Situ
         refuse_unanswered_end(record, session)
     except WorkflowRefusal as no:
         return _blocked(position, str(no), no.reason)
-    return Situation(position, (Move("transition", TERMINAL),))
+    return Situation(position, (PossibleMove("transition", TERMINAL),))
 
 
 def with_unchecked_end(unit: WorkflowUnit, session: str, workflow: Workflow, record: Record, found: Situation) -> Situation:
     """What is possible, and the end with it where nobody can check that. While a question waits, only that is shown."""
     shown = any(move.target == TERMINAL for move in (*found.required, *found.blocked))
-    if shown or record.waiting is not None or not is_lost(workflow, record):
+    if shown or record.waiting is not None or not is_activity_missing(workflow, record):
         return found
     end = end_only_situation(unit, session, record)
     return replace(found, required=(*found.required, *end.required), blocked=(*found.blocked, *end.blocked))
 
 
-def _blocked(position: Position, reason: str, code: str) -> Situation:
-    return Situation(position, blocked=(Move("transition", TERMINAL, reason=reason, code=code),))
+def _blocked(position: SessionPosition, reason: str, code: str) -> Situation:
+    return Situation(position, blocked=(PossibleMove("transition", TERMINAL, reason=reason, code=code),))
 
 
-def _no_source(activity: str) -> Source:
-    raise PartNotFound(f"Activity not found: {activity}.", remedy="Its definition is gone.")
+def _no_source(activity: str) -> DefinitionSource:
+    raise ComponentNotFound(f"Activity not found: {activity}.", remedy="Its definition is gone.")
 
 
 class NavigatorView(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class _Seen(msgspec.Struct, frozen=True):
     """What was shown of a session when its last event was `seq`, and the state that went with it, unless it is a large one."""
 
     seq: int
-    version: Version
+    version: WorkflowVersion
     situation: Situation
     state: str
 
@@ -103,22 +103,22 @@ class SituationReader:
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._meta: tuple[Version, Version] | None = None
+        self._meta: tuple[WorkflowVersion, WorkflowVersion] | None = None
         self._listed: dict[str, _Listed] = {}
         self._shown: dict[str, _Seen] = {}
 
-    def version(self, workflow_id: str) -> Version:
+    def version(self, workflow_id: str) -> WorkflowVersion:
         """The definition to go by. The activities of `meta` are entries of their own here: an agent picks the one it needs."""
         return self._freed(self._unit.library.version(workflow_id))
 
-    def of(self, call: WorkflowCall) -> tuple[Version, DefinitionGone | None]:
+    def of(self, call: WorkflowCall) -> tuple[WorkflowVersion, DefinitionDeleted | None]:
         """The same for a session that has begun. Where the definition is gone, what is left of it, and the error to raise."""
         try:
             return self._freed(load_definition(self._unit, call)), None
-        except DefinitionGone as gone:
+        except DefinitionDeleted as gone:
             return placeholder_version(call.record), gone
 
-    def _freed(self, version: Version) -> Version:
+    def _freed(self, version: WorkflowVersion) -> WorkflowVersion:
         if version.workflow.id != META:
             return version
         if self._meta is None or self._meta[0] is not version:
@@ -140,7 +140,7 @@ class SituationReader:
         return carried
 
     async def standing(
-        self, session: str, version: Version, record: Record, agent: str, found: Situation | None = None
+        self, session: str, version: WorkflowVersion, record: Record, agent: str, found: Situation | None = None
     ) -> NavigatorView:
         person = self._unit.policy.answered_by_person
         found = found or self._situation(session, version.workflow, record)
@@ -152,9 +152,9 @@ class SituationReader:
         if is_placeholder(workflow):
             return end_only_situation(self._unit, session, record)
         led, person = with_server_level(self._unit, record), self._unit.policy.answered_by_person
-        return situation(workflow, led, now=self._unit.clock(), person=person)
+        return describe_situation(workflow, led, now=self._unit.clock(), person=person)
 
-    def resource(self, version: Version, record: Record, reference: str) -> Resource | Refusal:
+    def resource(self, version: WorkflowVersion, record: Record, reference: str) -> Resource | Refusal:
         """One of those that can be read here; their numbers are what a standing lists."""
         numbers, problems, name = self._readable(version, record), self._resources(version).problems, version.workflow.id
         number = next((one for one in problems if _same(one, reference)), "")
@@ -175,7 +175,7 @@ class SituationReader:
         optional = tuple(move for move in found.optional if move.action != "transition")
         return replace(found, required=required, optional=optional, blocked=(*found.blocked, *held))
 
-    def remember(self, standing: NavigatorView, version: Version, state: str) -> None:
+    def remember(self, standing: NavigatorView, version: WorkflowVersion, state: str) -> None:
         """What was shown is what the next call begins with, unless somebody else writes or time changes it."""
         if standing.record.waiting is not None:
             return
@@ -184,7 +184,7 @@ class SituationReader:
         kept = state if len(state) <= LARGEST_REMEMBERED else ""
         self._shown[standing.session] = _Seen(standing.record.seq, version, standing.situation, kept)
 
-    def recall(self, session: str, record: Record, version: Version) -> Situation | None:
+    def recall(self, session: str, record: Record, version: WorkflowVersion) -> Situation | None:
         """What is possible for this record, if it was the last to be shown."""
         seen = self._shown.pop(session, None)
         return seen.situation if seen is not None and seen.seq == record.seq and seen.version is version else None
@@ -198,16 +198,16 @@ class SituationReader:
         least = self._unit.policy.min_response_ms if found.checkpoint else 0
         if not least:
             return 0
-        waiting = record.pending_as(found.checkpoint)
+        waiting = record.find_pending(found.checkpoint)
         since = waiting.yielded_at if waiting is not None else await last_move_time(self._unit.ledger, session, record)
         return max(0, since + least - self._unit.clock())
 
-    def _readable(self, version: Version, record: Record) -> tuple[str, ...]:
+    def _readable(self, version: WorkflowVersion, record: Record) -> tuple[str, ...]:
         if not record.activity or record.waiting is not None or is_placeholder(version.workflow):
             return ()
         return self._resources(version).readable
 
-    def _resources(self, version: Version) -> _Listed:
+    def _resources(self, version: WorkflowVersion) -> _Listed:
         """They are the same as long as the files of the workflow are."""
         name = version.workflow.id
         listed = self._listed.get(name)
@@ -218,7 +218,7 @@ class SituationReader:
         return listed
 
     def _looked_at(self, name: str) -> Iterator[tuple[str, str]]:
-        for part in self._unit.library.parts("resources", name):
+        for part in self._unit.library.components("resources", name):
             number = part.index or part.id
             try:
                 self._unit.library.resource(f"{name}/{number}", workflow=name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.apply_move import Act
+from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.moves import Situation
 from fidelio.engine.problems import Refusal
-from fidelio.engine.record import LOOP_ADVANCED, Draft, Record
+from fidelio.engine.record import LOOP_ADVANCED, EventDraft, Record
 from fidelio.engine.transitions import ends_workflow
 from fidelio.workflows.unit_of_work import WorkflowCall
 
@@ -21,7 +21,7 @@ def describe_start(workflow: Workflow) -> str:
     return f"Started workflow '{workflow.id}'.{more}"
 
 
-def describe_move(workflow: Workflow, act: Act, after: Situation) -> str:
+def describe_move(workflow: Workflow, act: MoveRequest, after: Situation) -> str:
     """What a move has done."""
     if act.action == "complete_step":
         return f"Completed step '{act.target}'"
@@ -87,7 +87,7 @@ def no_resource(record: Record, reference: str, numbers: Sequence[str], problem:
     return Refusal("RESOURCE_NOT_FOUND", problem or f"Resource not found: {reference}.", listed)
 
 
-def loop_warnings(drafts: Iterable[Draft]) -> Iterator[str]:
+def loop_warnings(drafts: Iterable[EventDraft]) -> Iterator[str]:
     """That a loop goes over less than its list has."""
     for draft in drafts:
         if draft.type == LOOP_ADVANCED and (rest := draft.body.get("left_out")):

@@ -14,7 +14,7 @@ from typing import Any
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.manifests import settled_before
+from fidelio.engine.manifests import was_settled_before
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -32,8 +32,8 @@ from fidelio.engine.record import (
     Record,
     fold,
 )
-from fidelio.engine.scope import told
-from fidelio.engine.variables import contradicted
+from fidelio.engine.scope import collect_reported_values
+from fidelio.engine.variables import find_contradictions
 from fidelio.ledger.model import Event
 from fidelio.workflows.missing import ENDED_BY_PERSON, ENDED_WITHOUT_DEFINITION
 from fidelio.workflows.report.model import AnswerGiven, RefusedCall, Report, Visit
@@ -161,7 +161,7 @@ def _leave(building: _Building, event: Event, *, goes_on: bool) -> None:
     activity = building.activity(visit.activity)
     if goes_on or activity is None:
         return
-    _differ(visit, [phrases.not_met(step.id) for step in _out_of_place(building, activity)])
+    _differ(visit, [phrases.step_condition_not_met(step.id) for step in _out_of_place(building, activity)])
     # An answer that leads elsewhere takes what comes after it out of the way.
     if not building.record.forced:
         _forgotten(building, visit, activity)
@@ -178,9 +178,9 @@ def _out_of_place(building: _Building, activity: Activity) -> Iterator[Step]:
     repeated = {step.id for loop in activity.loops for step in loop.steps}
     for number, step in enumerate(activity.steps):
         condition = step.condition if step.id in building.stay.done - repeated else None
-        if definition is None or condition is None or not settled_before(number, condition, record, activity):
+        if definition is None or condition is None or not was_settled_before(number, condition, record, activity):
             continue
-        if holds(condition, told(definition, record), told=True) is False:
+        if holds(condition, collect_reported_values(definition, record), reported_only=True) is False:
             yield step
 
 
@@ -191,11 +191,11 @@ def _forgotten(building: _Building, visit: Visit, activity: Activity) -> None:
     for checkpoint in activity.checkpoints:
         if checkpoint.required and checkpoint.id not in stay.asked and _applied(building, checkpoint, steps, due):
             visit.never_asked.append(checkpoint.id)
-            worded = {phrases.unasked(step.id, checkpoint.id) for step in steps}
-            _differ(visit, [] if worded & set(visit.differences) else [phrases.never_asked(checkpoint.id)])
+            worded = {phrases.checkpoint_unanswered(step.id, checkpoint.id) for step in steps}
+            _differ(visit, [] if worded & set(visit.differences) else [phrases.checkpoint_never_asked(checkpoint.id)])
     named = [trigger.workflow for trigger in (*activity.triggers, *(one for step in due for one in step.triggers))]
     visit.never_started = [name for name in dict.fromkeys(named) if name not in stay.started]
-    _differ(visit, [phrases.never_started(name) for name in visit.never_started])
+    _differ(visit, [phrases.workflow_never_started(name) for name in visit.never_started])
 
 
 def _applied(building: _Building, checkpoint: Checkpoint, steps: Sequence[Step], due: Sequence[Step]) -> bool:
@@ -203,7 +203,10 @@ def _applied(building: _Building, checkpoint: Checkpoint, steps: Sequence[Step],
     if any(step.checkpoint == checkpoint.id for step in steps) and not any(step.checkpoint == checkpoint.id for step in due):
         return False
     definition = building.definition
-    return definition is not None and holds(checkpoint.condition, told(definition, building.record), told=True) is True
+    return (
+        definition is not None
+        and holds(checkpoint.condition, collect_reported_values(definition, building.record), reported_only=True) is True
+    )
 
 
 def _step_completed(building: _Building, event: Event) -> None:
@@ -253,7 +256,7 @@ def _set(building: _Building, event: Event) -> None:
     """That an agent reports otherwise than an answer is a difference, taken or not, whichever call it came with."""
     if event.body["by"].startswith("agent:") and building.definition is not None:
         said = {**event.body["variables"], **event.body.get("not_taken", {})}
-        against = contradicted(building.definition, building.record, said)
+        against = find_contradictions(building.definition, building.record, said)
         for visit in building.report.visits[-1:]:
             _differ(visit, [problem.sentence for problem in against])
 

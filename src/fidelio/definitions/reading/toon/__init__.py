@@ -1,8 +1,8 @@
-"""TOON, read whole or not at all.
+"""TOON reader that refuses files it could misread.
 
-The decoder is strict about counts and indentation. What it cannot know is what the author meant: a list without a count turns
-into a key that begins with a dash, a line that is indented with something else than spaces into a key of another object. Where
-that may have happened, the data is compared with a walk over the lines (`toon_lines`), which is imported only for this.
+The decoder is strict about counts and indentation, but accepts some mistakes: a list without a count becomes a key that begins
+with a dash, a line indented with other characters than spaces becomes a key of another object. If that may have happened, the
+data is compared with an independent walk over the lines (`toon.lines`), which is imported only for this.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.findings import Finding, warning
-from fidelio.definitions.reading.positions import MAX_DEPTH, Lines, Path, Position, Positions, refuse, too_deep
-from fidelio.definitions.reading.toon.decoding import decoder
+from fidelio.definitions.reading.positions import MAX_DEPTH, Lines, Path, Position, Positions, make_depth_error, make_error
+from fidelio.definitions.reading.toon.decoding import load_decoder
 from fidelio.errors import UnreadableDefinition
 
 if TYPE_CHECKING:
     from toon_format import ToonDecodeError
 
-    from fidelio.definitions.reading.toon.lines import Entry
+    from fidelio.definitions.reading.toon.lines import ToonNode
 
     loads: Callable[[str], Any]
 else:
-    loads, ToonDecodeError = decoder()
+    loads, ToonDecodeError = load_decoder()
 
 _COUNT = re.compile(r"Declared length (\d+) but found (\d+)")
 _KEY = re.compile(r'\s*(?:- )?("(?:[^"\\]|\\.)*"|[^\[\s]*)\[')
 _BLOCK_TEXT = re.compile(r":\s*[|>][-+]?\s*$")
 _TRAILING_COMMENT = re.compile(r"\s#\s")
 _AT_THE_MARGIN = re.compile(r"^(?![ #]|\r?$).", re.MULTILINE)
-_LONE_RETURN = re.compile("\r(?!\n)")
+_BARE_CARRIAGE_RETURN = re.compile("\r(?!\n)")
 
 
 def parse(text: str, name: str) -> Any:
-    if lone := _LONE_RETURN.search(text):
+    if lone := _BARE_CARRIAGE_RETURN.search(text):
         sentence = "A line ends with a carriage return alone, so everything after it would belong to the same line."
-        raise refuse(
+        raise make_error(
             name, "half-read", sentence, "Save the file with ordinary line ends.", at=Lines(text).position(lone.start())
         )
     try:
         data = loads(text)
     except ToonDecodeError as problem:
-        raise _refusal(problem, text, name) from None
+        raise _make_decode_error(problem, text, name) from None
     except RecursionError:
-        raise too_deep(name) from None
+        raise make_depth_error(name) from None
     _check(text, data, name)
     return data
 
 
-def walk(text: str) -> Iterator[Entry]:
+def walk(text: str) -> Iterator[ToonNode]:
     from fidelio.definitions.reading.toon import lines as toon_lines  # noqa: PLC0415  a sound file is read without it
 
     return toon_lines.walk(text)
@@ -59,18 +59,20 @@ def locate(text: str) -> Positions:
     return {entry.path: Position(entry.line, entry.column) for entry in walk(text)}
 
 
-def suspicions(text: str, name: str) -> Iterator[Finding]:
+def find_suspicious_lines(text: str, name: str) -> Iterator[Finding]:
     """What is read as it is written, and probably not meant so."""
     for entry in walk(text):
         if _TRAILING_COMMENT.search(entry.bare):
             sentence = "The text after `#` is a part of the value: a comment needs a line of its own."
-            yield warning(name, "half-read", sentence, "Move it to its own line, or put the value in quotes.", at=entry.place)
+            yield warning(
+                name, "half-read", sentence, "Move it to its own line, or put the value in quotes.", at=entry.position
+            )
 
 
 def _check(text: str, data: object, name: str) -> None:
     """Looks at the data first, which is cheap, and at every line only when something seems wrong."""
     if _seems_misread(data, 0) or not _has_every_top_line(text, data):
-        compare(text, data, name)
+        check_agreement(text, data, name)
 
 
 def _seems_misread(data: object, depth: int) -> bool:
@@ -93,24 +95,26 @@ def _has_every_top_line(text: str, data: object) -> bool:
     return not isinstance(data, dict) or len(_AT_THE_MARGIN.findall(text)) in (len(data), 1)
 
 
-def compare(text: str, data: object, name: str) -> None:
+def check_agreement(text: str, data: object, name: str) -> None:
     """Refuses the file when decoder and walk disagree about what it contains."""
-    decoded = set(_paths(data, ()))
+    decoded = set(_list_paths(data, ()))
     for entry in walk(text):
         if len(entry.path) > MAX_DEPTH:
-            raise too_deep(name, entry.place)
-        if misread := _misreading(entry):
-            raise refuse(name, "half-read", *misread, at=entry.place)
+            raise make_depth_error(name, entry.position)
+        if misread := _describe_misreading(entry):
+            raise make_error(name, "half-read", *misread, at=entry.position)
         if entry.path not in decoded:
-            raise refuse(name, "half-read", "The file is not read beyond this line.", "Check the indentation.", at=entry.place)
+            raise make_error(
+                name, "half-read", "The file is not read beyond this line.", "Check the indentation.", at=entry.position
+            )
         decoded.discard(entry.path)
     if decoded:
         lost = min(decoded, key=len)
         where = ".".join(map(str, lost)) or "the whole file"
-        raise refuse(name, "half-read", f"`{where}` is read from a line that does not say so.", "Check the indentation.")
+        raise make_error(name, "half-read", f"`{where}` is read from a line that does not say so.", "Check the indentation.")
 
 
-def _misreading(entry: Entry) -> tuple[str, str] | None:
+def _describe_misreading(entry: ToonNode) -> tuple[str, str] | None:
     key = entry.path[-1] if entry.path else ""
     if not isinstance(key, str) or entry.sure:
         return None
@@ -124,48 +128,48 @@ def _misreading(entry: Entry) -> tuple[str, str] | None:
     return None
 
 
-def _paths(data: object, path: Path) -> Iterator[Path]:
+def _list_paths(data: object, path: Path) -> Iterator[Path]:
     yield path
     if isinstance(data, dict):
         for key, value in data.items():
-            yield from _paths(value, (*path, key))
+            yield from _list_paths(value, (*path, key))
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from _paths(value, (*path, index))
+            yield from _list_paths(value, (*path, index))
 
 
-def _refusal(problem: ToonDecodeError, text: str, name: str) -> UnreadableDefinition:
+def _make_decode_error(problem: ToonDecodeError, text: str, name: str) -> UnreadableDefinition:
     line, source = problem.line or 0, problem.source or ""
     place = (line, len(source) - len(source.lstrip()) + 1) if line else (0, 0)
     if count := _COUNT.match(problem.msg):
-        return _wrong_count(count, source, name, place)
+        return _make_count_error(count, source, name, place)
     if problem.msg.startswith("Duplicate"):
         sentence = f"{problem.msg}: it is here for the second time.".replace("'", "`")
-        return refuse(name, "duplicate-key", sentence, "Delete one of the two.", at=place)
+        return make_error(name, "duplicate-key", sentence, "Delete one of the two.", at=place)
     if problem.msg.startswith(("Unexpected indentation", "Indentation jumps")):
-        return _wrong_depth(text, name, place)
+        return _make_depth_error(text, name, place)
     # Older versions of the format allowed a hash before the count.
-    remedy = "Write the count without the hash, such as [3]." if "[#" in source else _remedy(problem.msg)
-    return refuse(name, "unreadable", f"This is not TOON: {problem.msg}.", remedy, at=place)
+    remedy = "Write the count without the hash, such as [3]." if "[#" in source else _find_remedy(problem.msg)
+    return make_error(name, "unreadable", f"This is not TOON: {problem.msg}.", remedy, at=place)
 
 
-def _wrong_count(count: re.Match[str], source: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:
+def _make_count_error(count: re.Match[str], source: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:
     key = match.group(1) if (match := _KEY.match(source)) else ""
     declared, found = count.groups()
     sentence = f"`{key or 'the list'}` declares {declared} entries, but {found} can be read."
     remedy = (
         f"Write [{found}], or add and indent the missing entries; an entry begins with `- ` and has no blank line before it."
     )
-    return refuse(name, "wrong-count", sentence, remedy, at=place)
+    return make_error(name, "wrong-count", sentence, remedy, at=place)
 
 
-def _wrong_depth(text: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:
+def _make_depth_error(text: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:
     before = [line for line in text.split("\n")[: place[0] - 1] if line.strip() and not line.lstrip().startswith("#")]
     if before and _BLOCK_TEXT.search(before[-1]):
         sentence = "Text over several lines does not exist in TOON; nothing from this line on can be read."
-        return refuse(name, "half-read", sentence, "Write it on one line in quotes, with \\n where a line ends.", at=place)
+        return make_error(name, "half-read", sentence, "Write it on one line in quotes, with \\n where a line ends.", at=place)
     sentence = "The line is indented deeper than the line before it allows; nothing from here on can be read."
-    return refuse(
+    return make_error(
         name, "half-read", sentence, "Indent with two spaces per level, below a key that ends with a colon.", at=place
     )
 
@@ -184,5 +188,5 @@ _REMEDIES = {
 }
 
 
-def _remedy(message: str) -> str:
+def _find_remedy(message: str) -> str:
     return next((remedy for start, remedy in _REMEDIES.items() if message.startswith(start)), "Mend the line.")

@@ -1,12 +1,12 @@
-"""The decoder of `toon-format`, without the rest of its package where that is possible.
+"""Import the decoder of `toon-format` without the rest of its package, if possible.
 
-On import the package looks up its own version, which loads a quarter of the standard library and searches every installed
-distribution: nearly 30 ms, a quarter of what it takes to list a library in a new process. The decoder alone needs 3 ms. It is
-imported from the package's directory under a name of ours; a version that is built differently is imported as a whole.
+On import the package looks up its own version, which searches all installed distributions: nearly 30 ms, a quarter of the time
+to list a library in a new process. The decoder alone needs 3 ms. It is imported from the package's directory under another
+module name; if the package has a different layout, it is imported as a whole.
 
-Two of its functions and one of its patterns go through every line sign by sign, which is most of the time it takes to read a
-file with long texts. The copy that is ours uses `find_unquoted`, `split` and `QUOTED`, which do the same and jump from quote to
-quote.
+Two functions and one pattern of the decoder process every line character by character, which takes most of the time for long
+texts. The imported copy uses `find_unquoted`, `split` and `QUOTED` instead, which skip from quote to quote with the same
+result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGE = "toon_format"
 _ALONE = f"{__name__}_alone"
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # What the package's own `loads` passes on when nothing is asked of it.
-_STRICTLY = {
+_STRICT_OPTIONS = {
     "indent_size": 2,
     "strict": True,
     "parse_int": None,
@@ -34,29 +34,29 @@ _STRICTLY = {
 }
 
 
-def decoder() -> tuple[Callable[[str], Any], type[ValueError]]:
+def load_decoder() -> tuple[Callable[[str], Any], type[ValueError]]:
     """A function from text to data, and the error it raises, which has `msg`, `line` and `source`."""
     if PACKAGE not in sys.modules:
         try:
-            return _alone()
+            return _load_decoder_alone()
         except (ImportError, AttributeError):
             sys.modules.pop(_ALONE, None)
     package = import_module(PACKAGE)
     return package.loads, package.ToonDecodeError
 
 
-def _alone() -> tuple[Callable[[str], Any], type[ValueError]]:
+def _load_decoder_alone() -> tuple[Callable[[str], Any], type[ValueError]]:
     spec = find_spec(PACKAGE)
     if spec is None or spec.submodule_search_locations is None:
         raise ImportError(PACKAGE)
     shell = sys.modules[_ALONE] = ModuleType(_ALONE)
     shell.__path__ = list(spec.submodule_search_locations)
     module = import_module(f"{_ALONE}._decoder")
-    _hasten(module)
-    return partial(module.decode, **_STRICTLY), module.ToonDecodeError
+    _speed_up(module)
+    return partial(module.decode, **_STRICT_OPTIONS), module.ToonDecodeError
 
 
-def _hasten(module: ModuleType) -> None:
+def _speed_up(module: ModuleType) -> None:
     for name, quicker in (("_find_unquoted", find_unquoted), ("_split", split), ("_QUOTED", QUOTED)):
         if hasattr(module, name):
             setattr(module, name, quicker)

@@ -1,7 +1,7 @@
-"""A walk over the lines of a TOON text: which path does each line stand for?
+"""Walk over the lines of a TOON text and compute the path of each.
 
-It looks only at indentation, dashes, headers and keys, never at values, and is written independently of the decoder. That makes
-it both the source of positions and a witness: where the two disagree about what a file contains, something was misread.
+It uses only indentation, dashes, headers and keys, not values, and is independent of the decoder. So it provides positions, and
+a cross-check: if it disagrees with the decoder, the file was misread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEADER = re.compile(r"\[(\d+)(:?)([\t|]?)\]")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-class Entry(NamedTuple):
+class ToonNode(NamedTuple):
     """One key, item or cell: its path and place, and the text of its value when that stands there without quotes.
 
     The key is `sure` when it stands in quotes or in the header of a table: then it cannot be anything but a key.
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     sure: bool = False
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return self.line, self.column
 
 
@@ -61,8 +61,8 @@ class _Line(NamedTuple):
     content: str
 
 
-def walk(text: str) -> Iterator[Entry]:
-    yield Entry((), 1, 1)
+def walk(text: str) -> Iterator[ToonNode]:
+    yield ToonNode((), 1, 1)
     scopes = [_Scope(0, (), "object")]
     for line in _lines(text):
         while scopes[-1].depth > line.depth:
@@ -80,58 +80,58 @@ def _lines(text: str) -> Iterator[_Line]:
             yield _Line(number, indent // 2, indent + 1, content)
 
 
-def _field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[Entry]:
+def _field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
     name, rest, quoted = _split_key(line.content)
     if rest is None:
         return
     if rest.startswith("["):
         path = (*scope.path, name) if name or quoted else scope.path
         if path != scope.path:
-            yield Entry(path, line.number, line.column, sure=quoted)
+            yield ToonNode(path, line.number, line.column, sure=quoted)
         yield from _header(line, rest, path, scopes)
         return
     path, value = (*scope.path, name), rest[1:].strip(" ")
-    yield Entry(path, line.number, line.column, _bare(value), quoted)
+    yield ToonNode(path, line.number, line.column, _bare(value), quoted)
     if not value:
         scopes.append(_Scope(line.depth + 1, path, "object"))
 
 
-def _item(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[Entry]:
+def _item(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
     path, rest = (*scope.path, scope.count), line.content[2:].strip(" ")
     scope.count += 1
     # The first field of an object stands on the line of its dash, one level deeper than the dash.
     inner = _Line(line.number, line.depth + 1, line.column + 2, rest)
     name, after, quoted = _split_key(rest)
     if rest == "[]" or after is None:
-        yield Entry(path, line.number, line.column, _bare(rest))
+        yield ToonNode(path, line.number, line.column, _bare(rest))
     elif after.startswith("[") and not name and not quoted:
-        yield Entry(path, line.number, line.column)
+        yield ToonNode(path, line.number, line.column)
         yield from _header(line, after, path, scopes)
     else:
-        yield Entry(path, line.number, line.column)
+        yield ToonNode(path, line.number, line.column)
         scopes.append(_Scope(line.depth + 1, path, "object"))
         yield from _field(inner, scopes[-1], scopes)
 
 
-def _row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[Entry]:
+def _row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[ToonNode]:
     path = (*scope.path, scope.count)
     scope.count += 1
-    yield Entry(path, line.number, line.column)
+    yield ToonNode(path, line.number, line.column)
     yield from _cells(line, line.content, path, scope)
 
 
-def _keyed_row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[Entry]:
+def _keyed_row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[ToonNode]:
     name, rest, quoted = _split_key(line.content)
     if rest is not None:
         path = (*scope.path, name)
-        yield Entry(path, line.number, line.column, sure=quoted)
+        yield ToonNode(path, line.number, line.column, sure=quoted)
         yield from _cells(line, rest[1:].strip(" "), path, scope)
 
 
 _READERS = {"object": _field, "list": _item, "table": _row, "keyed": _keyed_row}
 
 
-def _header(line: _Line, rest: str, path: Path, scopes: list[_Scope]) -> Iterator[Entry]:
+def _header(line: _Line, rest: str, path: Path, scopes: list[_Scope]) -> Iterator[ToonNode]:
     """Opens the scope that a header announces, or reads the values that stand behind it on the same line."""
     match = _HEADER.match(rest)
     if match is None:
@@ -146,36 +146,36 @@ def _header(line: _Line, rest: str, path: Path, scopes: list[_Scope]) -> Iterato
         scopes.append(_Scope(line.depth + 1, path, "list", delimiter=delimiter))
         return
     for index, value in enumerate(_split(values, delimiter)):
-        yield Entry((*path, index), line.number, line.column, _bare(value))
+        yield ToonNode((*path, index), line.number, line.column, _bare(value))
 
 
-def _cells(line: _Line, text: str, path: Path, scope: _Scope) -> Iterator[Entry]:
+def _cells(line: _Line, text: str, path: Path, scope: _Scope) -> Iterator[ToonNode]:
     cells = iter(_split(text, scope.delimiter))
     for column in scope.fields:
         cell = next(cells, "") if column.leaf else ""
-        yield Entry((*path, *column.path), line.number, line.column, _bare(cell), sure=True)
+        yield ToonNode((*path, *column.path), line.number, line.column, _bare(cell), sure=True)
 
 
 def _columns(text: str, delimiter: str) -> Iterator[_Column]:
     """The fields of `{a,b{c,d}}`, depth first."""
     group: list[str | int] = []
     name: str | None = None
-    for part in _parts(text, delimiter):
+    for part in _split_fields(text, delimiter):
         if part == "{" and name is not None:
             yield _Column((*group, name), leaf=False)
             group.append(name)
         elif part in ("}", delimiter) and name is not None:
             yield _Column((*group, name), leaf=True)
-        name = None if part in ("{", "}", delimiter) else _name(part)
+        name = None if part in ("{", "}", delimiter) else _unquote(part)
         if part == "}":
             if not group:
                 return
             group.pop()
 
 
-def _parts(text: str, delimiter: str) -> Iterator[str]:
+def _split_fields(text: str, delimiter: str) -> Iterator[str]:
     start = 0
-    for index, character in enumerate(_masked(text)):
+    for index, character in enumerate(_mask_quoted(text)):
         if character in ("{", "}", delimiter):
             if word := text[start:index].strip(" "):
                 yield word
@@ -185,12 +185,12 @@ def _parts(text: str, delimiter: str) -> Iterator[str]:
 
 def _split_key(content: str) -> tuple[str, str | None, bool]:
     """The key, what follows it from its colon or bracket on, and whether it stands in quotes. No colon, no key."""
-    masked = _masked(content)
+    masked = _mask_quoted(content)
     colon = masked.find(":")
     if content.startswith('"'):
         quoted = _QUOTED.match(content)
         after = content[quoted.end() :].lstrip(" ") if quoted else ""
-        return (_name(quoted.group()), after, True) if quoted and after and colon >= 0 else ("", None, False)
+        return (_unquote(quoted.group()), after, True) if quoted and after and colon >= 0 else ("", None, False)
     if colon < 0:
         return "", None, False
     bracket = masked.find("[")
@@ -200,14 +200,14 @@ def _split_key(content: str) -> tuple[str, str | None, bool]:
 
 def _split(text: str, delimiter: str) -> list[str]:
     cells, start = [], 0
-    for index, character in enumerate(_masked(text)):
+    for index, character in enumerate(_mask_quoted(text)):
         if character == delimiter:
             cells.append(text[start:index].strip(" "))
             start = index + 1
     return [*cells, text[start:].strip(" ")]
 
 
-def _masked(text: str) -> str:
+def _mask_quoted(text: str) -> str:
     """The text with everything in quotes blotted out, so that punctuation is found only where it counts."""
     if '"' not in text:
         return text
@@ -215,7 +215,7 @@ def _masked(text: str) -> str:
     return masked.partition('"')[0]
 
 
-def _name(token: str) -> str:
+def _unquote(token: str) -> str:
     if not token.startswith('"'):
         return token
     return str(json.loads(token, strict=False))

@@ -19,9 +19,9 @@ from fidelio.toolkit import AskPerson, CallContext, Done, Tool
 
 if TYPE_CHECKING:
     from fidelio.definitions.library import Library
-    from fidelio.definitions.library.listing import Entry
+    from fidelio.definitions.library.listing import WorkflowSummary
     from fidelio.definitions.models import Definition, Workflow
-    from fidelio.engine.record import Answer, Record
+    from fidelio.engine.record import CheckpointAnswer, Record
     from fidelio.workflows.checkpoints import ResolvedCheckpoint
     from fidelio.workflows.start import StartResult
     from fidelio.workflows.trace import Trace
@@ -77,7 +77,7 @@ class Dialect:
         return replace(question, waiting=Done(context.render(needed), is_error=True), unanswered=unanswered)
 
 
-def offered_workflows(library: Library) -> list[Entry]:
+def offered_workflows(library: Library) -> list[WorkflowSummary]:
     """The workflows that can be started; `meta` is not one to choose."""
     return [entry for entry in library.list() if entry.id != META and not entry.broken]
 
@@ -111,11 +111,11 @@ def with_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallRe
 
 def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """Every way on, with `holds`: true, false, or null when it is not known yet."""
-    from fidelio.engine.transitions import ways  # noqa: PLC0415  # the first reply does not wait for it
+    from fidelio.engine.transitions import list_transitions  # noqa: PLC0415  # the first reply does not wait for it
 
     return [
         {"to": way.to, "holds": way.holds, "default": way.default, **({"condition": way.condition} if way.condition else {})}
-        for way in ways(workflow, record)
+        for way in list_transitions(workflow, record)
     ]
 
 
@@ -149,7 +149,7 @@ def _rest_json(trace: Trace) -> dict[str, Any]:
     return {"more": more, "next": {"after": rest.after, **({"from_token": rest.done} if tokens else {})}}
 
 
-def answer_json(answer: Answer) -> dict[str, Any]:
+def answer_json(answer: CheckpointAnswer) -> dict[str, Any]:
     """An answer on record, and whose it is."""
     body: dict[str, Any] = {"option_id": answer.option or None, "effect": answer.effect}
     if answer.mode == "condition_not_met":

@@ -117,10 +117,10 @@ class GatesDialect(Dialect):
         return reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
-        from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
+        choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
                 arguments.session_token, arguments.checkpoint_id, choice, asked_person=context.person_requests

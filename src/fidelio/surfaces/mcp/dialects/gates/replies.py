@@ -69,11 +69,11 @@ def _definition_json(definition: Definition) -> dict[str, Any]:
 
 def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """Every question that waits, with `condition_holds`: true, false, or null when it is not known yet."""
-    from fidelio.engine.checkpoints import pending  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
 
     return [
         {"checkpoint_id": waiting.checkpoint, "condition_holds": truth, "request_id": waiting.request}
-        for waiting, truth in pending(workflow, record)
+        for waiting, truth in list_pending_checkpoints(workflow, record)
     ]
 
 

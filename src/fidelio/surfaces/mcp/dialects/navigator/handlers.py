@@ -21,7 +21,7 @@ from fidelio.surfaces.mcp.served import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
-    from fidelio.engine.apply_move import Act
+    from fidelio.engine.apply_move import MoveRequest
     from fidelio.workflows.navigator.service import NavigatorReply
     from fidelio.workflows.service import WorkflowService
 
@@ -99,32 +99,32 @@ async def _refused(context: CallContext, service: WorkflowService, refusal: Work
     return refusal_reply(context, refusal, standing, state if keeps else await navigation.state_of(standing))
 
 
-def _act(arguments: NavAction) -> Act:
-    from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
+def _act(arguments: NavAction) -> MoveRequest:
+    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
 
     if arguments.action == "complete_step":
-        return Act("complete_step", _require(arguments.step_id, "step_id", arguments.action), output=arguments.output)
+        return MoveRequest("complete_step", _require(arguments.step_id, "step_id", arguments.action), output=arguments.output)
     if arguments.action == "transition":
-        return Act("transition", _require(arguments.activity_id, "activity_id", arguments.action))
+        return MoveRequest("transition", _require(arguments.activity_id, "activity_id", arguments.action))
     if arguments.action == "advance_loop":
         loop = _require(arguments.loop_id, "loop_id", arguments.action)
-        return Act("advance_loop", loop, items=none_if_unset(arguments.loop_items))
+        return MoveRequest("advance_loop", loop, items=none_if_unset(arguments.loop_items))
     return _response(arguments)
 
 
-def _response(arguments: NavAction) -> Act:
-    from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
-    from fidelio.engine.apply_move import Act  # noqa: PLC0415  # waits for the first call
+def _response(arguments: NavAction) -> MoveRequest:
+    from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.phrases import EXACTLY_ONE  # noqa: PLC0415  # waits for the first call
 
     checkpoint = _require(arguments.checkpoint_id, "checkpoint_id", arguments.action)
     option = none_if_unset(arguments.option_id)
-    mode = Choice(option, arguments.auto_advance, arguments.condition_not_met).mode
+    mode = AnswerChoice(option, arguments.auto_advance, arguments.condition_not_met).mode
     if mode == "option":
-        return Act("respond_to_checkpoint", checkpoint, option)
+        return MoveRequest("respond_to_checkpoint", checkpoint, option)
     if mode is None:
         raise UsageProblem(EXACTLY_ONE, remedy="Pass the option_id that the user chose.")
-    return Act("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
+    return MoveRequest("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
 
 
 def _require(value: str, name: str, action: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from fidelio.definitions import META
-from fidelio.errors import DefinitionError, PartNotFound
+from fidelio.errors import ComponentNotFound, DefinitionError
 from fidelio.surfaces.mcp.dialects.common import Dialect, as_json
 from fidelio.surfaces.mcp.dialects.navigator.parameters import (
     AnyActivity,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from fidelio.definitions.library import Library
-    from fidelio.definitions.library.listing import Entry
+    from fidelio.definitions.library.listing import WorkflowSummary
     from fidelio.definitions.models import Activity
 
 Json = dict[str, Any]
@@ -68,14 +68,14 @@ class NavigatorLibrary(Dialect):
         if checkpoint is None:
             known = ", ".join(one.id for one in activity.checkpoints) or "none"
             sentence = checkpoint_not_found(arguments.checkpoint_id, activity.id)
-            raise PartNotFound(sentence, remedy=f"Its checkpoints are: {known}.")
+            raise ComponentNotFound(sentence, remedy=f"Its checkpoints are: {known}.")
         return Done(as_json({**_data(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
     async def validate_transition(self, arguments: OfTransition, _: CallContext) -> Done:
-        from fidelio.engine.transitions import why_no_way  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.transitions import explain_missing_transition  # noqa: PLC0415  # waits for the first call
 
         workflow = (await self.library()).workflow(arguments.workflow_id)
-        reason = why_no_way(workflow, arguments.from_activity, arguments.to_activity)
+        reason = explain_missing_transition(workflow, arguments.from_activity, arguments.to_activity)
         body: Json = {"valid": False, "reason": reason} if reason else {"valid": True}
         return Done(as_json(body), structured=body)
 
@@ -107,7 +107,7 @@ class NavigatorLibrary(Dialect):
         for workflow, activity in _activities(library):
             if arguments.activity_id in (activity.id, f"{workflow}/{activity.id}"):
                 return Done(as_json({**_data(activity), "workflowId": workflow, "next_action": _reading(workflow, activity)}))
-        raise PartNotFound(f"Activity not found: {arguments.activity_id}.", remedy="get_activities lists them.")
+        raise ComponentNotFound(f"Activity not found: {arguments.activity_id}.", remedy="get_activities lists them.")
 
     async def get_skills(self, _: Nothing, __: CallContext) -> Done:
         library = await self.library()
@@ -156,7 +156,7 @@ class NavigatorLibrary(Dialect):
         return Done(as_json(body))
 
 
-def _readable(library: Library) -> list[Entry]:
+def _readable(library: Library) -> list[WorkflowSummary]:
     """Every workflow that can be loaded; `meta` is one of them here, and the first."""
     return sorted((entry for entry in library.list() if not entry.broken), key=lambda entry: entry.id != META)
 
@@ -176,7 +176,7 @@ def _activities(library: Library) -> Iterator[tuple[str, Activity]]:
 
 
 def _skills(library: Library, workflow: str) -> Iterator[Json]:
-    for part in library.parts("skills", workflow):
+    for part in library.components("skills", workflow):
         reference = {"skill_id": part.id, "workflow_id": workflow}
         then = {"tool": "get_skill", "parameters": reference}
         try:
@@ -189,7 +189,7 @@ def _skills(library: Library, workflow: str) -> Iterator[Json]:
 
 def _parts(library: Library, part: Part, workflow: str) -> Iterator[Json]:
     find = library.resource if part == "resource" else library.template
-    for name in library.parts(_FOLDERS[part], workflow):
+    for name in library.components(_FOLDERS[part], workflow):
         about: Json = {"index": name.index or name.id, "name": name.id, "title": name.id, "format": name.format}
         try:
             about["title"] = find(f"{workflow}/{name.file}", workflow=workflow).definition.title or name.id
@@ -203,8 +203,8 @@ def _text(library: Library, part: Part, arguments: ByIndex) -> str:
     return library.source(part, f"{arguments.workflow_id}/{arguments.index}", workflow=arguments.workflow_id).content.decode()
 
 
-def _counted(library: Library, folder: Literal["skills", "resources", "templates"], entries: list[Entry]) -> Json:
-    counted = {entry.id: len(library.parts(folder, entry.id)) for entry in entries}
+def _counted(library: Library, folder: Literal["skills", "resources", "templates"], entries: list[WorkflowSummary]) -> Json:
+    counted = {entry.id: len(library.components(folder, entry.id)) for entry in entries}
     return {workflow: count for workflow, count in counted.items() if count}
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.engine.checkpoints import current_checkpoint, only_person
-from fidelio.engine.scope import expected_artifacts, filled, known, told_here
+from fidelio.engine.checkpoints import find_current_checkpoint, needs_person
+from fidelio.engine.scope import collect_values, fill_template, find_expected_artifacts, render_text
 from fidelio.engine.transitions import ends_workflow
 from fidelio.surfaces.mcp.dialects.common import as_json, validation_json
 from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Step
-    from fidelio.engine.moves import LoopPosition, Move
+    from fidelio.engine.moves import LoopPosition, PossibleMove
     from fidelio.errors import WorkflowRefusal
     from fidelio.workflows.navigator.service import NavigatorReply
     from fidelio.workflows.navigator.survey import NavigatorView
@@ -80,7 +80,7 @@ def _position(standing: NavigatorView) -> Json:
 def _artifacts(standing: NavigatorView) -> Json:
     """What the activity is to leave behind: said once, when nothing in it is done yet."""
     here = standing.record.here
-    expected = [] if here.at or here.running else expected_artifacts(standing.workflow, standing.record)
+    expected = [] if here.at or here.running else find_expected_artifacts(standing.workflow, standing.record)
     listed = [{"id": one.id, "name": one.name, "directory": one.directory, "action": one.action} for one in expected]
     return {"artifacts": listed} if listed else {}
 
@@ -102,7 +102,7 @@ def _actions(context: CallContext, standing: NavigatorView) -> Json:
     }
 
 
-def _offer(standing: NavigatorView, move: Move) -> Json:
+def _offer(standing: NavigatorView, move: PossibleMove) -> Json:
     offer = _named(move)
     offer.update(_details(standing, move))
     return offer
@@ -113,14 +113,14 @@ _TARGETS = {"complete_step": "step", "advance_loop": "loop", "transition": "acti
 _FLAGS = {"dismiss_checkpoint": "condition_not_met", "take_default": "auto_advance"}
 
 
-def _named(move: Move) -> Json:
+def _named(move: PossibleMove) -> Json:
     if (kind := _TARGETS.get(move.action)) is not None:
         return {"action": move.action, kind: move.target}
     flag = {_FLAGS[move.action]: True} if move.action in _FLAGS else {}
     return {"action": "respond_to_checkpoint", "checkpoint": move.target, **flag}
 
 
-def _details(standing: NavigatorView, move: Move) -> Iterator[tuple[str, Any]]:
+def _details(standing: NavigatorView, move: PossibleMove) -> Iterator[tuple[str, Any]]:
     if move.options:
         yield "options", list(move.options)
     if move.person:
@@ -140,7 +140,7 @@ def _details(standing: NavigatorView, move: Move) -> Iterator[tuple[str, Any]]:
 def _of_step(standing: NavigatorView, step: Step) -> Iterator[tuple[str, Any]]:
     yield "name", step.name
     if step.description:
-        yield "description", told_here(standing.workflow, standing.record, step.description)
+        yield "description", render_text(standing.workflow, standing.record, step.description)
     if step.skill:
         yield "skill", step.skill
     if step.triggers:
@@ -170,11 +170,11 @@ def _of_loop(standing: NavigatorView, name: str) -> Iterator[tuple[str, Any]]:
 
 def _question(context: CallContext, standing: NavigatorView) -> Json | None:
     name = standing.situation.checkpoint
-    checkpoint = current_checkpoint(standing.workflow, standing.record, name) if name else None
+    checkpoint = find_current_checkpoint(standing.workflow, standing.record, name) if name else None
     if checkpoint is None:
         return _without_definition(context, standing)
-    values = known(standing.workflow, standing.record)
-    body: Json = {"id": checkpoint.id, "name": checkpoint.name, "message": filled(checkpoint.message, values)}
+    values = collect_values(standing.workflow, standing.record)
+    body: Json = {"id": checkpoint.id, "name": checkpoint.name, "message": fill_template(checkpoint.message, values)}
     body["options"] = [_option(one.id, one.label, one.description, values) for one in checkpoint.options]
     return {**body, **_who(standing, checkpoint)}
 
@@ -195,8 +195,8 @@ def _without_definition(context: CallContext, standing: NavigatorView) -> Json |
 
 
 def _who(standing: NavigatorView, checkpoint: Checkpoint) -> Json:
-    waiting = standing.record.pending_as(checkpoint.id)
-    person = only_person(standing.workflow, standing.record, checkpoint, server=standing.person)
+    waiting = standing.record.find_pending(checkpoint.id)
+    person = needs_person(standing.workflow, standing.record, checkpoint, server=standing.person)
     return {
         **({"answered_by": "person"} if person else {}),
         **({"request_id": waiting.request} if waiting is not None else {}),
@@ -204,8 +204,8 @@ def _who(standing: NavigatorView, checkpoint: Checkpoint) -> Json:
 
 
 def _option(name: str, label: str, description: str | None, values: Mapping[str, Any]) -> Json:
-    explained = {"description": filled(description, values)} if description else {}
-    return {"id": name, "label": filled(label, values), **explained}
+    explained = {"description": fill_template(description, values)} if description else {}
+    return {"id": name, "label": fill_template(label, values), **explained}
 
 
 def _activity(standing: NavigatorView) -> Activity | None:

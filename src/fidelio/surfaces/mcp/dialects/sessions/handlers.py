@@ -79,10 +79,10 @@ class SessionsDialect(Dialect):
         return Done("\n".join([*lines, "", procedure(await self.house.library(), INSTRUCTIONS)]))
 
     async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
         entries = offered_workflows(await self.house.library())
-        return Done(to_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
+        return Done(encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
 
     async def health_check(self, _: Nothing, context: CallContext) -> Done:
         return reply(context, await self.health())
@@ -103,7 +103,7 @@ class SessionsDialect(Dialect):
         return reply(context, started_json(outcome), outcome)
 
     async def get_workflow_status(self, arguments: WithToken, context: CallContext) -> Done:
-        from fidelio.engine.checkpoints import last_checkpoint  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import describe_last_checkpoint  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.status(arguments.session_token)
@@ -124,7 +124,7 @@ class SessionsDialect(Dialect):
             parent = record.parent
             ids = {"session_id": parent.session, "workflow_id": parent.workflow}
             body["parent"] = {**ids, "activity": parent.activity, "version": parent.version}
-        if (last := last_checkpoint(record)) is not None:
+        if (last := describe_last_checkpoint(record)) is not None:
             body["last_checkpoint"] = last
         if record.suspended_by:
             body["suspended_by"] = record.suspended_by
@@ -133,7 +133,7 @@ class SessionsDialect(Dialect):
         return reply(context, body, outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.workflow(arguments.session_token)
@@ -141,18 +141,18 @@ class SessionsDialect(Dialect):
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if arguments.summary:
             about = with_warnings(context, {}, outcome) | {"session_token": outcome.token}
-            text = f"{self._summary(found.workflow)}\n{to_toon(about)}"
+            text = f"{self._summary(found.workflow)}\n{encode_toon(about)}"
         else:
             text = with_header(outcome, found.source)
         return document(context, skill + text, outcome)
 
     def _summary(self, workflow: Workflow) -> str:
         """The summary as TOON. The newest is cached: encoding takes longer than the rest of a call, and every session asks."""
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.content import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
 
         if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, to_toon(summary_of(workflow, SUMMARY))
+            self._newest = workflow, encode_toon(summary_of(workflow, SUMMARY))
         return self._newest[1]
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
@@ -166,14 +166,14 @@ class SessionsDialect(Dialect):
         return reply(context, {**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=transitions)
 
     async def get_activity(self, arguments: WithToken, context: CallContext) -> Done:
-        from fidelio.engine.checkpoints import unattached  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.activity(arguments.session_token)
         found = outcome.result
         meta = {
             "transitions": transitions_json(found.workflow, outcome.record),
-            "unattached_checkpoints": [checkpoint.id for checkpoint in unattached(found.activity)],
+            "unattached_checkpoints": [checkpoint.id for checkpoint in find_unattached_checkpoints(found.activity)],
         }
         return document(context, with_header(outcome, found.source), outcome, **meta)
 
@@ -197,7 +197,7 @@ class SessionsDialect(Dialect):
         return reply(context, body, outcome)
 
     async def present_checkpoint(self, arguments: PresentCheckpoint, context: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import to_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.checkpoints.present(_handle(arguments))
@@ -208,13 +208,13 @@ class SessionsDialect(Dialect):
             body["answered_by"] = "person"
         if presented.answer is not None:
             body["answer"] = answer_json(presented.answer)
-        return document(context, to_toon({**body, "checkpoint_handle": outcome.token}), outcome)
+        return document(context, encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
-        from fidelio.engine.answers import Choice  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        choice = Choice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
+        choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond(_handle(arguments), choice, asked_person=context.person_requests)
         except PersonNeeded as needed:

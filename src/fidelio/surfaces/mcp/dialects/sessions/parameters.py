@@ -186,16 +186,16 @@ def none_if_unset(value: Any) -> Any:
 
 def move_of(arguments: NextActivity) -> Move:
     """What next_activity asks of the service."""
-    from fidelio.engine.manifests import ActivityDone, StepDone  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # waits for the first call
     from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call
 
     steps, activities = none_if_unset(arguments.step_manifest), none_if_unset(arguments.activity_manifest)
     return Move(
         arguments.activity_id,
         none_if_unset(arguments.transition_condition),
-        None if steps is None else [StepDone(entry.step_id, entry.output) for entry in steps],
+        None if steps is None else [StepReport(entry.step_id, entry.output) for entry in steps],
         None
         if activities is None
-        else [ActivityDone(e.activity_id, e.outcome, none_if_unset(e.transition_condition)) for e in activities],
+        else [ActivityReport(e.activity_id, e.outcome, none_if_unset(e.transition_condition)) for e in activities],
         arguments.variables,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.clock import iso
+from fidelio.clock import format_iso
 from fidelio.surfaces.views import requests_json, shorten
 from fidelio.toolkit import CallContext, Done
 
@@ -94,5 +94,5 @@ def failure_reply(context: CallContext, failure: ExecutorFailure, limit: int = R
 
 
 def events_json(events: Sequence[Event], after: int, *, more: bool, questions: Sequence[Request] = ()) -> dict[str, Any]:
-    listed = [{"seq": one.seq, "type": one.type, "time": iso(one.time), "body": shorten(one.body)} for one in events]
+    listed = [{"seq": one.seq, "type": one.type, "time": format_iso(one.time), "body": shorten(one.body)} for one in events]
     return {"events": listed, "next_after": events[-1].seq if events else after, "more": more, **requests_json(questions)}
