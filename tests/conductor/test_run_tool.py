@@ -10,7 +10,7 @@ from fidelio.app.application import Application
 from fidelio.conductor.workers import Workers
 from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from fidelio.toolkit import Done
 from tests.conductor.orchestra import Orchestra, activity, report, write_workflow

@@ -10,7 +10,7 @@ from mcp.server.lowlevel.server import Server
 
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.revisions import Identity
+from fidelio.surfaces.mcp.endpoint import Identity
 from tests.conformance.fixture_asking import STATES
 from tests.conformance.fixture_content import add_content
 from tests.conformance.fixture_special import add_special

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Tool, ToolTable
 
 

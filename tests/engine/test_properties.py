@@ -26,7 +26,7 @@ from fidelio.engine.record import (
 )
 from fidelio.engine.transition_checks import check_transition
 from fidelio.engine.transitions import TERMINAL, list_open_transitions, list_transitions
-from fidelio.ledger.codec import encode_record
+from fidelio.ledger.encoding import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow
 from tests.support import proves
 from tests.support.walker import Robot, possible_acts

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.engine.record import Record, decode_record, fold
-from fidelio.ledger.codec import encode_record
+from fidelio.ledger.encoding import encode_record
 from tests.support import proves
 
 

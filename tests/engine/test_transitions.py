@@ -21,7 +21,7 @@ from fidelio.engine.transitions import (
     list_open_transitions,
     list_transitions,
 )
-from fidelio.ledger.codec import encode_record
+from fidelio.ledger.encoding import encode_record
 from tests.engine.builders import (
     activity,
     answered,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.errors import BadRecord
 from fidelio.ledger.checks import check_change, check_path
-from fidelio.ledger.codec import decode, encode
+from fidelio.ledger.encoding import decode, encode
 from fidelio.ledger.model import Change, NewEvent
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, decode_text_cursor, encode_cursor
 from tests.support import proves

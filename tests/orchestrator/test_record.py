@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.ids import run_id, session_of_run
-from fidelio.ledger.codec import encode_record
+from fidelio.ledger.encoding import encode_record
 from fidelio.orchestrator.blueprints.model import Limits, limit_passed, seconds_left
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import Outcome, Reporter
 
 

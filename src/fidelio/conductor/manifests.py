@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.engine.manifests import StepReport
 from fidelio.errors import BadRecord
-from fidelio.ledger.codec import encode
+from fidelio.ledger.encoding import encode
 
 LONGEST_MESSAGE = 1_000_000
 # A message full of braces must not take the whole day: so many of them may turn out to begin nothing.

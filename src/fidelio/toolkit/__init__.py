@@ -4,8 +4,20 @@ Below everything that offers tools, so that the MCP servers and an agent of our 
 transport nor the inbox: what a call needs of them is in its `CallContext`, bound by whoever serves the table.
 """
 
-from fidelio.toolkit.calls import Ask, AskPerson, CallContext, Done, Option, Outcome, Render, Reporter
-from fidelio.toolkit.tools import Tool, ToolTable, input_schema, read_arguments
+from fidelio.toolkit.tools import (
+    Ask,
+    AskPerson,
+    CallContext,
+    Done,
+    Option,
+    Outcome,
+    Render,
+    Reporter,
+    Tool,
+    ToolTable,
+    input_schema,
+    read_arguments,
+)
 
 __all__ = [
     "Ask",

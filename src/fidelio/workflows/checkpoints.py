@@ -21,11 +21,19 @@ from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, Wor
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
-from fidelio.workflows.gate import no_activity, refusal_error, refuse_while_waiting
 from fidelio.workflows.missing import load_definition
 from fidelio.workflows.requests import close_with_answer, word_as_asked, word_as_of_now, yield_request
 from fidelio.workflows.tokens import About
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
+from fidelio.workflows.unit_of_work import (
+    CallResult,
+    WorkflowCall,
+    WorkflowDecision,
+    WorkflowUnit,
+    new_events,
+    no_activity,
+    refusal_error,
+    refuse_while_waiting,
+)
 
 
 class YieldedCheckpoint(msgspec.Struct, frozen=True):

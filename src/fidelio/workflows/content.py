@@ -16,9 +16,16 @@ from fidelio.engine.record import SKILL_LOADED, Record
 from fidelio.engine.transition_checks import check_drift, check_skill
 from fidelio.errors import ComponentNotFound, DefinitionError, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
-from fidelio.workflows.gate import Gate, no_activity, refuse_while_waiting
 from fidelio.workflows.missing import load_definition, missing_activity_warnings, unreadable_skill_warning
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
+from fidelio.workflows.unit_of_work import (
+    CallResult,
+    Gate,
+    WorkflowCall,
+    WorkflowDecision,
+    WorkflowUnit,
+    no_activity,
+    refuse_while_waiting,
+)
 
 if TYPE_CHECKING:
     from fidelio.definitions.models.resource import Resource

@@ -29,8 +29,7 @@ from fidelio.errors import (
 from fidelio.errors.workflows import Located
 from fidelio.inbox import RequestChange, assurance_of, dismiss_all
 from fidelio.ledger.model import Request
-from fidelio.workflows.gate import answer_remedy
-from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, answer_remedy
 
 
 def missing_activity_warnings(workflow: Workflow) -> tuple[str, ...]:

@@ -28,7 +28,6 @@ from fidelio.engine.triggers import collect_returned_variables, draft_child_fini
 from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.gate import refusal_error, refuse_unanswered_end, refuse_while_pending, refuse_while_waiting
 from fidelio.workflows.missing import (
     ENDED_BY_PERSON,
     ENDED_WITHOUT_DEFINITION,
@@ -42,7 +41,17 @@ from fidelio.workflows.missing import (
 )
 from fidelio.workflows.requests import arm_checkpoints
 from fidelio.workflows.tokens import Claims, shorten_claim
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
+from fidelio.workflows.unit_of_work import (
+    CallResult,
+    WorkflowCall,
+    WorkflowDecision,
+    WorkflowUnit,
+    new_events,
+    refusal_error,
+    refuse_unanswered_end,
+    refuse_while_pending,
+    refuse_while_waiting,
+)
 
 
 class Move(msgspec.Struct, frozen=True):

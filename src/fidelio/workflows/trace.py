@@ -15,10 +15,9 @@ import msgspec
 from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ledger.model import Event, Session
-from fidelio.workflows.gate import Gate, refuse_while_waiting
 from fidelio.workflows.moves import MoveResult
 from fidelio.workflows.tokens import Claims, Segment, alias
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
+from fidelio.workflows.unit_of_work import CallResult, Gate, WorkflowCall, WorkflowDecision, WorkflowUnit, refuse_while_waiting
 
 # Reading the trace and the status is looking, not working: it would only bury what happened.
 READING_TOOLS = frozenset({"get_trace", "get_workflow_status"})

@@ -11,8 +11,7 @@ import pytest
 from fidelio.errors import SequenceConflict
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.sqlite import SqliteLedger, group_commit, open_sqlite
-from fidelio.ledger.sqlite.group_commit import Committer, WorkItem
-from fidelio.ledger.sqlite.transaction import Transaction
+from fidelio.ledger.sqlite.group_commit import Committer, Transaction, WorkItem
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves
 from tests.support.ledgers import PATIENCE, say, start

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fidelio.ledger.codec import encode
+from fidelio.ledger.encoding import encode
 from fidelio.ledger.model import Query
 from fidelio.ledger.search import tokenize
 from fidelio.ledger.sqlite import open_sqlite, search

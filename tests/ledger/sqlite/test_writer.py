@@ -12,8 +12,7 @@ import pytest
 
 from fidelio.errors import LedgerClosed
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
-from fidelio.ledger.sqlite.group_commit import Committer, WorkItem
-from fidelio.ledger.sqlite.transaction import Transaction
+from fidelio.ledger.sqlite.group_commit import Committer, Transaction, WorkItem
 from fidelio.ledger.sqlite.writer import Writer
 from tests.support import proves
 from tests.support.ledgers import PATIENCE, say, start, take

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import msgspec
 
 from fidelio.errors import UsageProblem
+from fidelio.surfaces.mcp.endpoint import Identity, ServedTools, schema_resources
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.revisions import Identity
-from fidelio.surfaces.mcp.served import ServedTools, schema_resources
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio import loop as stdio
 from fidelio.tokens.keyring import FixedKeys

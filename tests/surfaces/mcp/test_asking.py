@@ -13,9 +13,8 @@ import pytest
 
 from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.calls import Calls, Exchange, Refused
-from fidelio.surfaces.mcp.revisions import Client, ProtocolError
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import Client, ProtocolError, ServedTools
+from fidelio.surfaces.mcp.protocol import Calls, Exchange, Refused
 from fidelio.surfaces.mcp.states import LIFETIME_MS, RequestStates
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTable

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fidelio.surfaces.mcp.endpoint import HANDSHAKE, describe_client
 from fidelio.surfaces.mcp.protocol import Conversation, Peer
-from fidelio.surfaces.mcp.revisions import HANDSHAKE, describe_client
 from tests.support import proves
 from tests.surfaces.mcp.example import Example, as_json, protocol
 from tests.surfaces.mcp.wire import ASKABLE, META, call, initialize, request, text_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.surfaces.mcp.stdio.loop import MAX_MESSAGE
-from fidelio.surfaces.mcp.stdio.reader import LineSplitter
+from fidelio.surfaces.mcp.stdio.streams import LineSplitter
 from tests.support import proves
 from tests.surfaces.mcp.wire import Wire, call, request, text_of, wired
 

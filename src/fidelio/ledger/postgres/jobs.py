@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import asyncpg
 
 from fidelio.errors import BadRecord, StaleLease
-from fidelio.ledger.codec import decode
-from fidelio.ledger.encoding import EncodedJob
+from fidelio.ledger.encoding import EncodedJob, decode
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.postgres.database import Connection

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 from msgspec import structs
 
-from fidelio.ledger.codec import decode, decode_list
+from fidelio.ledger.encoding import decode, decode_list
 from fidelio.ledger.model import Document, Event, Job, Request, Session
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fidelio.errors import BadQuery
-from fidelio.ledger.codec import decode
+from fidelio.ledger.encoding import decode
 from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.postgres.apply import session_not_found

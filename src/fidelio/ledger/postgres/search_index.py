@@ -12,8 +12,7 @@ from typing import Self
 
 import msgspec
 
-from fidelio.ledger.codec import decode
-from fidelio.ledger.encoding import EncodedChange
+from fidelio.ledger.encoding import EncodedChange, decode
 from fidelio.ledger.model import PutDocument, Session
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.search import iter_fields, tokenize

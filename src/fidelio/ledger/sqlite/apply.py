@@ -12,8 +12,8 @@ from fidelio.ledger.encoding import EncodedChange, EncodedEvent
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
 from fidelio.ledger.projection import DELETED, advance_row, changes_row, create_row, session_deleted
 from fidelio.ledger.sqlite import documents, jobs, requests
+from fidelio.ledger.sqlite.group_commit import RowUpdate, Transaction
 from fidelio.ledger.sqlite.rows import SESSION, join_sql
-from fidelio.ledger.sqlite.transaction import RowUpdate, Transaction
 
 _INSERT_SESSION = join_sql("INSERT INTO sessions (", SESSION, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 

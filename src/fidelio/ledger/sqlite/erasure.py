@@ -13,9 +13,9 @@ from fidelio.ledger.projection import DELETED
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply, session_not_found
 from fidelio.ledger.sqlite.documents import delete_unused_blobs
+from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.rows import fetch, join_sql
 from fidelio.ledger.sqlite.search_index import remove_event
-from fidelio.ledger.sqlite.transaction import Transaction
 
 REDACTED = "event.redacted"
 

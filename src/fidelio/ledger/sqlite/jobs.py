@@ -16,8 +16,7 @@ import apsw
 from msgspec import structs
 
 from fidelio.errors import BadRecord, SessionNotFound, StaleLease
-from fidelio.ledger.codec import decode
-from fidelio.ledger.encoding import EncodedJob
+from fidelio.ledger.encoding import EncodedJob, decode
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.projection import DELETED, session_deleted

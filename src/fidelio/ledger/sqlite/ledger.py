@@ -36,9 +36,9 @@ from fidelio.ledger.sqlite import documents, erasure, jobs, reads, requests, sea
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.connection import ConnectionOptions
+from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
-from fidelio.ledger.sqlite.transaction import Transaction
 from fidelio.ledger.sqlite.writer import Writer
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from fidelio.ledger.codec import decode, decode_list
+from fidelio.ledger.encoding import decode, decode_list
 from fidelio.ledger.model import Document, Event, Job, Request, Session
 
 Row = tuple[Any, ...]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import apsw
 
 from fidelio.errors import BadQuery
-from fidelio.ledger.codec import decode
+from fidelio.ledger.encoding import decode
 from fidelio.ledger.model import FieldMatch, Hit, Query
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.search import MAX_WORD_LENGTH, Term, compute_rank, explain_match, iter_fields, parse_query

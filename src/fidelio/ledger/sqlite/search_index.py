@@ -15,7 +15,7 @@ from typing import Literal
 
 import apsw
 
-from fidelio.ledger.codec import decode
+from fidelio.ledger.encoding import decode
 from fidelio.ledger.search import collect_texts, tokenize
 from fidelio.ledger.sqlite.rows import Row, fetch, join_sql
 

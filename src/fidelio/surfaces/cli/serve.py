@@ -19,7 +19,7 @@ from fidelio.surfaces.mcp.options import OPTIONS, SERVING, Flag, McpOptions
 if TYPE_CHECKING:
     from fidelio.app.application import Application
     from fidelio.settings import Settings
-    from fidelio.surfaces.mcp.served import ServedTools
+    from fidelio.surfaces.mcp.endpoint import ServedTools
 
     Beside = Callable[[str], Awaitable[None]]
 

@@ -17,8 +17,7 @@ from fidelio.surfaces.http.endpoint import Endpoint
 from fidelio.surfaces.http.guard import Guard, checked_token
 from fidelio.surfaces.http.plain import PlainCalls
 from fidelio.surfaces.http.sdk import sdk_server
-from fidelio.surfaces.mcp.revisions import Identity
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import Identity, ServedTools
 from fidelio.surfaces.mcp.states import RequestStates
 
 HEALTH = "/health"

@@ -25,10 +25,8 @@ from starlette.requests import Request
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.http.sdk import read_client
-from fidelio.surfaces.mcp.calls import Calls, Exchange
-from fidelio.surfaces.mcp.protocol import UNSENDABLE, failure
-from fidelio.surfaces.mcp.revisions import PREFIX, Client, Identity, render_result
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import PREFIX, Client, Identity, ServedTools, render_result
+from fidelio.surfaces.mcp.protocol import UNSENDABLE, Calls, Exchange, failure
 from fidelio.surfaces.mcp.states import RequestStates
 
 JSON: Final = b"application/json"

@@ -16,17 +16,18 @@ from mcp.shared.exceptions import MCPError
 
 from fidelio.errors import UsageProblem
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.surfaces.mcp.calls import Calls, Elicit, Exchange, Refused
-from fidelio.surfaces.mcp.revisions import (
+from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
     INVALID_PARAMS,
     Client,
     Identity,
     ProtocolError,
+    ServedTools,
     describe_client,
+    find_resource,
 )
-from fidelio.surfaces.mcp.served import ServedTools, find_resource
+from fidelio.surfaces.mcp.protocol import Calls, Elicit, Exchange, Refused
 from fidelio.surfaces.mcp.states import RequestStates
 
 Context = ServerRequestContext[Any, Any]

@@ -15,9 +15,9 @@ from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import PROGRAM, as_typed, own_program, typed
 from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.endpoint import Identity
 from fidelio.surfaces.mcp.options import McpOptions, parse
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.revisions import Identity
 from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely, occupy_standard_descriptors
 from fidelio.surfaces.mcp.stdio.loop import serve_stdio

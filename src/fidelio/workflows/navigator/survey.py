@@ -19,14 +19,13 @@ from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
 from fidelio.engine.transitions import TERMINAL, is_activity_missing
 from fidelio.errors import ComponentNotFound, DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
-from fidelio.workflows.gate import refuse_unanswered_end
 from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load_definition, placeholder_workflow
 from fidelio.workflows.moves import move_not_allowed
 from fidelio.workflows.navigator import wording as words
 from fidelio.workflows.navigator.moves import with_server_level
 from fidelio.workflows.navigator.states import last_move_time
 from fidelio.workflows.tokens import LARGEST_REMEMBERED, CarriedSession, Claims
-from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit
+from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit, refuse_unanswered_end
 
 
 def placeholder_version(record: Record) -> WorkflowVersion:

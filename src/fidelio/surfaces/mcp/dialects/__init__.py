@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
-    from fidelio.surfaces.mcp.served import ServedTools
+    from fidelio.surfaces.mcp.endpoint import ServedTools
 
 DEFAULT = "sessions"
 DIALECTS = (DEFAULT, "gates", "navigator")

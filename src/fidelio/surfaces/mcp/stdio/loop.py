@@ -17,12 +17,10 @@ from typing import Any
 
 import msgspec
 
-from fidelio.surfaces.mcp.calls import Refused
-from fidelio.surfaces.mcp.protocol import UNSENDABLE, Peer, Protocol, failure, is_id
-from fidelio.surfaces.mcp.revisions import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from fidelio.surfaces.mcp.endpoint import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
+from fidelio.surfaces.mcp.protocol import UNSENDABLE, Peer, Protocol, Refused, failure, is_id
 from fidelio.surfaces.mcp.stdio.descriptors import private_standard_streams
-from fidelio.surfaces.mcp.stdio.reader import InputReader, LineSplitter, open_reader
-from fidelio.surfaces.mcp.stdio.writer import OutputWriter
+from fidelio.surfaces.mcp.stdio.streams import InputReader, LineSplitter, OutputWriter, open_reader
 
 MAX_MESSAGE = 16 * 1024 * 1024
 MAX_CALLS = 256

@@ -37,7 +37,7 @@ from fidelio.surfaces.mcp.dialects.gates.replies import (
     skill_json,
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, move_of, none_if_unset
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 INSTRUCTIONS = (
@@ -91,7 +91,7 @@ class GatesDialect(Dialect):
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         from fidelio.workflows.content import SUMMARY_WITH_ROLES, summary_of  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.gate import refuse_while_pending  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
@@ -131,7 +131,7 @@ class GatesDialect(Dialect):
         return reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
     async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
-        from fidelio.workflows.gate import allow_always  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
@@ -143,7 +143,7 @@ class GatesDialect(Dialect):
         return document(context, body, outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
-        from fidelio.workflows.gate import refuse_while_pending  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
@@ -151,7 +151,7 @@ class GatesDialect(Dialect):
         return document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
-        from fidelio.workflows.gate import refuse_while_pending  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
@@ -160,7 +160,7 @@ class GatesDialect(Dialect):
         return document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
-        from fidelio.workflows.gate import allow_always  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.traces.trace(

@@ -17,7 +17,7 @@ from fidelio.surfaces.mcp.dialects.common import Dialect
 from fidelio.surfaces.mcp.dialects.navigator.library import NavigatorLibrary
 from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, WithState
 from fidelio.surfaces.mcp.dialects.sessions.parameters import none_if_unset
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:

@@ -1,18 +1,21 @@
-"""Handlers of the `sessions` dialect: an opaque token names the session, and a worker reads one activity at a time.
-
-Tools translate only: arguments into calls of the service, results into the shapes that clients know.
-"""
+"""Replies of the `sessions` dialect: JSON for small ones, headed text for documents."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.errors import PersonNeeded, UsageProblem
+import msgspec
+
+from fidelio.errors import DefinitionError, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
     answer_json,
+    as_json,
+    meta_of,
     offered_workflows,
     procedure,
+    resolution_json,
     started_json,
     trace_json,
     transitions_json,
@@ -34,22 +37,79 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     move_of,
     none_if_unset,
 )
-from fidelio.surfaces.mcp.dialects.sessions.replies import (
-    EITHER,
-    document,
-    listing,
-    reply,
-    resolved_json,
-    transitions_if_known,
-    with_header,
-    workflow_json,
-    yielded_json,
-)
-from fidelio.surfaces.mcp.served import ServedTools, schema_resources
+from fidelio.surfaces.mcp.endpoint import ServedTools, schema_resources
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
+    from fidelio.definitions.library import Library
     from fidelio.definitions.models import Workflow
+    from fidelio.engine.record import Record
+    from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
+    from fidelio.workflows.unit_of_work import CallResult
+
+
+EITHER = "Either checkpoint_handle or session_token must be provided."
+
+
+def reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """A small reply: JSON as text, and the same as structured content."""
+    whole = with_warnings(context, body, outcome)
+    return Done(as_json(whole), {**meta_of(context, outcome), **meta}, structured=whole)
+
+
+def listing(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any]) -> Done:
+    """A reply that grows with its session: JSON without indentation, and nothing beside it."""
+    return document(context, msgspec.json.encode(with_warnings(context, body, outcome)).decode(), outcome)
+
+
+def document(context: CallContext, text: str, outcome: CallResult[Any], **meta: Any) -> Done:
+    """A large text, and nothing beside it: clients that get structured content show the model that and drop the text."""
+    return Done(text, {**meta_of(context, outcome), **meta})
+
+
+def with_header(outcome: CallResult[Any], text: str, *lines: str) -> str:
+    """Header lines, an empty line, the text."""
+    return "\n".join([*lines, f"session_token: {outcome.token}", "", text])
+
+
+def resolved_json(resolved: ResolvedCheckpoint, handle: str) -> dict[str, Any]:
+    body = {"checkpoint_id": resolved.checkpoint, "resolved": True, "checkpoint_handle": handle}
+    return {**body, **resolution_json(resolved)}
+
+
+def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -> dict[str, Any]:
+    yielded = outcome.result
+    body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.token}
+    if yielded.answer is not None:
+        known = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
+        return {**body, **known, "message": "This checkpoint was answered before in this visit. Go on."}
+    from fidelio.workflows.unit_of_work import person_remedy  # noqa: PLC0415  # the first reply does not wait for it
+
+    waiting = outcome.record.waiting
+    demands = waiting is not None and waiting.request == yielded.request and waiting.person
+    also = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
+    message = (
+        "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
+        f"resolved, call resume_checkpoint. {person_remedy(yielded.request) if demands else also}"
+    )
+    return {**body, "request_id": yielded.request, "message": context.render(message)}
+
+
+def workflow_json(library: Library, workflow_id: str) -> dict[str, Any]:
+    try:
+        entry = library.entry(workflow_id)
+    except DefinitionError:
+        return {"id": workflow_id}
+    return {"id": entry.id, "version": entry.version, "title": entry.title}
+
+
+def transitions_if_known(library: Library, record: Record) -> list[dict[str, Any]]:
+    """The status of a session can be read also when its definition is missing or broken."""
+    try:
+        return transitions_json(library.workflow(record.workflow), record)
+    except DefinitionError:
+        return []
+
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "

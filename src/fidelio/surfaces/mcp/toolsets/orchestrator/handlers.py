@@ -13,7 +13,7 @@ from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
 from fidelio.ids import is_short_handle, session_of_run
 from fidelio.processes.table import AGENT_MARKER, agent_above
-from fidelio.surfaces.mcp.served import ServedTools
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import (
     AnswerQuestion,
     GetEvents,
