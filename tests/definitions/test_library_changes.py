@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.definitions.library import Library, files, memo
 from fidelio.definitions.reading.document import Document, read_bytes
-from tests.definitions.writing import activity, library, manifest, save, skill
+from tests.definitions.libraries import activity, library, manifest, save, skill
 from tests.support import proves
 
 

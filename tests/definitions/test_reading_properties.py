@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fidelio.definitions.reading import Document, Path, read_bytes, read_text
 from fidelio.errors import UnreadableDefinition
-from tests.definitions.writing import FORMATS, mappings, values, written
+from tests.definitions.libraries import FORMATS, mappings, values, written
 from tests.support import proves
 
 _SAMPLE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.workflows import start as starting
 from fidelio.workflows.report import report_session
-from tests.definitions.test_library_faults import withheld
+from tests.definitions.test_library_errors import withheld
 from tests.dialects.conftest import Opens, playing
 from tests.dialects.gates.conftest import payload
 from tests.dialects.score import write_score

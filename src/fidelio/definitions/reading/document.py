@@ -27,7 +27,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Document:
-    """What one file says. `raw` is kept so that it can be served byte for byte."""
+    """A parsed file. `raw` are its bytes, which are served unchanged."""
 
     name: str
     format: Format
@@ -51,7 +51,7 @@ class Document:
         return encode_toon(self.data)
 
     def at(self, path: Path) -> Position:
-        """The place of `path`, or of the nearest thing around it that has a place."""
+        """The position of `path`, or of the nearest enclosing path that has one."""
         for length in range(len(path), 0, -1):
             if place := self.positions.get(path[:length]):
                 return place
@@ -59,7 +59,7 @@ class Document:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is readable but looks like a mistake."""
+        """Findings for content that is valid but probably a mistake."""
         if self.format != "toon":
             return ()
         from fidelio.definitions.reading.toon import find_suspicious_lines  # noqa: PLC0415  a decoder is imported with its first file
@@ -68,7 +68,7 @@ class Document:
 
 
 def detect_format(name: str) -> Format | None:
-    """The format that a file name stands for, or None when it is no definition at all."""
+    """The format of a file by its suffix, or None if it is not a definition file."""
     dot = name.rfind(".")
     return _FORMATS.get(name[dot:].lower()) if dot >= 0 else None
 
@@ -92,7 +92,7 @@ def read_bytes(raw: bytes, name: str) -> Document:
 
 
 def decode(raw: bytes, name: str) -> str:
-    """The text of a file, if it is text at all. A byte-order mark is not a part of it."""
+    """Decode the bytes of a file as UTF-8, without a byte-order mark."""
     if len(raw) > MAX_BYTES:
         raise make_error(name, "too-large", f"The file has more than {MAX_BYTES} bytes.", "Split it into several files.")
     try:
@@ -108,12 +108,12 @@ def decode(raw: bytes, name: str) -> str:
 
 
 class _Reader(Protocol):
-    """What the module of each format offers."""
+    """The interface of the module of each format."""
 
     def parse(self, text: str, name: str) -> Any: ...
     def locate(self, text: str) -> Positions: ...
 
 
 def _load_reader(kind: Format) -> _Reader:
-    """By name, with its first file: listing a library of one format must not pay for the decoders of the others."""
+    """Import the module of a format on its first use, so that other decoders are not loaded."""
     return cast("_Reader", import_module(f"fidelio.definitions.reading.{kind}"))
