@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.models.base import Definition
-from fidelio.definitions.reading.document import Document
+from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.definitions.reading.positions import Path
 from fidelio.errors import UnreadableDefinition
 
@@ -40,7 +40,7 @@ _SENTENCES = {
 }
 
 
-def validate(model: type[Model], document: Document, data: object = None, under: Path = ()) -> Model:
+def validate(model: type[Model], document: ParsedDocument, data: object = None, under: Path = ()) -> Model:
     """The model, or `UnreadableDefinition` with a finding for each error. `data` is the part of the document at `under`."""
     data = document.data if data is None else data
     if not isinstance(data, dict):
@@ -54,7 +54,7 @@ def validate(model: type[Model], document: Document, data: object = None, under:
         raise UnreadableDefinition(_list_findings(problem, document, data, under)) from None
 
 
-def _list_findings(problem: ValidationError, document: Document, data: Any, under: Path) -> list[Finding]:
+def _list_findings(problem: ValidationError, document: ParsedDocument, data: Any, under: Path) -> list[Finding]:
     errors = [
         (_find_path(data, details["loc"]), details) for details in problem.errors(include_url=False, include_context=True)
     ]
@@ -80,13 +80,13 @@ def _find_path(data: Any, location: tuple[str | int, ...]) -> Path:
     return tuple(path)
 
 
-def _make_finding(document: Document, path: Path, details: ErrorDetails) -> Finding:
+def _make_finding(document: ParsedDocument, path: Path, details: ErrorDetails) -> Finding:
     where = ".".join(str(step + 1) if isinstance(step, int) else step for step in path)
     sentence, remedy = _describe_error(document, path, details)
     return error(document.name, "schema", f"`{where}` {sentence}", remedy, at=document.at(path))
 
 
-def _describe_error(document: Document, path: Path, details: ErrorDetails) -> tuple[str, str]:
+def _describe_error(document: ParsedDocument, path: Path, details: ErrorDetails) -> tuple[str, str]:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind in _EXPECTED:
         return f"has to be {_EXPECTED[kind]}, but is {name_kind(value)}.", _remedy(document, kind, value)
@@ -97,7 +97,7 @@ def _describe_error(document: Document, path: Path, details: ErrorDetails) -> tu
     return sentence.format_map(words), remedy.format_map(words)
 
 
-def _remedy(document: Document, kind: str, value: object) -> str:
+def _remedy(document: ParsedDocument, kind: str, value: object) -> str:
     if kind != "string_type":
         return "See the reference of the definition files."
     if document.format == "toon" and isinstance(value, dict) and len(value) == 1:

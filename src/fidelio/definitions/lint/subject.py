@@ -16,7 +16,7 @@ from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
 from fidelio.definitions.models.skill import Skill
-from fidelio.definitions.reading import Document, Position
+from fidelio.definitions.reading import ParsedDocument, Position
 from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.errors import BadId, ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 
@@ -29,7 +29,7 @@ class SourceFile:
     """A file, or the part of it at `inside`. Without a document, positions refer to the whole file."""
 
     file: str
-    document: Document | None = None
+    document: ParsedDocument | None = None
     inside: Path = ()
     borrowed: bool = False
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.reading.positions import MAX_BYTES, Lines, Path, Position, Positions, make_error
+from fidelio.definitions.reading.positions import MAX_BYTES, LineIndex, Path, Position, Positions, make_error
 from fidelio.definitions.toon_writer import encode_toon
 
 Format = Literal["toon", "yaml", "json", "markdown"]
@@ -26,7 +26,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class Document:
+class ParsedDocument:
     """A parsed file. `raw` are its bytes, which are served unchanged."""
 
     name: str
@@ -73,22 +73,22 @@ def detect_format(name: str) -> Format | None:
     return _FORMATS.get(name[dot:].lower()) if dot >= 0 else None
 
 
-def read_text(text: str, name: str) -> Document:
+def read_text(text: str, name: str) -> ParsedDocument:
     try:
         raw = text.encode()
     except UnicodeEncodeError as problem:
-        place = Lines(text).position(problem.start)
+        place = LineIndex(text).position(problem.start)
         raise make_error(name, "unreadable", "The text has half of a character in it.", "Write it anew.", at=place) from None
     return read_bytes(raw, name)
 
 
-def read_bytes(raw: bytes, name: str) -> Document:
+def read_bytes(raw: bytes, name: str) -> ParsedDocument:
     """The document, or `UnreadableDefinition` with what is wrong and where."""
     kind = detect_format(name)
     if kind is None:
         known = ", ".join(_FORMATS)
         raise make_error(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
-    return Document(name, kind, raw, _load_reader(kind).parse(decode(raw, name), name))
+    return ParsedDocument(name, kind, raw, _load_reader(kind).parse(decode(raw, name), name))
 
 
 def decode(raw: bytes, name: str) -> str:
@@ -98,10 +98,10 @@ def decode(raw: bytes, name: str) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        place = Lines(raw[: problem.start].decode(errors="replace")).position(problem.start)
+        place = LineIndex(raw[: problem.start].decode(errors="replace")).position(problem.start)
         raise make_error(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=place) from None
     if control := _CONTROL.search(text):
-        place = Lines(text).position(control.start())
+        place = LineIndex(text).position(control.start())
         sentence = f"There is a control character (U+{ord(control.group()):04X}) in the text."
         raise make_error(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=place)
     return text
