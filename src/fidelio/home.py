@@ -17,7 +17,7 @@ DIRECTORY = ".fidelio"
 
 
 class Home(NamedTuple):
-    """One home directory. The files in it are named here and nowhere else."""
+    """A home directory and the paths of the files in it."""
 
     path: Path
 
@@ -40,17 +40,17 @@ class Home(NamedTuple):
 
     @property
     def agents_lock(self) -> Path:
-        """Held by the one process that carries out the agents of this home."""
+        """Lock of the agent host of this home."""
         return self.path / "agents.lock"
 
     @property
     def runs(self) -> Path:
-        """What the processes of agents leave for whoever watches them, by session and run."""
+        """Spools of agent processes, by session and run."""
         return self.path / "runs"
 
     @property
     def agent_homes(self) -> Path:
-        """What agents themselves keep of their conversations, by session. Lasts as long as the session."""
+        """Home directories of agents, by session; deleted with the session."""
         return self.path / "agent-homes"
 
     @property
@@ -59,7 +59,7 @@ class Home(NamedTuple):
 
     @property
     def worker_lock(self) -> Path:
-        """Held by the one process that waits to carry out agents when nobody else does."""
+        """Lock of the process that waits to become the agent host."""
         return self.path / "worker.lock"
 
     @property
@@ -67,13 +67,13 @@ class Home(NamedTuple):
         return self.path / "worker.log"
 
     def lock_path(self, name: str) -> Path:
-        """A file that is held while somebody does what only one may do at a time."""
+        """The lock file of an operation that only one process may run at a time."""
         locks = self.path / "locks"
         locks.mkdir(mode=0o700, exist_ok=True)
         return locks / f"{name}.lock"
 
     def ensure(self) -> Home:
-        """Creates the directory for this user only; the keys and the record of all sessions lie in it."""
+        """Create the directory with access for this user only, because it contains the keys and the ledger."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -84,7 +84,7 @@ class Home(NamedTuple):
         return self
 
     def require_existing(self) -> Home:
-        """For whoever only looks: a home that was named and is not there is a typing error, not an empty record.
+        """The home, for commands that only read: a named home that does not exist is an error, not an empty record.
 
         The user's own directory need not have been named by anybody, so it is made.
         """
@@ -98,7 +98,7 @@ class Home(NamedTuple):
         except FileNotFoundError:
             return True
         except OSError:
-            # Whoever makes the home says what is wrong.
+            # Creating the home reports the error.
             return False
         return False
 
@@ -123,7 +123,7 @@ def find_home(
 
 
 def sync_directory(directory: Path) -> None:
-    """The name of a new file is durable only when its directory is."""
+    """Sync a directory, which makes the names of new files durable."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -132,7 +132,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def user_home(environ: Mapping[str, str] | None = None) -> Home:
-    """The user's own directory, whatever project is at hand."""
+    """The home of the user, independent of the project."""
     return Home(_user_directory(os.environ if environ is None else environ))
 
 
@@ -149,13 +149,13 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def _nearest(start: Path) -> Path | None:
-    """A place that we may not look into has no home for us."""
+    """The nearest home above the directory; inaccessible directories are skipped."""
     return next((place / DIRECTORY for place in (start, *start.parents) if os.path.isdir(place / DIRECTORY)), None)  # noqa: PTH112  # Path.is_dir raises
 
 
 def _user_directory(environ: Mapping[str, str]) -> Path:
     data = environ.get("XDG_DATA_HOME")
-    # The XDG rule: a relative value is to be ignored, because it would mean another place in every directory.
+    # XDG: a relative value is ignored, because it would depend on the working directory.
     base = Path(data) if data and Path(data).is_absolute() else _user_home() / ".local" / "share"
     return base / "fidelio"
 

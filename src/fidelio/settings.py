@@ -30,7 +30,7 @@ class AgentLimits(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Everything a service needs to know about where and how it runs."""
+    """The validated settings of a process."""
 
     home: Home
     ledger: str
@@ -63,20 +63,20 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
 
 
 def find_ledger_address(environ: Mapping[str, str], home: Home) -> str:
-    """A path or an address of PostgreSQL. What merely looks like an address would become a file with a strange name.
+    """The path or PostgreSQL address of the ledger. Other schemes are refused, because they would be taken for a file name.
 
-    The path is absolute, because whoever it is handed on to works elsewhere.
+    The path is absolute, because child processes have other working directories.
     """
-    where = environ.get("FIDELIO_LEDGER") or str(home.ledger)
-    is_path = "://" not in where and not where.startswith((":memory:", "file:"))
-    if not is_path and not where.startswith(POSTGRES):
-        # Only how it begins: the rest of an address may hold a password.
-        start = "".join(where.partition("://")[:2])
+    address = environ.get("FIDELIO_LEDGER") or str(home.ledger)
+    is_path = "://" not in address and not address.startswith((":memory:", "file:"))
+    if not is_path and not address.startswith(POSTGRES):
+        # Show only the scheme, because the rest of an address may contain a password.
+        scheme = "".join(address.partition("://")[:2])
         raise UsageProblem(
-            f"FIDELIO_LEDGER begins with {start!r}, where no ledger can be kept.",
-            remedy=f"Give the path of a file, or an address that begins with {' or '.join(POSTGRES)}.",
+            f"FIDELIO_LEDGER has the unsupported scheme {scheme!r}.",
+            remedy=f"Use a file path, or an address that begins with {' or '.join(POSTGRES)}.",
         )
-    return str(Path(where).absolute()) if is_path else where
+    return str(Path(address).absolute()) if is_path else address
 
 
 def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> int:

@@ -9,7 +9,7 @@ import pytest
 import fidelio
 from fidelio.definitions.library import Library
 from fidelio.definitions.models import Workflow, unknown_keys, variables_in
-from tests.definitions.writing import library
+from tests.definitions.libraries import library
 from tests.support import proves
 
 _BUNDLED = Path(fidelio.__file__).parent / "bundled"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library import Library, files, memo
-from fidelio.definitions.reading.document import Document, read_bytes
-from tests.definitions.writing import activity, library, manifest, save, skill
+from fidelio.definitions.reading.document import ParsedDocument, read_bytes
+from tests.definitions.libraries import activity, library, manifest, save, skill
 from tests.support import proves
 
 
@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
-    def counting(raw: bytes, name: str) -> Document:
+    def counting(raw: bytes, name: str) -> ParsedDocument:
         names.append(Path(name).name)
         return read_bytes(raw, name)
 

@@ -10,7 +10,7 @@ import pytest
 
 from fidelio.definitions.library import Root
 from fidelio.errors import WorkflowNotFound
-from tests.definitions.writing import FORMATS, activity, library, manifest, save, written
+from tests.definitions.libraries import FORMATS, activity, library, manifest, save, written
 from tests.support import proves
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from fidelio.definitions.models import Workflow
 from fidelio.errors import ComponentNotFound, UnreadableDefinition
+from tests.definitions.libraries import FORMATS, activity, library, manifest, save, skill, written
 from tests.definitions.test_models import ACTIVITY
-from tests.definitions.writing import FORMATS, activity, library, manifest, save, skill, written
 from tests.support import proves
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.definitions.library import Library
 from fidelio.errors import ComponentNotFound, UnreadableDefinition, WorkflowNotFound
-from tests.definitions.writing import activity, library, manifest, save, skill, written
+from tests.definitions.libraries import activity, library, manifest, save, skill, written
 from tests.support import proves
 
 

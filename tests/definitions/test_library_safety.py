@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fidelio.definitions.library import Library
 from fidelio.errors import BadId, ComponentNotFound, DefinitionError, UnreadableDefinition, WorkflowNotFound
-from tests.definitions.writing import activity, library, manifest, save, skill
+from tests.definitions.libraries import activity, library, manifest, save, skill
 from tests.support import proves
 
 _SECRET = "id: secret\nversion: 1.0.0\ntitle: Secret\nname: Secret\ncapability: Secret\n"

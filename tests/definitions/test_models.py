@@ -22,7 +22,7 @@ from fidelio.definitions.models.workflow import WorkflowFile
 from fidelio.definitions.parsing import validate
 from fidelio.definitions.reading import read_text
 from fidelio.errors import UnreadableDefinition
-from tests.definitions.writing import FORMATS, written
+from tests.definitions.libraries import FORMATS, written
 from tests.support import proves
 
 _simple = st.fixed_dictionaries(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.definitions.reading import Document, Path, read_bytes, read_text
+from fidelio.definitions.reading import ParsedDocument, Path, read_bytes, read_text
 from fidelio.errors import UnreadableDefinition
-from tests.definitions.writing import FORMATS, mappings, values, written
+from tests.definitions.libraries import FORMATS, mappings, values, written
 from tests.support import proves
 
 _SAMPLE: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_the_line_of_a_key_contains_the_key(format_: str, value: object) -> None
             assert lines[line - 1][column - 1 :].lstrip('"{').startswith(str(path[-1]))
 
 
-def outcome(raw: bytes, name: str) -> Document | UnreadableDefinition:
+def outcome(raw: bytes, name: str) -> ParsedDocument | UnreadableDefinition:
     try:
         return read_bytes(raw, name)
     except UnreadableDefinition as problem:
@@ -93,7 +93,7 @@ def test_a_damaged_file_gives_data_or_findings(format_: str, data: st.DataObject
 
     read = outcome(bytes(raw), f"x.{format_}")
 
-    if isinstance(read, Document) and format_ != "md":
+    if isinstance(read, ParsedDocument) and format_ != "md":
         assert paths(read.data) >= set(read.positions) - {()}
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_file_gives_data_or_findings(format_: str, data: st.DataObject
 def test_punctuation_in_any_order_gives_data_or_findings(format_: str, text: str) -> None:
     read = outcome(text.encode(), f"x.{format_}")
 
-    if isinstance(read, Document):
+    if isinstance(read, ParsedDocument):
         assert read.positions or format_ == "yaml"
         assert isinstance(read.warnings, tuple)
 
@@ -120,7 +120,7 @@ def test_a_toon_file_without_one_of_its_lines_is_never_read_as_if_nothing_had_ha
 
     read = outcome("\n".join(lines[:gone] + lines[gone + 1 :]).encode(), "x.toon")
 
-    assert not isinstance(read, Document) or read.data != value
+    assert not isinstance(read, ParsedDocument) or read.data != value
 
 
 @proves("reading.text")

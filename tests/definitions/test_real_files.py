@@ -9,8 +9,8 @@ import pytest
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.reading import read_bytes
 from fidelio.errors import UnreadableDefinition
+from tests.definitions.libraries import library, written
 from tests.definitions.test_reading_properties import paths
-from tests.definitions.writing import library, written
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 

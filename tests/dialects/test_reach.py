@@ -17,7 +17,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.workflows import start as starting
 from fidelio.workflows.report import report_session
-from tests.definitions.test_library_faults import withheld
+from tests.definitions.test_library_errors import withheld
 from tests.dialects.conftest import Opens, playing
 from tests.dialects.gates.conftest import payload
 from tests.dialects.score import write_score
@@ -138,7 +138,7 @@ async def test_workflows_of_the_home_that_were_deleted_with_their_directory_are_
 async def test_nobody_can_tell_whether_an_older_session_has_lost_its_definition(
     memory: Opens, library: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    monkeypatch.setattr(starting, "place_of", lambda _: "")
+    monkeypatch.setattr(starting, "encode_root", lambda _: "")
     async with memory() as play:
         token = await play.at("tune")
         goes_on = await play("get_activity", session_token=token)

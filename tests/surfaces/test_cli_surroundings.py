@@ -138,6 +138,6 @@ def test_a_ledger_that_cannot_be_is_refused_with_the_forms_that_can(fidelio: Fid
     refused = fidelio("sessions", FIDELIO_LEDGER=address)
 
     assert refused.returncode == 2
-    assert "the path of a file, or an address that begins with postgresql:// or postgres://" in refused.stderr
+    assert "Use a file path, or an address that begins with postgresql:// or postgres://" in refused.stderr
     assert "secret" not in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == []

@@ -39,11 +39,11 @@ class TextPage:
     def text(
         self, words: str, indent: int = 0, *, tone: str = "", first: str = "", limit: int = _MAX_TEXT_LENGTH
     ) -> Iterator[str]:
-        """Wrapped lines, indented; `first` stands before the first line and the others hang below its end."""
+        """Wrapped, indented lines; `first` precedes the first line, and the others are aligned with its end."""
         margin = " " * indent
-        room = max(self.width - indent - len(first), 20)
+        available = max(self.width - indent - len(first), 20)
         bounded = shorten(words, limit, placeholder=" …") or words.strip()[:limit]
-        for number, line in enumerate(wrap(bounded, room, break_on_hyphens=False) or [""]):
+        for number, line in enumerate(wrap(bounded, available, break_on_hyphens=False) or [""]):
             lead = first if number == 0 else " " * len(first)
             yield f"{margin}{lead}{self.paint(line, tone)}".rstrip()
 
@@ -51,7 +51,7 @@ class TextPage:
 def render_workflow(workflow: Workflow, *, width: int = 80, color: bool = False) -> str:
     """The whole workflow. Ends without a line break."""
     page = TextPage(min(max(width, _NARROWEST), _WIDEST), color)
-    known = find_variable_domains(workflow)
+    domains = find_variable_domains(workflow)
     blocks = [
         _title(workflow, page),
         _section("Rules", (line for rule in workflow.rules for line in page.text(rule, 2, first="- ")), page),
@@ -59,7 +59,7 @@ def render_workflow(workflow: Workflow, *, width: int = 80, color: bool = False)
         _section("Variables", (line for v in workflow.variables for line in _variable(v, page)), page),
         _section("Modes", _modes(workflow, page), page),
         _section("Artifact locations", _locations(workflow, page), page),
-        *(_activity(number, activity, page, known) for number, activity in enumerate(workflow.activities, start=1)),
+        *(_activity(number, activity, page, domains) for number, activity in enumerate(workflow.activities, start=1)),
         _section("Cannot be read", _broken(workflow, page), page, tone=_RED),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -112,7 +112,7 @@ def _broken(workflow: Workflow, page: TextPage) -> Iterator[str]:
         yield from page.text(f"{name}: {findings[0].sentence if findings else 'no reason is known'}", 2)
 
 
-def _activity(number: int, activity: Activity, page: TextPage, known: dict[str, VariableDomain]) -> list[str]:
+def _activity(number: int, activity: Activity, page: TextPage, domains: dict[str, VariableDomain]) -> list[str]:
     optional = " (optional)" if not activity.required else ""
     time = f" · {activity.estimated_time}" if activity.estimated_time else ""
     owner = f" · {activity.id}{time}"
@@ -123,7 +123,7 @@ def _activity(number: int, activity: Activity, page: TextPage, known: dict[str, 
     parts += [_checkpoint(checkpoint, page) for checkpoint in activity.checkpoints]
     parts += [_loop(loop, page) for loop in activity.loops]
     parts += [_decision(decision, page) for decision in activity.decisions]
-    parts += [_triggers(activity, page), _artifacts(activity, page), _transitions(activity, page, known)]
+    parts += [_triggers(activity, page), _artifacts(activity, page), _transitions(activity, page, domains)]
     return [*lines, *(line for part in parts for line in part)]
 
 
@@ -190,7 +190,7 @@ def _artifacts(activity: Activity, page: TextPage) -> Iterator[str]:
         yield from page.text(join_words(names), 3, first="Leaves ")
 
 
-def _transitions(activity: Activity, page: TextPage, known: dict[str, VariableDomain]) -> Iterator[str]:
+def _transitions(activity: Activity, page: TextPage, domains: dict[str, VariableDomain]) -> Iterator[str]:
     alone = len(activity.transitions) == 1
     for transition in activity.transitions:
         if transition.is_default or transition.condition is None:
@@ -201,7 +201,7 @@ def _transitions(activity: Activity, page: TextPage, known: dict[str, VariableDo
     if activity.transitions:
         return
     deciders = _describe_alternatives(activity)
-    if may_end_after(activity, known):
+    if may_end_after(activity, domains):
         unless = f", unless {deciders} leads elsewhere" if deciders else ""
         yield from page.text(f"the end{unless}", 3, first="→ ")
     else:
@@ -210,6 +210,6 @@ def _transitions(activity: Activity, page: TextPage, known: dict[str, VariableDo
 
 def _describe_alternatives(activity: Activity) -> str:
     """What can lead on where no transition does."""
-    reasons = {way.reason for way in list_flow_edges(activity)}
+    reasons = {edge.reason for edge in list_flow_edges(activity)}
     words = {"answer": "an answer", "decision": "a decision"}
     return " or ".join(text for reason, text in words.items() if reason in reasons)

@@ -105,7 +105,7 @@ def _find_cleared_variables(workflow: Workflow) -> Iterator[str]:
             yield from (name for name, value in values.items() if value is None)
 
 
-def may_end_after(activity: Activity, known: dict[str, VariableDomain]) -> bool:
+def may_end_after(activity: Activity, domains: dict[str, VariableDomain]) -> bool:
     """Whether the workflow can end after the activity: it has no outgoing edge, or possibly none that is open."""
     branches = [branch for decision in activity.decisions for branch in decision.branches]
     if any(transition.is_default or transition.condition is None for transition in activity.transitions):
@@ -114,10 +114,10 @@ def may_end_after(activity: Activity, known: dict[str, VariableDomain]) -> bool:
     if always:
         return any(branch.transition_to is None for branch in always)
     ways: list[Transition | Branch] = [*activity.transitions, *branches]
-    return not _is_exhaustive([way.condition for way in ways if way.condition is not None], known)
+    return not _is_exhaustive([way.condition for way in ways if way.condition is not None], domains)
 
 
-def _is_exhaustive(conditions: list[Condition], known: dict[str, VariableDomain]) -> bool:
+def _is_exhaustive(conditions: list[Condition], domains: dict[str, VariableDomain]) -> bool:
     if len(conditions) < 2:
-        return any(find_constant_truth(condition, known) == "always" for condition in conditions)
-    return find_constant_truth(Or(type="or", conditions=tuple(conditions)), known) == "always"
+        return any(find_constant_truth(condition, domains) == "always" for condition in conditions)
+    return find_constant_truth(Or(type="or", conditions=tuple(conditions)), domains) == "always"

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.models.base import Definition
-from fidelio.definitions.reading.document import Document
+from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.definitions.reading.positions import Path
 from fidelio.errors import UnreadableDefinition
 
@@ -40,7 +40,7 @@ _SENTENCES = {
 }
 
 
-def validate(model: type[Model], document: Document, data: object = None, under: Path = ()) -> Model:
+def validate(model: type[Model], document: ParsedDocument, data: object = None, under: Path = ()) -> Model:
     """The model, or `UnreadableDefinition` with a finding for each error. `data` is the part of the document at `under`."""
     data = document.data if data is None else data
     if not isinstance(data, dict):
@@ -54,12 +54,14 @@ def validate(model: type[Model], document: Document, data: object = None, under:
         raise UnreadableDefinition(_list_findings(problem, document, data, under)) from None
 
 
-def _list_findings(problem: ValidationError, document: Document, data: Any, under: Path) -> list[Finding]:
-    faults = [(_find_path(data, fault["loc"]), fault) for fault in problem.errors(include_url=False, include_context=True)]
-    paths = [path for path, _ in faults]
+def _list_findings(problem: ValidationError, document: ParsedDocument, data: Any, under: Path) -> list[Finding]:
+    errors = [
+        (_find_path(data, details["loc"]), details) for details in problem.errors(include_url=False, include_context=True)
+    ]
+    paths = [path for path, _ in errors]
     # A value that may have several shapes is complained about once for each; the deepest complaint is the useful one.
-    kept = {path: fault for path, fault in reversed(faults) if not any(_is_inside(other, path) for other in paths)}
-    return sorted(_make_finding(document, (*under, *path), fault) for path, fault in kept.items())
+    reported = {path: details for path, details in reversed(errors) if not any(_is_inside(other, path) for other in paths)}
+    return sorted(_make_finding(document, (*under, *path), details) for path, details in reported.items())
 
 
 def _is_inside(longer: Path, path: Path) -> bool:
@@ -78,24 +80,24 @@ def _find_path(data: Any, location: tuple[str | int, ...]) -> Path:
     return tuple(path)
 
 
-def _make_finding(document: Document, path: Path, fault: ErrorDetails) -> Finding:
+def _make_finding(document: ParsedDocument, path: Path, details: ErrorDetails) -> Finding:
     where = ".".join(str(step + 1) if isinstance(step, int) else step for step in path)
-    sentence, remedy = _describe_error(document, path, fault)
+    sentence, remedy = _describe_error(document, path, details)
     return error(document.name, "schema", f"`{where}` {sentence}", remedy, at=document.at(path))
 
 
-def _describe_error(document: Document, path: Path, fault: ErrorDetails) -> tuple[str, str]:
-    kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
+def _describe_error(document: ParsedDocument, path: Path, details: ErrorDetails) -> tuple[str, str]:
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind in _EXPECTED:
         return f"has to be {_EXPECTED[kind]}, but is {name_kind(value)}.", _remedy(document, kind, value)
     if kind == "string_pattern_mismatch":
         return f"cannot be {value!r}.", _pattern_remedy(path)
     sentence, remedy = _SENTENCES.get(kind, ("is not right: {msg}.", ""))
-    words = {"key": path[-1] if path else "", "value": value, "msg": fault["msg"], "min_length": 1, **context}
+    words = {"key": path[-1] if path else "", "value": value, "msg": details["msg"], "min_length": 1, **context}
     return sentence.format_map(words), remedy.format_map(words)
 
 
-def _remedy(document: Document, kind: str, value: object) -> str:
+def _remedy(document: ParsedDocument, kind: str, value: object) -> str:
     if kind != "string_type":
         return "See the reference of the definition files."
     if document.format == "toon" and isinstance(value, dict) and len(value) == 1:

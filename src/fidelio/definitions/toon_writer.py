@@ -53,7 +53,7 @@ def _list(key: str, values: Sequence[Any], depth: int) -> Iterator[str]:
 
 
 def _item(value: Any, depth: int) -> Iterator[str]:
-    """A dash, and what belongs to it one step further in. The first field of an object stands beside its dash."""
+    """A list item: a dash and its value, indented. The first field of an object is on the line of its dash."""
     margin = "  " * depth
     if isinstance(value, Mapping):
         lines = list(_fields(value, depth + 1))

@@ -27,42 +27,18 @@ from fidelio.engine.state import (
     Status,
 )
 
+# Names of `state` that other packages import from here.
 __all__ = [
-    "ANSWERED",
-    "ARMED",
-    "BY_ANSWER",
-    "BY_DEFINITION",
-    "CALLED",
-    "CHILD_FINISHED",
-    "CHILD_STARTED",
-    "COMPLETED",
-    "ENTERED",
-    "LOOP_ADVANCED",
-    "RESTORED",
-    "RESUMED",
-    "SKILL_LOADED",
-    "STARTED",
-    "STEP_COMPLETED",
-    "VARIABLES_SET",
-    "YIELDED",
     "ActivityVisit",
     "CheckpointAnswer",
     "CheckpointInstance",
     "ChildSession",
-    "EventDraft",
     "Fidelity",
-    "FoldableEvent",
     "LoopIteration",
     "OpenCheckpoint",
     "ParentSession",
-    "ProvisionalEvent",
     "Record",
     "Status",
-    "decode_record",
-    "encode_record",
-    "fold",
-    "fold_drafts",
-    "number_drafts",
 ]
 
 STARTED = "session.started"

@@ -1,7 +1,7 @@
 """Check a transition that an agent requests, and the condition that it claims for it.
 
 A claim is compared with every transition to the target, because several may lead there. It is reported as false only if an
-answer or a reported variable contradicts it: a default value that nobody confirmed is no evidence against an agent.
+answer or a reported variable contradicts it: an unconfirmed default value is no evidence against an agent.
 """
 
 from __future__ import annotations

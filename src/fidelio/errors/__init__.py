@@ -38,7 +38,7 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     │   ├── DefinitionOutOfReach  the definition of a session is currently unavailable here; ends nothing
     │   └── DefinitionGone        the definition of a session was deleted; says how the session can still end
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
-    │   ├── PersonNeeded          only a person may answer the question; carries it, for whoever can ask one
+    │   ├── PersonNeeded          only a person may answer; carries the request
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
     └── AgentError
         ├── AgentSessionNotFound  no agent session has this name here
@@ -48,7 +48,7 @@ both; programs match on `code` or on the class. The sentence may improve, the co
         ├── BlueprintNotFound     no blueprint of this name, or it is switched off
         ├── BrokenBlueprint       its files cannot be read whole; says which and why
         ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
-        ├── UncheckedAgentInput   nobody could find out whether it fits; says why
+        ├── UncheckedAgentInput   the input could not be checked; says why
         ├── ExecutorUnavailable   this kind of agent does not work on this machine; says why
         ├── ExecutorFailure       the agent could not do its work; carries a reason and what it had said
         │   ├── ConversationLost  the agent does not know the conversation that was to go on

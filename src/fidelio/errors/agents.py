@@ -64,7 +64,7 @@ class BadAgentInput(AgentError):
 
 
 class UncheckedAgentInput(AgentError):
-    """Nobody could find out whether it fits the schema of the blueprint."""
+    """The input could not be checked against the schema of the blueprint."""
 
     code = "agent.unchecked-input"
 

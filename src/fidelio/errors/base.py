@@ -8,7 +8,7 @@ from typing import ClassVar
 class FidelioError(Exception):
     """Base of every error raised on purpose. `exit_code` is what the command line ends with.
 
-    `reason` is a stable word that is more precise than the class, where whoever raises it has one.
+    `reason` is a stable word that is more precise than the class, if it is known.
     """
 
     code: ClassVar[str] = "fidelio"
@@ -38,7 +38,7 @@ class HomeProblem(FidelioError):
 
 
 class HomeNotFound(HomeProblem):
-    """Somebody who only wanted to look has named a home directory that does not exist."""
+    """A command that only reads was given a home directory that does not exist."""
 
     code = "home.not-found"
     exit_code = 4

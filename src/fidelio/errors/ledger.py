@@ -78,14 +78,14 @@ class DocumentConflict(LedgerError):
 
 
 class StaleLease(LedgerError):
-    """The lease ran out and the work belongs to somebody else. Nothing was written."""
+    """The lease has expired and another worker has the job. Nothing was written."""
 
     code = "ledger.stale-lease"
 
     def __init__(self, job: str, fence: int) -> None:
         super().__init__(
             f"Job {job} is no longer held under fencing number {fence}; nothing was written.",
-            remedy="Drop the work: whoever holds the lease now carries on.",
+            remedy="Drop the work: the worker that holds the lease now continues it.",
         )
         self.job, self.fence = job, fence
 

@@ -204,7 +204,7 @@ def _make_damaged_error(path: Path) -> KeyRingProblem:
 
 
 def _create(path: Path, ring: Mapping[str, Any]) -> None:
-    """Whoever links first wins; the others use the winner's file."""
+    """Create the file with a link: the first process wins, and the others use its file."""
     draft = _write_draft(path, ring)
     try:
         os.link(draft, path)

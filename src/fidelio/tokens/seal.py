@@ -65,17 +65,17 @@ def compute_mac(key: Key, purpose: bytes, body: str) -> str:
 
 @lru_cache(maxsize=64)
 def _start_mac(secret: bytes, purpose: bytes) -> hmac.HMAC:
-    """A MAC that has only the key and the purpose behind it: setting it up takes longer than all the rest."""
+    """A MAC initialized with key and purpose; cached, because the initialization takes longer than the rest."""
     return hmac.new(secret, purpose + b"\0", "sha256")
 
 
 def is_same_mac(expected: str, given: str) -> bool:
-    """In constant time, so that nobody can feel their way to the right one."""
+    """Compare in constant time, to prevent timing attacks."""
     return hmac.compare_digest(expected, given)
 
 
 def read_unverified(token: str) -> dict[str, Any] | None:
-    """What a token claims, whoever made it and whatever became of its MAC. Only for adoption: it proves nothing."""
+    """The payload of a token without verification. Only for adoption of unverified sessions."""
     parts = token.split(".", 3) if len(token) <= MAX_LENGTH else []
     if len(parts) != 4 or parts[0] != VERSION:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.definitions.models import Workflow
-from tests.definitions.lint.examples import filled
+from tests.definitions.lint.example_libraries import filled
 
 IS_READY = {"type": "simple", "variable": "is_ready", "operator": "==", "value": True}
 BOOLEAN = {"name": "is_ready", "type": "boolean"}

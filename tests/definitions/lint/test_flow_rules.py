@@ -10,8 +10,8 @@ import pytest
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.lint import lint_directory
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY, answer, otherwise, way
-from tests.definitions.lint.examples import filled
-from tests.definitions.writing import activity, manifest, save, skill, written
+from tests.definitions.libraries import activity, manifest, save, skill, written
+from tests.definitions.lint.example_libraries import filled
 from tests.support import proves
 
 NOT_READY = {**IS_READY, "value": False}

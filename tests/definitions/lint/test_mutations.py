@@ -18,7 +18,7 @@ from fidelio.definitions.library import Library, Root
 from fidelio.definitions.lint import has_errors, lint_directory
 from fidelio.errors import UnreadableDefinition
 from tests.definitions.drawing.workflows import otherwise, way
-from tests.definitions.writing import FORMATS, save, skill, written
+from tests.definitions.libraries import FORMATS, save, skill, written
 from tests.support import proves
 
 MARK = "mutated_name"

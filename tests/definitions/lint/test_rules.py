@@ -10,7 +10,7 @@ from fidelio.definitions.findings import READING_RULES
 from fidelio.definitions.lint import RULE_MODULES, RULES, Rule, lint_directory
 from fidelio.definitions.lint.examples import load_reading_examples, load_rule_examples
 from scripts import generate_lint_docs
-from tests.definitions.lint.examples import write_short, write_whole
+from tests.definitions.lint.example_libraries import write_short, write_whole
 from tests.support import proves
 
 RULE_EXAMPLES = load_rule_examples()

@@ -46,9 +46,9 @@ def _list_entry_edges(workflow: Workflow) -> Iterator[Edge]:
 
 
 def _list_outgoing_edges(workflow: Workflow, activity: Activity) -> Iterator[Edge]:
-    for way in list_flow_edges(activity):
-        labels = (way.words,) if way.words else ()
-        yield Edge(activity.id, _find_target_node(workflow, way.target), _LINKS[way.reason], labels)
+    for edge in list_flow_edges(activity):
+        labels = (edge.words,) if edge.words else ()
+        yield Edge(activity.id, _find_target_node(workflow, edge.target), _LINKS[edge.reason], labels)
     for trigger, _ in list_triggers(activity):
         yield Edge(activity.id, _workflow_node_id(trigger.workflow), Link.TRIGGER, ("starts",))
     if not workflow.independent and may_end_after(activity, find_variable_domains(workflow)):
@@ -79,11 +79,11 @@ def _merge_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     return tuple(together.values())
 
 
-def _join_edges(one: Edge, two: Edge) -> Edge:
-    plainer, other = sorted((one, two), key=lambda edge: _LINK_ORDER.index(edge.link))
+def _join_edges(first: Edge, second: Edge) -> Edge:
+    plainer, other = sorted((first, second), key=lambda edge: _LINK_ORDER.index(edge.link))
     if plainer.link is Link.NEXT:
         return plainer
-    return Edge(one.source, one.target, plainer.link, tuple(dict.fromkeys((*one.labels, *other.labels, *plainer.labels))))
+    return Edge(first.source, first.target, plainer.link, tuple(dict.fromkeys((*first.labels, *other.labels, *plainer.labels))))
 
 
 def _build_nodes(workflow: Workflow, edges: tuple[Edge, ...]) -> list[Node]:

@@ -20,7 +20,7 @@ _ROUNDS = 24
 
 @dataclass(frozen=True, slots=True)
 class MinimumDistance:
-    """One column stands at least `distance` to the left of another."""
+    """One column is at least `distance` to the left of another."""
 
     left: int
     right: int
@@ -65,9 +65,9 @@ def _crosses(here: tuple[int, int], ties: Sequence[tuple[int, int]]) -> bool:
 
 def _distances(net: Net, rows: Rows, column: list[int], gap: float) -> list[MinimumDistance]:
     return [
-        MinimumDistance(column[one], column[two], net.slots[one].right + net.slots[two].left + gap)
+        MinimumDistance(column[first], column[second], net.slots[first].right + net.slots[second].left + gap)
         for row in rows
-        for one, two in pairwise(row)
+        for first, second in pairwise(row)
     ]
 
 
@@ -120,10 +120,10 @@ def _draw_together(x: dict[int, float], joints: Sequence[Joint], column: list[in
     by_right, by_left = _grouped(apart)
     joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for joint in joints:
-        one, two = column[joint.upper], column[joint.lower]
-        if one != two:
-            joined[one].append((two, joint.weight))
-            joined[two].append((one, joint.weight))
+        first, second = column[joint.upper], column[joint.lower]
+        if first != second:
+            joined[first].append((second, joint.weight))
+            joined[second].append((first, joint.weight))
     for _ in range(_ROUNDS):
         for head, others in joined.items():
             wish = sum(x[other] * weight for other, weight in others) / sum(weight for _, weight in others)
@@ -189,20 +189,20 @@ def _place_row(x: list[float], row: list[int], slots: Sequence[Slot], wishes: li
         x[slot] = where + offset
 
 
-def _pool_blocks(one: tuple[float, float, int], two: tuple[float, float, int]) -> tuple[float, float, int]:
-    weight = one[1] + two[1]
-    return (one[0] * one[1] + two[0] * two[1]) / weight, weight, one[2] + two[2]
+def _pool_blocks(first: tuple[float, float, int], second: tuple[float, float, int]) -> tuple[float, float, int]:
+    weight = first[1] + second[1]
+    return (first[0] * first[1] + second[0] * second[1]) / weight, weight, first[2] + second[2]
 
 
 def _offsets(row: list[int], slots: Sequence[Slot]) -> list[float]:
     offsets = [0.0]
-    for one, two in pairwise(row):
-        offsets.append(offsets[-1] + slots[one].right + slots[two].left + _GAP)
+    for first, second in pairwise(row):
+        offsets.append(offsets[-1] + slots[first].right + slots[second].left + _GAP)
     return offsets[: len(row)]
 
 
 def compute_bands(net: Net, rows: Rows, x: list[float], top: float) -> list[Band]:
-    """The strip of every layer. Where edges run far across there is more room, so that no curve gets flat."""
+    """The vertical range of every layer. Wide edges increase the gap, so that no curve becomes too flat."""
     reach = _horizontal_spans(net, x)
     bands: list[Band] = []
     for index, row in enumerate(rows):

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Shape(StrEnum):
-    """What a node stands for."""
+    """The kind of a node."""
 
     START = "start"
     END = "end"
@@ -20,7 +20,7 @@ class Shape(StrEnum):
 
 
 class Link(StrEnum):
-    """Why one node follows another, from the plainest reason to the most particular."""
+    """The kind of an edge, from the most general to the most specific."""
 
     NEXT = "next"
     CONDITION = "condition"

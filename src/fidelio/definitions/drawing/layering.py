@@ -97,7 +97,7 @@ def _sort_topologically(nodes: Sequence[Node], forward: Sequence[Edge], leaving:
 
 
 def _final_layer(node: Node, leaving: dict[str, list[Edge]], layer: dict[str, int]) -> int:
-    """Every end stands at the bottom, and a node that nothing leads to just above what it leads to."""
+    """End nodes are in the last layer, and a node without incoming edges directly above its targets."""
     if node.shape is Shape.END:
         return max(layer.values())
     below = [layer[edge.target] for edge in leaving[node.id]]

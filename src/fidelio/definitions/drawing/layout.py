@@ -21,11 +21,11 @@ def compute_layout(graph: Graph) -> Picture:
     rows = order_layers(net)
     x = compute_x(net, rows)
     bands = compute_bands(net, rows, x, 0.0)
-    boxes = {name: _box(net.slots[index], x[index], bands) for name, index in net.place.items()}
+    boxes = {name: _box(net.slots[index], x[index], bands) for name, index in net.slot_of.items()}
     forward = [_draw_forward_edge(edge, chain, net, x, bands) for edge, chain in net.chains]
     loops = [_draw_loop(edge, boxes[edge.source]) for edge in layering.loops]
     taken = _occupied_areas(net, x, bands)
-    bands_of = {name: bands[net.slots[index].layer] for name, index in net.place.items()}
+    bands_of = {name: bands[net.slots[index].layer] for name, index in net.slot_of.items()}
     back = BackEdgeRouter(boxes, bands_of, taken).lines(layering.back)
     lines = (*forward, *loops, *back)
     return Picture(tuple(boxes.values()), lines, _bounds([*taken, *_label_areas(lines)]))

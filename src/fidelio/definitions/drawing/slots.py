@@ -57,7 +57,7 @@ class Net:
     slots: tuple[Slot, ...]
     joints: tuple[Joint, ...]
     chains: tuple[tuple[Edge, tuple[int, ...]], ...]
-    place: dict[str, int]
+    slot_of: dict[str, int]
 
     @property
     def layers(self) -> list[list[int]]:
@@ -70,15 +70,15 @@ class Net:
 def build_net(graph: Graph, layering: Layering) -> Net:
     loop_of = {edge.source: edge for edge in layering.loops}
     slots = [_node_slot(node, 2 * layering.layer[node.id], loop_of.get(node.id)) for node in graph.nodes]
-    place = {node.id: index for index, node in enumerate(graph.nodes)}
+    slot_of = {node.id: index for index, node in enumerate(graph.nodes)}
     joints: list[Joint] = []
     chains: list[tuple[Edge, tuple[int, ...]]] = []
     main = _find_main_path(graph, layering)
     for edge in layering.forward:
-        chain = _make_chain(edge, place, slots)
+        chain = _make_chain(edge, slot_of, slots)
         chains.append((edge, chain))
         joints.extend(_make_joints(chain, 3.0 if edge in main else 1.0))
-    return Net(tuple(slots), tuple(joints), tuple(chains), place)
+    return Net(tuple(slots), tuple(joints), tuple(chains), slot_of)
 
 
 def _node_slot(node: Node, layer: int, loop: Edge | None) -> Slot:
@@ -127,13 +127,13 @@ def _loop_size(loop: Edge | None) -> tuple[float, float]:
     return LOOP_WIDTH + width, height
 
 
-def _make_chain(edge: Edge, place: dict[str, int], slots: list[Slot]) -> tuple[int, ...]:
-    first, last = place[edge.source], place[edge.target]
+def _make_chain(edge: Edge, slot_of: dict[str, int], slots: list[Slot]) -> tuple[int, ...]:
+    first, last = slot_of[edge.source], slot_of[edge.target]
     lines = label_lines(edge)
     width, height = label_size(lines)
     between: list[int] = []
     for layer in range(slots[first].layer + 1, slots[last].layer):
-        # A label stands right below the node it leaves: that is where the reader asks which way to go.
+        # A label is placed directly below the node that its edge leaves.
         labelled = layer == slots[first].layer + 1 and bool(lines)
         between.append(len(slots))
         half = width / 2 if labelled else 5.0

@@ -15,7 +15,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, '
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """One set of colours. Each stands out enough from the paper to be read by everybody."""
+    """A set of colours with sufficient contrast to the background."""
 
     paper: str
     ink: str

@@ -16,9 +16,9 @@ from fidelio.definitions.library.identifiers import STRUCTURED, ComponentName, c
 from fidelio.definitions.library.loading import get_findings, load_manifest, load_model
 from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations
 from fidelio.definitions.library.lookup import read_component
-from fidelio.definitions.models import Activity, Manifest, Workflow
+from fidelio.definitions.models import Activity, Workflow, WorkflowManifest
 from fidelio.definitions.parsing import name_kind, validate
-from fidelio.definitions.reading.document import Document, read_text
+from fidelio.definitions.reading.document import ParsedDocument, read_text
 from fidelio.definitions.reading.positions import Path
 from fidelio.definitions.toon_writer import encode_toon
 from fidelio.errors import BadId, InaccessibleDefinition, UnreadableDefinition, WorkflowNotFound
@@ -106,7 +106,7 @@ def assemble(location: WorkflowLocation, manifest: FileContent, sources: tuple[A
 
 
 def _build_workflow(
-    location: WorkflowLocation, file: Manifest, activities: tuple[Activity, ...], broken: dict[str, tuple[Finding, ...]]
+    location: WorkflowLocation, file: WorkflowManifest, activities: tuple[Activity, ...], broken: dict[str, tuple[Finding, ...]]
 ) -> Workflow:
     """Build the model without validation: its parts are validated, and the validator of the whole is expensive to build."""
     head = {name: getattr(file, name) for name in Workflow.model_fields if name not in _EXCLUDED_FROM_HEAD}
@@ -230,7 +230,7 @@ def _report_duplicate(activity: str, source: ActivitySource, first: ActivitySour
     return error(source.content.name, "duplicate-id", sentence, "Give one of the two another id.", at=at)
 
 
-def _extract(document: Document, path: Path) -> Document:
+def _extract(document: ParsedDocument, path: Path) -> ParsedDocument:
     """A part of a file as a separate document."""
     data = document.data
     for step in path:

@@ -20,7 +20,7 @@ from fidelio.definitions.library.lookup import read_component
 from fidelio.definitions.models.resource import Resource, Rules, StructuredResource, Template
 from fidelio.definitions.models.skill import Skill
 from fidelio.definitions.parsing import validate
-from fidelio.definitions.reading.document import Document
+from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.errors import UnreadableDefinition
 
 Text = TypeVar("Text", Resource, Template)
@@ -111,7 +111,7 @@ def _load_text(model: type[Text], content: FileContent, name: ComponentName) -> 
     return load_once(content, model, lambda document: _parse_text(model, document, name))
 
 
-def _parse_text(model: type[Text], document: Document, name: ComponentName) -> Text:
+def _parse_text(model: type[Text], document: ParsedDocument, name: ComponentName) -> Text:
     from fidelio.definitions.reading.markdown import find_first_heading  # noqa: PLC0415  brings YAML, which workflows may do without
 
     front, content = _split_front_matter(document)
@@ -128,7 +128,7 @@ def _parse_text(model: type[Text], document: Document, name: ComponentName) -> T
     )
 
 
-def _split_front_matter(document: Document) -> tuple[dict[str, Any], str]:
+def _split_front_matter(document: ParsedDocument) -> tuple[dict[str, Any], str]:
     if document.format == "markdown":
         return document.data["front"], document.data["body"]
     about = validate(StructuredResource, document)

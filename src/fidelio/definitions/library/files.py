@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import error
 from fidelio.definitions.library.memo import Memo, Signature, is_settled, make_signature, read_signature
-from fidelio.definitions.reading.document import Document, Format, read_bytes
+from fidelio.definitions.reading.document import Format, ParsedDocument, read_bytes
 from fidelio.definitions.reading.positions import MAX_BYTES, make_error
 from fidelio.errors import InaccessibleDefinition, UnreadableDefinition
 
@@ -38,11 +38,11 @@ class FileContent:
     raw: bytes
     signature: Signature
     settled: bool
-    _document: Document | UnreadableDefinition | None = None
+    _document: ParsedDocument | UnreadableDefinition | None = None
     _digest: str = ""
     models: dict[type[Any], Any] = field(default_factory=dict)
 
-    def document(self) -> Document:
+    def document(self) -> ParsedDocument:
         if self._document is None:
             try:
                 self._document = read_bytes(self.raw, self.name)
@@ -210,7 +210,7 @@ class DefinitionSource(NamedTuple):
 
     owner: str
     file: str
-    document: Document
+    document: ParsedDocument
 
     @classmethod
     def of(cls, owner: str, content: FileContent) -> DefinitionSource:

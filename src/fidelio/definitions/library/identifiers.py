@@ -1,7 +1,7 @@
 """Validate ids that come from outside, and parse the file names of components.
 
 An id is only ever compared with names that were found by listing a directory; it never becomes a part of a path. This check
-comes first all the same: whoever sends `../../etc/passwd` should be told so, and not that no such workflow was found.
+comes first all the same: `../../etc/passwd` is reported as an invalid id, and not as an unknown workflow.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.locations import WorkflowLocation
-from fidelio.definitions.reading.document import Document
+from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.errors import UnreadableDefinition
 
 _REQUIRED_KEYS = ("id", "version", "title")
@@ -61,7 +61,7 @@ def _tags(data: dict[str, Any]) -> tuple[str, ...]:
     return tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else ()
 
 
-def _find_missing_keys(document: Document, data: dict[str, Any]) -> list[Finding]:
+def _find_missing_keys(document: ParsedDocument, data: dict[str, Any]) -> list[Finding]:
     return [
         error(document.name, "schema", f"`{key}` is missing or no text.", f"Add `{key}:` in quotes.", at=document.at((key,)))
         for key in _REQUIRED_KEYS

@@ -11,9 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library.files import DefinitionSource, FileContent
-from fidelio.definitions.models import Definition, Manifest
+from fidelio.definitions.models import Definition, WorkflowManifest
 from fidelio.definitions.parsing import validate
-from fidelio.definitions.reading.document import Document
+from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.errors import UnreadableDefinition
 
 Model = TypeVar("Model", bound=Definition)
@@ -34,9 +34,11 @@ def load_model(model: type[Model], content: FileContent) -> Model:
     return load_once(content, model, lambda document: validate(model, document))
 
 
-def load_manifest(content: FileContent) -> Manifest:
+def load_manifest(content: FileContent) -> WorkflowManifest:
     """The manifest without inline activities, so that a broken one does not make the manifest unreadable."""
-    return load_once(content, Manifest, lambda document: validate(Manifest, document, _without_activities(document.data)))
+    return load_once(
+        content, WorkflowManifest, lambda document: validate(WorkflowManifest, document, _without_activities(document.data))
+    )
 
 
 def _without_activities(data: Any) -> Any:
@@ -46,7 +48,7 @@ def _without_activities(data: Any) -> Any:
     return data | {"activities": [entry if isinstance(entry, str) else "inline" for entry in data["activities"]]}
 
 
-def load_once(content: FileContent, model: type[Model], make: Callable[[Document], Model]) -> Model:
+def load_once(content: FileContent, model: type[Model], make: Callable[[ParsedDocument], Model]) -> Model:
     result = content.models.get(model)
     if result is None:
         try:

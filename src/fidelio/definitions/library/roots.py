@@ -86,7 +86,7 @@ def find_unused_files(files: Files) -> Iterator[Finding]:
 
 
 def report_misnamed(directory: str, name: str) -> Finding:
-    sentence = f"Nobody can ask for '{escape_name(name)}': no id has such a name, so it is left out."
+    sentence = f"'{escape_name(name)}' is not a valid id, so it is left out."
     remedy = "Rename it with letters, digits and dashes."
     return error(join_path(directory, escape_name(name)), "bad-name", sentence, remedy)
 
@@ -107,5 +107,5 @@ def _report_second_manifests(files: Files, candidate: WorkflowCandidate) -> Iter
 
 
 def _make_hidden_finding(path: str, name: str, used: str, what: str) -> Finding:
-    sentence = f"{what} stands in both {name} and {used}; {used} is used."
+    sentence = f"{what} is in both {name} and {used}; {used} is used."
     return warning(path, "hidden-file", sentence, "Keep one of the two, and delete or rename the other.")

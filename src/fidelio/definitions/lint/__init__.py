@@ -33,15 +33,15 @@ def lint(library: Library) -> tuple[Finding, ...]:
 
 def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ()) -> tuple[Finding, ...]:
     """The findings in a directory of workflows, or in that of a single one, which may use what the roots in `base` offer."""
-    place = Path(path)
-    root = place
-    if any((place / name).is_file() for name in MANIFESTS):
-        place = place.resolve()
-        root = place.parent
+    directory = Path(path)
+    root = directory
+    if any((directory / name).is_file() for name in MANIFESTS):
+        directory = directory.resolve()
+        root = directory.parent
     library = Library((*base, Root(root, "linted")))
-    inside = os.path.join(place, "")  # noqa: PTH118  findings name their files as text
-    # A directory whose own name is at fault is named in a form that can be printed.
-    itself = (os.fspath(place), os.path.join(root, escape_name(place.name)))  # noqa: PTH118  as above
+    inside = os.path.join(directory, "")  # noqa: PTH118  findings name their files as text
+    # A finding about an invalid directory name contains the escaped name.
+    itself = (os.fspath(directory), os.path.join(root, escape_name(directory.name)))  # noqa: PTH118  as above
     return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file in itself)
 
 

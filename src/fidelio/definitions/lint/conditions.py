@@ -31,9 +31,9 @@ def undeclared_variable(subject: LintSubject) -> Iterator[LintProblem]:
     """
     for part in subject.activities:
         scope = build_scope(subject, part)
-        for name, places in _find_used_variables(part).items():
+        for name, locations in _find_used_variables(part).items():
             if not scope.declares(name):
-                yield _report_undeclared(part, name, places, suggest_name(name, scope.names))
+                yield _report_undeclared(part, name, locations, suggest_name(name, scope.names))
         for index, loop in enumerate(part.activity.loops):
             if loop.over and not scope.declares(loop.over):
                 sentence = f"Loop {loop.id} goes over {loop.over!r}, which is not declared."
@@ -47,17 +47,17 @@ _Locations = list[tuple[str, Path]]
 def _find_used_variables(part: ActivitySubject) -> dict[str, _Locations]:
     """Every variable that a condition of the activity looks at, with whose condition it is and where."""
     found: dict[str, _Locations] = defaultdict(list)
-    for placed in list_conditions(part.activity):
-        for node, path in list_subconditions(placed):
+    for located in list_conditions(part.activity):
+        for node, path in list_subconditions(located):
             if isinstance(node, Simple):
-                found[node.variable].append((placed.owner, (*path, "variable")))
+                found[node.variable].append((located.owner, (*path, "variable")))
     return found
 
 
-def _report_undeclared(part: ActivitySubject, name: str, places: _Locations, hint: str) -> LintProblem:
+def _report_undeclared(part: ActivitySubject, name: str, locations: _Locations, hint: str) -> LintProblem:
     # One declaration mends all of them, so they are one finding, at the first place in the file.
-    owner, path = min(places, key=lambda place: part.source.at(place[1]))
-    further = f" (and {describe_count(len(places) - 1, 'further place')} in this activity)" if len(places) > 1 else ""
+    owner, path = min(locations, key=lambda location: part.source.at(location[1]))
+    further = f" (and {describe_count(len(locations) - 1, 'further place')} in this activity)" if len(locations) > 1 else ""
     sentence = f"The condition of {owner}{further} looks at {name!r}, which is not declared."
     return LintProblem(part.source, path, sentence, hint or "Declare it among the variables of the workflow.")
 
@@ -69,10 +69,10 @@ def compared_types(subject: LintSubject) -> Iterator[LintProblem]:
     """
     for part in subject.activities:
         scope = build_scope(subject, part)
-        for placed in list_conditions(part.activity):
-            for node, path in list_subconditions(placed):
+        for located in list_conditions(part.activity):
+            for node, path in list_subconditions(located):
                 if isinstance(node, Simple) and (reason := _explain_mismatch(node, find_declared_type(scope, node.variable))):
-                    sentence = f"The condition of {placed.owner} compares {node.variable}, {reason}."
+                    sentence = f"The condition of {located.owner} compares {node.variable}, {reason}."
                     remedy = "Compare with a value of the declared type, or declare another type."
                     yield LintProblem(part.source, (*path, "value"), sentence, remedy)
 
@@ -95,10 +95,10 @@ def missing_value(subject: LintSubject) -> Iterator[LintProblem]:
     where it is, `value: null` says so.
     """
     for part in subject.activities:
-        for placed in list_conditions(part.activity):
-            for node, path in list_subconditions(placed):
+        for located in list_conditions(part.activity):
+            for node, path in list_subconditions(located):
                 if isinstance(node, Simple) and node.operator not in _EXISTENCE and "value" not in node.model_fields_set:
-                    sentence = f"The condition of {placed.owner} does not say what {node.variable} is compared with."
+                    sentence = f"The condition of {located.owner} does not say what {node.variable} is compared with."
                     remedy = "Add `value`, or ask with `exists` or `notExists` whether there is one."
                     yield LintProblem(part.source, (*path, "operator"), sentence, remedy)
 
@@ -122,24 +122,24 @@ def always_false(subject: LintSubject) -> Iterator[LintProblem]:
 def _find_constant(subject: LintSubject, looked_for: ConstantTruth, words: str) -> Iterator[LintProblem]:
     for part in subject.activities:
         scope = build_scope(subject, part)
-        for placed in list_conditions(part.activity):
+        for located in list_conditions(part.activity):
             comparable = all(
-                not _explain_mismatch(c, find_declared_type(scope, c.variable)) for c in list_comparisons(placed.condition)
+                not _explain_mismatch(c, find_declared_type(scope, c.variable)) for c in list_comparisons(located.condition)
             )
             if comparable:
-                yield from _find_constant_parts(part, placed, subject, looked_for, words)
+                yield from _find_constant_parts(part, located, subject, looked_for, words)
 
 
 def _find_constant_parts(
-    part: ActivitySubject, placed: LocatedCondition, subject: LintSubject, looked_for: ConstantTruth, words: str
+    part: ActivitySubject, located: LocatedCondition, subject: LintSubject, looked_for: ConstantTruth, words: str
 ) -> Iterator[LintProblem]:
     decided: list[tuple[str | int, ...]] = []
-    for node, path in list_subconditions(placed):
+    for node, path in list_subconditions(located):
         if any(path[: len(outer)] == outer for outer in decided):
             continue
         outcome = find_constant_truth(node, subject.variable_domains)
         if outcome is not None:
             decided.append(path)
         if outcome == looked_for:
-            sentence = f"The condition of {placed.owner} {words}: {describe_condition(node)}."
+            sentence = f"The condition of {located.owner} {words}: {describe_condition(node)}."
             yield LintProblem(part.source, path, sentence, "Correct the condition, or leave it out.")

@@ -14,7 +14,7 @@ from fidelio.definitions.models.base import Path
 
 @dataclass(frozen=True, slots=True)
 class LocatedCondition:
-    """A condition, where it stands, and whose it is, in words."""
+    """A condition, its path, and a description of its owner."""
 
     condition: Condition
     path: Path
@@ -60,9 +60,9 @@ def _with_paths(actions: Iterable[Action], path: Path) -> Iterator[tuple[Action,
     yield from ((action, (*path, index)) for index, action in enumerate(actions))
 
 
-def list_subconditions(placed: LocatedCondition) -> Iterator[tuple[Condition, Path]]:
+def list_subconditions(located: LocatedCondition) -> Iterator[tuple[Condition, Path]]:
     """The condition and everything inside it, the whole before its parts."""
-    yield from _walk_condition(placed.condition, placed.path)
+    yield from _walk_condition(located.condition, located.path)
 
 
 def _walk_condition(condition: Condition, path: Path) -> Iterator[tuple[Condition, Path]]:
@@ -102,7 +102,7 @@ def build_workflow_scope(subject: LintSubject) -> Scope:
 
 
 def find_declared_type(scope: Scope, name: str) -> str | None:
-    """None for what is inside an object, for the item of a loop, and for what nobody declared."""
+    """The declared type; None for members of objects, items of loops and undeclared names."""
     return None if name in scope.items else scope.types.get(name)
 
 

@@ -8,58 +8,58 @@ from collections.abc import Iterable, Iterator, Mapping
 Adjacency = Mapping[str, Iterable[str]]
 
 
-def find_reachable(starts: Iterable[str], ways: Adjacency) -> set[str]:
+def find_reachable(starts: Iterable[str], graph: Adjacency) -> set[str]:
     """The starts and everything that can be reached from them."""
     waiting = list(starts)
     found = set(waiting)
     while waiting:
-        new = [target for target in ways.get(waiting.pop(), ()) if target not in found]
+        new = [target for target in graph.get(waiting.pop(), ()) if target not in found]
         found.update(new)
         waiting.extend(new)
     return found
 
 
-def reverse_edges(ways: Adjacency) -> dict[str, list[str]]:
-    """Every way in the other direction."""
+def reverse_edges(graph: Adjacency) -> dict[str, list[str]]:
+    """The graph with all edges reversed."""
     back: dict[str, list[str]] = defaultdict(list)
-    for source, targets in ways.items():
+    for source, targets in graph.items():
         for target in targets:
             back[target].append(source)
     return dict(back)
 
 
-def find_cycles(ways: Adjacency) -> list[set[str]]:
-    """The largest sets in which everybody can be reached from everybody; one alone counts only when it leads to itself."""
-    back, placed, found = reverse_edges(ways), set[str](), list[set[str]]()
-    # Whoever is left last in the walk forwards is the first to be followed backwards (Kosaraju).
-    for start in reversed(_list_postorder(ways)):
-        if start in placed:
+def find_cycles(graph: Adjacency) -> list[set[str]]:
+    """The strongly connected components; a single node counts only if it has an edge to itself."""
+    back, assigned, found = reverse_edges(graph), set[str](), list[set[str]]()
+    # Kosaraju: follow the reversed edges in reverse postorder.
+    for start in reversed(_list_postorder(graph)):
+        if start in assigned:
             continue
-        together = _collect_component(start, back, placed)
-        if len(together) > 1 or start in ways.get(start, ()):
+        together = _collect_component(start, back, assigned)
+        if len(together) > 1 or start in graph.get(start, ()):
             found.append(together)
     return found
 
 
-def _collect_component(start: str, back: Adjacency, placed: set[str]) -> set[str]:
+def _collect_component(start: str, back: Adjacency, assigned: set[str]) -> set[str]:
     together, waiting = {start}, [start]
-    placed.add(start)
+    assigned.add(start)
     while waiting:
-        new = [name for name in dict.fromkeys(back.get(waiting.pop(), ())) if name not in placed]
-        placed.update(new)
+        new = [name for name in dict.fromkeys(back.get(waiting.pop(), ())) if name not in assigned]
+        assigned.update(new)
         together.update(new)
         waiting.extend(new)
     return together
 
 
-def _list_postorder(ways: Adjacency) -> list[str]:
-    """All names in the order in which a walk into the depth leaves them. Not recursive: a chain may be thousands long."""
+def _list_postorder(graph: Adjacency) -> list[str]:
+    """All nodes in postorder of a depth-first search. Not recursive, because a chain may have thousands of nodes."""
     left, seen = list[str](), set[str]()
-    for start in ways:
+    for start in graph:
         if start in seen:
             continue
         seen.add(start)
-        trail: list[tuple[str, Iterator[str]]] = [(start, iter(ways[start]))]
+        trail: list[tuple[str, Iterator[str]]] = [(start, iter(graph[start]))]
         while trail:
             name, targets = trail[-1]
             ahead = next((target for target in targets if target not in seen), None)
@@ -68,5 +68,5 @@ def _list_postorder(ways: Adjacency) -> list[str]:
                 trail.pop()
             else:
                 seen.add(ahead)
-                trail.append((ahead, iter(ways.get(ahead, ()))))
+                trail.append((ahead, iter(graph.get(ahead, ()))))
     return left

@@ -86,7 +86,7 @@ def bad_id(subject: LintSubject) -> Iterator[LintProblem]:
     """
     for part in subject.activities:
         if not _is_valid_id(part.activity.id):
-            sentence = f"Nobody can ask for an activity with the id {part.activity.id!r}."
+            sentence = f"The activity id {part.activity.id!r} is not valid."
             yield LintProblem(part.source, ("id",), sentence, "Use letters, digits and dashes.")
 
 

@@ -18,7 +18,7 @@ from fidelio.definitions.models.base import Path
 
 @dataclass(frozen=True, slots=True)
 class LintProblem:
-    """What a rule found: a place, a sentence and what to do. The rule adds the rest."""
+    """A problem that a rule reports: its path, a sentence and a remedy."""
 
     source: SourceFile
     path: Path
@@ -36,7 +36,7 @@ class Rule:
     id: str
     severity: Severity
     check: Check
-    # A rule about references and variables says something new about an activity in each workflow that borrows it.
+    # Rules for references and variables check a borrowed activity again in each workflow that borrows it.
     by_workflow: bool = False
 
     @property
@@ -47,10 +47,10 @@ class Rule:
         for problem in self.check(subject):
             if problem.source.borrowed and not self.by_workflow:
                 continue
-            place = problem.source.at(problem.path)
+            position = problem.source.at(problem.path)
             where = f" (in workflow {subject.workflow.id})" if problem.source.borrowed else ""
             sentence = problem.sentence.removesuffix(".") + where + "." if where else problem.sentence
-            yield Finding(problem.source.file, *place, self.id, self.severity, sentence, problem.remedy)
+            yield Finding(problem.source.file, *position, self.id, self.severity, sentence, problem.remedy)
 
 
 RULES: dict[str, Rule] = {}
@@ -70,7 +70,7 @@ _SIMILARITY = 0.78
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """A question with the one name that was probably meant, or an empty text."""
+    """A question with the most similar name, or an empty text."""
     spelt = {candidate.casefold(): candidate for candidate in known}
     found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_SIMILARITY)
     return f"Did you mean {spelt[found[0]]}?" if found else ""

@@ -16,7 +16,7 @@ from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
 from fidelio.definitions.models.skill import Skill
-from fidelio.definitions.reading import Document, Position
+from fidelio.definitions.reading import ParsedDocument, Position
 from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.errors import BadId, ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 
@@ -26,10 +26,10 @@ _WHOLE_FILE = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file, or the part of it at `inside`. Without a document only the file as a whole can be pointed at."""
+    """A file, or the part of it at `inside`. Without a document, positions refer to the whole file."""
 
     file: str
-    document: Document | None = None
+    document: ParsedDocument | None = None
     inside: Path = ()
     borrowed: bool = False
 
@@ -52,7 +52,7 @@ def _older_spellings(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class ActivitySubject:
-    """An activity and where it stands."""
+    """An activity and its file."""
 
     activity: Activity
     source: SourceFile
@@ -60,7 +60,7 @@ class ActivitySubject:
 
 @dataclass(frozen=True, slots=True)
 class SkillSubject:
-    """A skill of the workflow and where it stands."""
+    """A skill of the workflow and its file."""
 
     skill: Skill
     source: SourceFile
@@ -76,7 +76,7 @@ class SkillSubject:
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """Something whose id stands in the file and again in the name of the file or directory."""
+    """A file whose id is in its content and in the name of the file or directory."""
 
     kind: str
     id: str

@@ -34,11 +34,11 @@ def unresolved_activity(subject: LintSubject) -> Iterator[LintProblem]:
 
 
 def _find_dangling(part: ActivitySubject, subject: LintSubject) -> Iterator[LintProblem]:
-    for way in list_flow_edges(part.activity):
-        if way.target not in subject.activity_ids and not is_end(way.target, subject.activity_ids):
-            who = f"A loop of {part.activity.id}" if way.reason == "loop" else part.activity.id
-            sentence = f"{who} leads to {way.target!r}, but the workflow has no such activity."
-            yield LintProblem(part.source, way.path, sentence, _remedy(way.target, part, subject))
+    for edge in list_flow_edges(part.activity):
+        if edge.target not in subject.activity_ids and not is_end(edge.target, subject.activity_ids):
+            who = f"A loop of {part.activity.id}" if edge.reason == "loop" else part.activity.id
+            sentence = f"{who} leads to {edge.target!r}, but the workflow has no such activity."
+            yield LintProblem(part.source, edge.path, sentence, _remedy(edge.target, part, subject))
     for at, checkpoint in enumerate(part.activity.checkpoints):
         for index, option in enumerate(checkpoint.options):
             for number, name in enumerate(option.effect.skip_activities if option.effect else ()):

@@ -31,8 +31,8 @@ def unreachable_activity(subject: LintSubject) -> Iterator[LintProblem]:
     """
     if subject.workflow.initial_activity not in subject.activity_ids or subject.workflow.broken:
         return
-    ways = {part.activity.id: [way.target for way in list_flow_edges(part.activity)] for part in subject.activities}
-    reachable = find_reachable([subject.workflow.initial_activity or ""], ways)
+    graph = {part.activity.id: [edge.target for edge in list_flow_edges(part.activity)] for part in subject.activities}
+    reachable = find_reachable([subject.workflow.initial_activity or ""], graph)
     for part in subject.activities:
         if part.activity.id not in reachable:
             sentence = f"No way leads from {subject.workflow.initial_activity} to {part.activity.id}."
@@ -46,10 +46,10 @@ def no_way_out(subject: LintSubject) -> Iterator[LintProblem]:
     """
     if subject.workflow.independent:
         return
-    ways = {part.activity.id: _find_targets(part, subject) for part in subject.activities}
-    endless = set(ways) - find_reachable([_END], reverse_edges(ways))
+    graph = {part.activity.id: _find_targets(part, subject) for part in subject.activities}
+    endless = set(graph) - find_reachable([_END], reverse_edges(graph))
     order = {part.activity.id: index for index, part in enumerate(subject.activities)}
-    for circle in find_cycles({name: ways[name] for name in endless}):
+    for circle in find_cycles({name: graph[name] for name in endless}):
         names = sorted(circle, key=order.__getitem__)
         yield _report_endless(subject.activities[order[names[0]]], names)
 
@@ -68,11 +68,11 @@ _END = ""
 
 
 def _find_targets(part: ActivitySubject, subject: LintSubject) -> set[str]:
-    targets = {way.target for way in list_flow_edges(part.activity) if way.reason != "loop"}
-    known = subject.variable_domains
+    targets = {edge.target for edge in list_flow_edges(part.activity) if edge.reason != "loop"}
+    domains = subject.variable_domains
     # A target that is missing is another rule's business; here it counts as a way out.
     ends = any(is_end(target, subject.activity_ids) or target not in subject.readable_ids for target in targets)
-    return targets | ({_END} if ends or may_end_after(part.activity, known) else set())
+    return targets | ({_END} if ends or may_end_after(part.activity, domains) else set())
 
 
 @rule("two-defaults", "error")
@@ -91,8 +91,8 @@ def two_defaults(subject: LintSubject) -> Iterator[LintProblem]:
                 yield LintProblem(part.source, ("decisions", at, "branches", index, "isDefault"), sentence, remedy)
 
 
-def _find_further_defaults(ways: Sequence[Transition | Branch]) -> list[int]:
-    return [index for index, way in enumerate(ways) if way.is_default][1:]
+def _find_further_defaults(graph: Sequence[Transition | Branch]) -> list[int]:
+    return [index for index, edge in enumerate(graph) if edge.is_default][1:]
 
 
 @rule("hidden-transition", "warning")
@@ -111,16 +111,16 @@ def hidden_transition(subject: LintSubject) -> Iterator[LintProblem]:
 
 
 def _is_hidden(
-    before: Sequence[Transition], transition: Transition, conditions: list[Condition], known: dict[str, VariableDomain]
+    before: Sequence[Transition], transition: Transition, conditions: list[Condition], domains: dict[str, VariableDomain]
 ) -> bool:
     if any(other.condition is None and not other.is_default for other in before):
         return True
     if transition.condition is None or transition.is_default or not conditions:
         return False
-    if find_constant_truth(transition.condition, known) == "never":
+    if find_constant_truth(transition.condition, domains) == "never":
         return False
     none_earlier = tuple(Not(type="not", condition=condition) for condition in conditions)
-    return find_constant_truth(And(type="and", conditions=(transition.condition, *none_earlier)), known) == "never"
+    return find_constant_truth(And(type="and", conditions=(transition.condition, *none_earlier)), domains) == "never"
 
 
 @rule("default-not-last", "warning")

@@ -77,7 +77,7 @@ _FIT = "Write a value of the declared type, or declare another type."
 
 def _find_misfit(scope: Scope, name: str, value: Any) -> Iterator[str]:
     kind = find_declared_type(scope, name)
-    # Text with a placeholder stands for whatever is put in its place.
+    # Text with a placeholder can become a value of any type.
     if kind is not None and not fits_type(value, kind) and not (isinstance(value, str) and "{" in value):
         yield _describe_misfit(name, value, kind)
 

@@ -29,11 +29,11 @@ from fidelio.definitions.models.condition import And, Condition, Not, Operator, 
 from fidelio.definitions.models.workflow import (
     ArtifactLocation,
     ExecutionModel,
-    Manifest,
     Mode,
     Role,
     Variable,
     Workflow,
+    WorkflowManifest,
     WorkflowSkills,
 )
 
@@ -52,7 +52,6 @@ __all__ = [
     "Effect",
     "ExecutionModel",
     "Loop",
-    "Manifest",
     "Mode",
     "Not",
     "Operator",
@@ -65,6 +64,7 @@ __all__ = [
     "Trigger",
     "Variable",
     "Workflow",
+    "WorkflowManifest",
     "WorkflowSkills",
     "unknown_keys",
     "variables_in",

@@ -71,7 +71,7 @@ def _list_of_skills(value: object) -> object:
     return {"supporting": value} if isinstance(value, list) else value
 
 
-class Head(Definition):
+class WorkflowHead(Definition):
     """What a workflow says about itself, wherever its activities are."""
 
     schema_hint: str | None = Field(default=None, alias="$schema", description="For editors; not used.")
@@ -106,14 +106,14 @@ class Head(Definition):
     )
 
 
-class Manifest(Head):
+class WorkflowManifest(WorkflowHead):
     """The manifest by itself, as the library reads it: activities have only names here, so it needs no model of them."""
 
     activities: tuple[Text, ...] = ()
     activities_dir: str | None = Field(default=None, alias="activitiesDir")
 
 
-class Workflow(Head):
+class Workflow(WorkflowHead):
     """A workflow with all its activities. Those that could not be read are missing, and named in `broken`."""
 
     activities: tuple[Activity, ...] = Field(default=(), description="All activities, in order.")
@@ -151,7 +151,7 @@ _FileOrActivity = Annotated[
 ]
 
 
-class WorkflowFile(Head):
+class WorkflowFile(WorkflowHead):
     """The manifest: `workflow.toon`, `workflow.yaml` or `workflow.json`."""
 
     activities: tuple[_FileOrActivity, ...] = Field(

@@ -7,7 +7,7 @@ Positions are computed on demand, because valid files are read much more often t
 with the first file of their format.
 """
 
-from fidelio.definitions.reading.document import Document, Format, detect_format, read_bytes, read_text
+from fidelio.definitions.reading.document import Format, ParsedDocument, detect_format, read_bytes, read_text
 from fidelio.definitions.reading.positions import Path, Position, Positions
 
-__all__ = ["Document", "Format", "Path", "Position", "Positions", "detect_format", "read_bytes", "read_text"]
+__all__ = ["Format", "ParsedDocument", "Path", "Position", "Positions", "detect_format", "read_bytes", "read_text"]

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, cast
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.reading.positions import MAX_BYTES, Lines, Path, Position, Positions, make_error
+from fidelio.definitions.reading.positions import MAX_BYTES, LineIndex, Path, Position, Positions, make_error
 from fidelio.definitions.toon_writer import encode_toon
 
 Format = Literal["toon", "yaml", "json", "markdown"]
@@ -26,8 +26,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class Document:
-    """What one file says. `raw` is kept so that it can be served byte for byte."""
+class ParsedDocument:
+    """A parsed file. `raw` are its bytes, which are served unchanged."""
 
     name: str
     format: Format
@@ -51,7 +51,7 @@ class Document:
         return encode_toon(self.data)
 
     def at(self, path: Path) -> Position:
-        """The place of `path`, or of the nearest thing around it that has a place."""
+        """The position of `path`, or of the nearest enclosing path that has one."""
         for length in range(len(path), 0, -1):
             if place := self.positions.get(path[:length]):
                 return place
@@ -59,7 +59,7 @@ class Document:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is readable but looks like a mistake."""
+        """Findings for content that is valid but probably a mistake."""
         if self.format != "toon":
             return ()
         from fidelio.definitions.reading.toon import find_suspicious_lines  # noqa: PLC0415  a decoder is imported with its first file
@@ -68,52 +68,52 @@ class Document:
 
 
 def detect_format(name: str) -> Format | None:
-    """The format that a file name stands for, or None when it is no definition at all."""
+    """The format of a file by its suffix, or None if it is not a definition file."""
     dot = name.rfind(".")
     return _FORMATS.get(name[dot:].lower()) if dot >= 0 else None
 
 
-def read_text(text: str, name: str) -> Document:
+def read_text(text: str, name: str) -> ParsedDocument:
     try:
         raw = text.encode()
     except UnicodeEncodeError as problem:
-        place = Lines(text).position(problem.start)
+        place = LineIndex(text).position(problem.start)
         raise make_error(name, "unreadable", "The text has half of a character in it.", "Write it anew.", at=place) from None
     return read_bytes(raw, name)
 
 
-def read_bytes(raw: bytes, name: str) -> Document:
+def read_bytes(raw: bytes, name: str) -> ParsedDocument:
     """The document, or `UnreadableDefinition` with what is wrong and where."""
     kind = detect_format(name)
     if kind is None:
         known = ", ".join(_FORMATS)
         raise make_error(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
-    return Document(name, kind, raw, _load_reader(kind).parse(decode(raw, name), name))
+    return ParsedDocument(name, kind, raw, _load_reader(kind).parse(decode(raw, name), name))
 
 
 def decode(raw: bytes, name: str) -> str:
-    """The text of a file, if it is text at all. A byte-order mark is not a part of it."""
+    """Decode the bytes of a file as UTF-8, without a byte-order mark."""
     if len(raw) > MAX_BYTES:
         raise make_error(name, "too-large", f"The file has more than {MAX_BYTES} bytes.", "Split it into several files.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        place = Lines(raw[: problem.start].decode(errors="replace")).position(problem.start)
+        place = LineIndex(raw[: problem.start].decode(errors="replace")).position(problem.start)
         raise make_error(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=place) from None
     if control := _CONTROL.search(text):
-        place = Lines(text).position(control.start())
+        place = LineIndex(text).position(control.start())
         sentence = f"There is a control character (U+{ord(control.group()):04X}) in the text."
         raise make_error(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=place)
     return text
 
 
 class _Reader(Protocol):
-    """What the module of each format offers."""
+    """The interface of the module of each format."""
 
     def parse(self, text: str, name: str) -> Any: ...
     def locate(self, text: str) -> Positions: ...
 
 
 def _load_reader(kind: Format) -> _Reader:
-    """By name, with its first file: listing a library of one format must not pay for the decoders of the others."""
+    """Import the module of a format on its first use, so that other decoders are not loaded."""
     return cast("_Reader", import_module(f"fidelio.definitions.reading.{kind}"))

@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fidelio.definitions.reading.positions import Lines, Path, Position, Positions, depth_exceeds, make_depth_error, make_error
+from fidelio.definitions.reading.positions import (
+    LineIndex,
+    Path,
+    Position,
+    Positions,
+    depth_exceeds,
+    make_depth_error,
+    make_error,
+)
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -69,7 +77,7 @@ def _parse_finite(text: str) -> float:
 
 
 def locate(text: str) -> Positions:
-    lines = Lines(text)
+    lines = LineIndex(text)
     positions: Positions = {}
     for path, offset in _list_offsets(text):
         positions.setdefault(path, lines.position(offset))
@@ -80,7 +88,7 @@ def _find_first_duplicate(text: str) -> tuple[str, Position]:
     seen: set[Path] = set()
     for path, offset in _list_offsets(text):
         if path in seen:
-            return str(path[-1]), Lines(text).position(offset)
+            return str(path[-1]), LineIndex(text).position(offset)
         seen.add(path)
     raise AssertionError("asked only when the decoder has met a repetition")
 

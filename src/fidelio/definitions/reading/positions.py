@@ -26,7 +26,7 @@ class Position(NamedTuple):
 Positions = dict[Path, Position]
 
 
-class Lines:
+class LineIndex:
     """Turns an offset in a text into line and column."""
 
     def __init__(self, text: str) -> None:

@@ -167,7 +167,7 @@ class _Builder:
             if _INTEGER.fullmatch(text):
                 return int(text)
             if _BASED.fullmatch(text):
-                # Once through decimal text: whoever passes the number on has to write it, and that has a limit.
+                # Convert to decimal once: writing the number later has the same limit of digits.
                 return int(str(int(text, 0)))
         except ValueError:
             raise self._refuse(event, "unreadable", "The number has too many digits.", "Put it in quotes.") from None

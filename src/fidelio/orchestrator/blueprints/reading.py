@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import Files, join_path
-from fidelio.definitions.reading.document import Document, decode
+from fidelio.definitions.reading.document import ParsedDocument, decode
 from fidelio.definitions.reading.positions import MAX_BYTES, Path, make_error
 from fidelio.errors import UnreadableDefinition
 from fidelio.orchestrator.blueprints.model import Blueprint
@@ -104,7 +104,7 @@ def _digest(contents: Mapping[str, bytes]) -> str:
     return hashlib.sha256(msgspec.json.encode(listed, order="deterministic")).hexdigest()
 
 
-def _shaped(document: Document, data: Any, shape: type[S], under: Path = ()) -> S:
+def _shaped(document: ParsedDocument, data: Any, shape: type[S], under: Path = ()) -> S:
     if not isinstance(data, dict):
         raise make_error(document.name, "schema", "The file has to hold an object.", "Put everything between { and }.")
     _require_none(document, [*unknown_keys(data, shape), *texts_with_nul(data)], under)
@@ -114,14 +114,14 @@ def _shaped(document: Document, data: Any, shape: type[S], under: Path = ()) -> 
     return _converted(document, data, shape, under, ())
 
 
-def _converted(document: Document, data: Any, shape: type[S], under: Path, base: Path) -> S:
+def _converted(document: ParsedDocument, data: Any, shape: type[S], under: Path, base: Path) -> S:
     try:
         return msgspec.convert(data, shape)
     except msgspec.ValidationError as problem:
         raise UnreadableDefinition([_misfit(document, str(problem), under, base)]) from None
 
 
-def _misfit(document: Document, problem: str, under: Path, base: Path) -> Finding:
+def _misfit(document: ParsedDocument, problem: str, under: Path, base: Path) -> Finding:
     """The converter says what it expected and, after ` - at `, where."""
     said, _, place = problem.partition(" - at `$")
     path: Path = (*base, *(key or int(number) for key, number in _PLACE.findall(place)))
@@ -129,7 +129,7 @@ def _misfit(document: Document, problem: str, under: Path, base: Path) -> Findin
     return error(document.name, "schema", f"{where}{said}.", "See the guide to blueprints.", at=document.at((*under, *path)))
 
 
-def _require_none(document: Document, faults: Iterable[Fault], under: Path = ()) -> None:
+def _require_none(document: ParsedDocument, faults: Iterable[Fault], under: Path = ()) -> None:
     found = [
         error(document.name, "schema", f"`{'.'.join(map(str, path))}` {said}", remedy, at=document.at((*under, *path)))
         for path, said, remedy in faults

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.findings import Finding, warning
-from fidelio.definitions.reading.positions import MAX_DEPTH, Lines, Path, Position, Positions, make_depth_error, make_error
+from fidelio.definitions.reading.positions import MAX_DEPTH, LineIndex, Path, Position, Positions, make_depth_error, make_error
 from fidelio.definitions.reading.toon.decoding import load_decoder
 from fidelio.errors import UnreadableDefinition
 
@@ -37,7 +37,7 @@ def parse(text: str, name: str) -> Any:
     if lone := _BARE_CARRIAGE_RETURN.search(text):
         sentence = "A line ends with a carriage return alone, so everything after it would belong to the same line."
         raise make_error(
-            name, "half-read", sentence, "Save the file with ordinary line ends.", at=Lines(text).position(lone.start())
+            name, "half-read", sentence, "Save the file with ordinary line ends.", at=LineIndex(text).position(lone.start())
         )
     try:
         data = loads(text)

@@ -19,9 +19,9 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 class ToonNode(NamedTuple):
-    """One key, item or cell: its path and place, and the text of its value when that stands there without quotes.
+    """One key, item or cell: its path and position, and the text of its value if it is not quoted.
 
-    The key is `sure` when it stands in quotes or in the header of a table: then it cannot be anything but a key.
+    The key is `sure` if it is quoted or in the header of a table: then it cannot be anything else.
     """
 
     path: Path
@@ -99,7 +99,7 @@ def _field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNod
 def _item(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
     path, rest = (*scope.path, scope.count), line.content[2:].strip(" ")
     scope.count += 1
-    # The first field of an object stands on the line of its dash, one level deeper than the dash.
+    # The first field of an object is on the line of its dash, one level deeper than the dash.
     inner = _Line(line.number, line.depth + 1, line.column + 2, rest)
     name, after, quoted = _split_key(rest)
     if rest == "[]" or after is None:
@@ -184,7 +184,7 @@ def _split_fields(text: str, delimiter: str) -> Iterator[str]:
 
 
 def _split_key(content: str) -> tuple[str, str | None, bool]:
-    """The key, what follows it from its colon or bracket on, and whether it stands in quotes. No colon, no key."""
+    """The key, the rest of the line from its colon or bracket on, and whether the key is quoted."""
     masked = _mask_quoted(content)
     colon = masked.find(":")
     if content.startswith('"'):
@@ -208,7 +208,7 @@ def _split(text: str, delimiter: str) -> list[str]:
 
 
 def _mask_quoted(text: str) -> str:
-    """The text with everything in quotes blotted out, so that punctuation is found only where it counts."""
+    """The text with everything in quotes blotted out, so that only punctuation outside of quotes is found."""
     if '"' not in text:
         return text
     masked = _QUOTED.sub(lambda quoted: "\0" * len(quoted.group()), text)

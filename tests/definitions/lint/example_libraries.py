@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelio.definitions.reading import read_text
-from tests.definitions.writing import activity, manifest, save, written
+from tests.definitions.libraries import activity, manifest, save, written
 
 _FILE = re.compile(r"^# (\S+\.(?:yaml|yml|json|toon|md))$", re.MULTILINE)
 _NEEDED: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.lint import lint, lint_directory
-from tests.definitions.writing import activity, library, manifest, save, skill
+from tests.definitions.libraries import activity, library, manifest, save, skill
 from tests.support import proves
 
 _ODD = pytest.mark.parametrize(

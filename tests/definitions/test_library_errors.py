@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.definitions.library import memo
 from fidelio.errors import InaccessibleDefinition, WorkflowNotFound
-from tests.definitions.writing import activity, library, manifest, save
+from tests.definitions.libraries import activity, library, manifest, save
 from tests.support import proves
 
 FAULTS = [errno.EMFILE, errno.EACCES, errno.EIO]

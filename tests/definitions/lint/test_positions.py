@@ -11,7 +11,7 @@ from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.lint import lint, lint_directory
 from tests.definitions.drawing.workflows import way
-from tests.definitions.writing import FORMATS, activity, manifest, save, written
+from tests.definitions.libraries import FORMATS, activity, manifest, save, written
 from tests.support import proves
 
 every_format = pytest.mark.parametrize("format_", FORMATS)
