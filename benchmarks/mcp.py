@@ -169,10 +169,7 @@ def our_app() -> Any:
     import msgspec  # noqa: PLC0415  # the same
 
     from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.endpoint import (
-        Identity,  # the same
-        ServedTools,  # the same
-    )
+    from fidelio.surfaces.mcp.endpoint import Identity, ServedTools  # noqa: PLC0415  # the same
     from fidelio.surfaces.mcp.states import RequestStates  # noqa: PLC0415  # the same
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # the same
     from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # the same

@@ -7,8 +7,8 @@ from typing import Any
 from fidelio.definitions.models import Workflow
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import ANSWERED, ENTERED, STARTED, VARIABLES_SET, YIELDED, EventDraft, Record, fold_drafts
+from fidelio.engine.state import Refusal
 
 Json = dict[str, Any]
 PERSON = MoveActor("person:a", "cli", "local")

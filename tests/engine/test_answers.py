@@ -8,7 +8,6 @@ import pytest
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -19,7 +18,7 @@ from fidelio.engine.record import (
     Record,
     fold_drafts,
 )
-from fidelio.engine.state import AnswerMode
+from fidelio.engine.state import AnswerMode, Refusal
 from tests.engine.builders import (
     NOW,
     activity,

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from fidelio.definitions.conditions import holds
+from fidelio.definitions.conditions import holds, matches_condition, render_condition, render_plain_condition
 from fidelio.definitions.models import Condition
-from fidelio.engine.condition_text import matches_condition, render_condition, render_plain_condition
 from tests.engine.builders import when
 from tests.engine.test_conditions import conditions, values
 from tests.support import proves

@@ -6,9 +6,9 @@ import pytest
 
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
 from fidelio.engine.manifests import StepReport, check_step_manifest, check_unasked_checkpoints, draft_reported_steps
-from fidelio.engine.problems import Refusal, build_refusal, list_warnings
 from fidelio.engine.record import EventDraft, fold_drafts
-from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.state import Refusal, build_refusal, list_warnings
+from fidelio.engine.transition_events import check_transition
 from fidelio.engine.transitions import list_transitions
 from fidelio.engine.variables import check_report, draft_report
 from tests.engine.builders import (

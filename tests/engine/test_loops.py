@@ -8,10 +8,10 @@ import pytest
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.moves import describe_situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
 from fidelio.engine.scope import collect_values
-from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.state import Refusal
+from fidelio.engine.transition_events import check_transition
 from tests.engine.builders import activity, advance, at, done, go, loop, made, make, step, steps, to, told, when, workflow
 from tests.support import proves
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.engine.manifests import ActivityReport, StepReport, check_activity_manifest, check_step_manifest, encode_manifest
-from fidelio.engine.problems import build_refusal, list_warnings
 from fidelio.engine.record import Record
+from fidelio.engine.state import build_refusal, list_warnings
 from tests.engine.builders import (
     activity,
     answered,

@@ -7,8 +7,8 @@ import pytest
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.moves import PossibleMove, Situation, describe_situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import LOOP_ADVANCED
+from fidelio.engine.state import Refusal
 from tests.engine.builders import (
     NOW,
     activity,

@@ -13,7 +13,6 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveRequest, apply_move
 from fidelio.engine.moves import describe_situation
-from fidelio.engine.problems import Refusal, list_warnings
 from fidelio.engine.record import (
     STARTED,
     VARIABLES_SET,
@@ -24,7 +23,8 @@ from fidelio.engine.record import (
     fold,
     number_drafts,
 )
-from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.state import Refusal, list_warnings
+from fidelio.engine.transition_events import check_transition
 from fidelio.engine.transitions import TERMINAL, list_open_transitions, list_transitions
 from fidelio.ledger.encoding import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.engine.problems import Problem, Refusal, build_refusal, list_warnings
 from fidelio.engine.record import Record
-from fidelio.engine.transition_checks import check_claim, check_drift, check_transition
+from fidelio.engine.state import Problem, Refusal, build_refusal, list_warnings
+from fidelio.engine.transition_events import check_claim, check_drift, check_transition
 from tests.engine.builders import (
     activity,
     answered,

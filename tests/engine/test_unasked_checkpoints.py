@@ -8,9 +8,9 @@ import pytest
 
 from fidelio.engine.checkpoints import find_instance
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.problems import build_refusal, list_warnings
 from fidelio.engine.record import CALLED, VARIABLES_SET, EventDraft, Record, fold_drafts
-from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.state import build_refusal, list_warnings
+from fidelio.engine.transition_events import check_transition
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, collect_returned_variables
 from fidelio.engine.variables import check_report
 from tests.engine.builders import (

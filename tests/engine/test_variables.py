@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fidelio.engine.problems import build_refusal, list_warnings
 from fidelio.engine.record import ChildSession, Record, fold_drafts
+from fidelio.engine.state import build_refusal, list_warnings
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.triggers import collect_passed_variables, draft_child_finished, draft_child_started, find_trigger
 from fidelio.engine.variables import check_size, check_variables

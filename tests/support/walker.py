@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.moves import PossibleMove, Situation, describe_situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.progress import list_tasks
 from fidelio.engine.record import STARTED, VARIABLES_SET, EventDraft, ProvisionalEvent, fold, number_drafts
 from fidelio.engine.scope import find_running_loop
-from fidelio.engine.state import Record
+from fidelio.engine.state import Record, Refusal
 from fidelio.engine.transitions import (
     TERMINAL,
     CandidateTransition,

@@ -17,8 +17,8 @@ from fidelio.conductor.plan import TAKEN
 from fidelio.conductor.reports import Taken, Wrong, take, without
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
+from fidelio.engine.state import Refusal
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
 from fidelio.errors import WorkflowRefusal
 from fidelio.ids import new_session_id

@@ -19,8 +19,8 @@ from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import EventDraft, Record, fold_drafts
+from fidelio.engine.state import Refusal
 from fidelio.engine.triggers import TriggerMatch, find_fired_triggers
 from fidelio.engine.variables import check_report, check_size, draft_report, find_unset_variables, suggest_report
 

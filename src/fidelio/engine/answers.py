@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.definitions.conditions import holds
+from fidelio.definitions.conditions import holds, render_condition
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, encode_effect, find_checkpoint
-from fidelio.engine.condition_text import render_condition
-from fidelio.engine.problems import Refusal
 from fidelio.engine.scope import collect_reported_values
-from fidelio.engine.state import AnswerMode, CheckpointAnswer, CheckpointInstance, OpenCheckpoint, Record
+from fidelio.engine.state import AnswerMode, CheckpointAnswer, CheckpointInstance, OpenCheckpoint, Record, Refusal
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow

@@ -13,11 +13,10 @@ from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, reso
 from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
 from fidelio.engine.manifests import MAX_OUTPUT_LENGTH
 from fidelio.engine.moves import Action, PossibleMove, Situation, describe_situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.progress import find_loop_items
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
-from fidelio.engine.state import LoopIteration, Record
+from fidelio.engine.state import LoopIteration, Record, Refusal
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import target_exists
 from fidelio.engine.variables import check_size, draft_step_variables

@@ -18,11 +18,10 @@ import msgspec
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_checkpoint, find_unattached_checkpoints
-from fidelio.engine.problems import Problem
 from fidelio.engine.record import BY_ANSWER, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_reported_values
-from fidelio.engine.state import Record
-from fidelio.engine.transition_checks import matches_any_transition
+from fidelio.engine.state import Problem, Record
+from fidelio.engine.transition_events import matches_any_transition
 from fidelio.engine.variables import draft_step_variables, find_unset_variables, find_variables, suggest_report
 
 if TYPE_CHECKING:

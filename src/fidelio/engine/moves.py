@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
 from fidelio.engine.checkpoints import find_current_checkpoint, find_instance, needs_person
-from fidelio.engine.problems import Refusal, build_refusal
 from fidelio.engine.progress import (
     ActivityTask,
     count_iterations,
@@ -23,8 +22,8 @@ from fidelio.engine.progress import (
 )
 from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
-from fidelio.engine.state import Record
-from fidelio.engine.transition_checks import check_transition
+from fidelio.engine.state import Record, Refusal, build_refusal
+from fidelio.engine.transition_events import check_transition
 from fidelio.engine.transitions import CandidateTransition, list_open_transitions, list_transitions, target_exists
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The record of a workflow session: its current state, as immutable structs.
+"""The record of a workflow session as immutable structs, and the problems that rules find in it.
 
 The record is stored with every event, so it stays small: it contains the current position and what still matters there, and no
 history, which is in the events. Every call copies and encodes it several times; therefore it consists of msgspec structs, and
@@ -7,6 +7,7 @@ default values are not encoded. Field names are stored and must not change.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -216,3 +217,39 @@ class Record(_Value, frozen=True):
     def find_pending(self, checkpoint: str) -> OpenCheckpoint | None:
         """The open instance of the checkpoint."""
         return next((pending for pending in self.pending if pending.checkpoint == checkpoint), None)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a call is refused, and what to do instead. `code` is stable."""
+
+    code: str
+    sentence: str
+    remedy: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A deviation from the definition.
+
+    `doubt`: the record cannot tell whether it is one. `advisory`: it is a warning at every level.
+    """
+
+    code: str
+    sentence: str
+    remedy: str = ""
+    doubt: bool = False
+    advisory: bool = False
+
+
+def list_warnings(problems: Iterable[Problem]) -> list[str]:
+    """The warnings of a call at the level `advise`: each problem once, without doubts."""
+    return list(dict.fromkeys(problem.sentence for problem in problems if not problem.doubt))
+
+
+def build_refusal(problems: Sequence[Problem], fidelity: Fidelity) -> Refusal | None:
+    """The refusal that follows from these problems, or None. The level `advise` never refuses."""
+    distinct = list({problem.sentence: problem for problem in problems if not problem.advisory}.values())
+    if fidelity == "advise" or not distinct:
+        return None
+    sentence = " ".join(problem.sentence for problem in distinct)
+    remedy = " ".join(dict.fromkeys(problem.remedy for problem in distinct if problem.remedy))
+    return Refusal(distinct[0].code, sentence, remedy)

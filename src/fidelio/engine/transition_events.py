@@ -1,24 +1,200 @@
-"""Build the events of a transition to another activity or to the end of the workflow.
+"""Check a transition that an agent requests, and build the events of a transition.
 
-A transition runs the exit actions of the activity that is left and the entry actions of the one that is entered. Entering the
-current activity again continues the same visit, unless an answer or a declared transition leads back to it: then a new visit
-begins.
+A claimed condition is compared with every transition to the target, because several may lead there. It is reported as false
+only if an answer or a reported variable contradicts it: an unconfirmed default value is no evidence against an agent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fidelio.definitions.conditions import matches_condition, matches_text
+from fidelio.engine import phrases
 from fidelio.engine.record import COMPLETED, ENTERED, VARIABLES_SET, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop, find_skipped_activities
-from fidelio.engine.state import Record
-from fidelio.engine.transition_checks import check_claim
-from fidelio.engine.transitions import ends_workflow, find_next_loop_activity, list_transitions
-from fidelio.engine.variables import evaluate_set_actions
+from fidelio.engine.state import Problem, Record
+from fidelio.engine.transitions import (
+    TERMINAL,
+    CandidateTransition,
+    ends_workflow,
+    find_next_loop_activity,
+    is_activity_missing,
+    list_declared_transitions,
+    list_transitions,
+    target_exists,
+)
+from fidelio.engine.variables import evaluate_set_actions, find_unset_variables, suggest_report
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Action, Workflow
+    from fidelio.definitions.models import Action, Activity, Workflow
+
+
+_DEFAULT_CLAIMS = ("", "default")
+
+
+def check_transition(workflow: Workflow, record: Record, target: str, claim: str | None = None) -> list[Problem]:
+    """The problems of a transition to `target` and of the condition that is claimed for it."""
+    candidates = list_transitions(workflow, record)
+    if is_activity_missing(workflow, record):
+        return [_missing_activity_problem(workflow, record, begins=bool(_transitions_to(workflow, candidates, target)))]
+    return _check_direct(workflow, record, target, candidates) or [
+        *_check_claimed_condition(workflow, record, target, claim, candidates),
+        *_check_holds(workflow, record, target, claim, candidates),
+    ]
+
+
+def check_claim(workflow: Workflow, record: Record, target: str, claim: str | None) -> list[Problem]:
+    """Compare a claimed condition with those of all transitions to the target; None claims nothing."""
+    return _check_claimed_condition(workflow, record, target, claim, list_transitions(workflow, record))
+
+
+def _check_claimed_condition(
+    workflow: Workflow, record: Record, target: str, claim: str | None, candidates: Sequence[CandidateTransition]
+) -> list[Problem]:
+    matching = _transitions_to(workflow, candidates, target)
+    if claim is None or not matching or not record.activity or any(_matches(claim, candidate) for candidate in matching):
+        return []
+    texts = list(dict.fromkeys(candidate.condition for candidate in matching if candidate.condition))
+    if not texts:
+        return [Problem("claim", phrases.claims_condition_of_default(target, claim))]
+    return [Problem("claim", phrases.claims_other_condition(target, claim or "default", texts))]
+
+
+def check_drift(record: Record, version: str, definition: str) -> list[Problem]:
+    """Whether the definition is still the one that the session started with."""
+    if record.version and record.version != version:
+        return [Problem("drift", phrases.version_drift(record.version, version), advisory=True)]
+    if record.definition and record.definition != definition:
+        return [Problem("drift", phrases.content_drift(version), advisory=True)]
+    return []
+
+
+def check_skill(workflow: Workflow, record: Record) -> list[Problem]:
+    """Check that the skill loaded last belongs to the current activity. An activity without skills accepts any."""
+    activity = workflow.activity(record.activity)
+    if activity is None or not record.skill:
+        return []
+    steps = (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
+    own = {activity.skills.primary, *activity.skills.supporting, *(step.skill for step in steps)} - {None}
+    if not own or record.skill in {*own, workflow.skills.primary, *workflow.skills.supporting}:
+        return []
+    return [Problem("skill", phrases.skill_of_other_activity(record.skill, activity.id), advisory=True)]
+
+
+def matches_any_transition(claim: str, activity: Activity) -> bool:
+    """Whether the claim is the condition of any transition of the activity."""
+    if claim.strip().lower() in _DEFAULT_CLAIMS:
+        return True
+    return any(
+        matches_text(claim, edge.text) or (edge.condition and matches_condition(claim, edge.condition))
+        for edge in list_declared_transitions(activity)
+    )
+
+
+def _matches(claim: str, candidate: CandidateTransition) -> bool:
+    if claim.strip().lower() in _DEFAULT_CLAIMS:
+        # An agent that follows an answer need not repeat it, because the answer is in the record.
+        return candidate.default or not candidate.condition or (candidate.kind == "answer" and candidate.open)
+    return matches_text(claim, candidate.condition) or (candidate.when is not None and matches_condition(claim, candidate.when))
+
+
+def _missing_activity_problem(workflow: Workflow, record: Record, *, begins: bool) -> Problem:
+    """A move to the initial activity is only warned about, because the definition still names it as a target."""
+    sentence = phrases.activity_missing(record.activity, unreadable=record.activity in workflow.broken)
+    return Problem("activity-gone", sentence, "Restore it, or start a new session.", advisory=begins)
+
+
+def _check_direct(workflow: Workflow, record: Record, target: str, candidates: Sequence[CandidateTransition]) -> list[Problem]:
+    if target == record.activity or workflow.independent:
+        return []
+    if _transitions_to(workflow, candidates, target):
+        return []
+    valid = list(dict.fromkeys(candidate.to for candidate in candidates))
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        return [Problem("first-activity", phrases.first_activity(", ".join(valid), target))]
+    if target in find_skipped_activities(workflow, record) and any(
+        edge.to == target for edge in list_declared_transitions(activity)
+    ):
+        return [Problem("left-out", phrases.activity_skipped(target), f"Go on with one of {phrases.list_names(valid)}.")]
+    if not any(list_declared_transitions(activity)):
+        return [Problem("not-direct", phrases.no_outgoing_transition(activity.id, target), doubt=True)]
+    return [Problem("not-direct", phrases.not_direct_transition(target, activity.id, valid))]
+
+
+def _check_holds(
+    workflow: Workflow, record: Record, target: str, claim: str | None, candidates: Sequence[CandidateTransition]
+) -> list[Problem]:
+    if target == record.activity or workflow.independent or not record.activity:
+        return []
+    if record.forced and target_exists(workflow, record.forced) and not _is_same_target(workflow, record.forced, target):
+        return [Problem("not-held", phrases.answer_leads_elsewhere(target, record.forced))]
+    evaluated = (
+        list_transitions(workflow, record, reported_only=True)
+        if _depends_on_values(workflow, record, candidates)
+        else candidates
+    )
+    matching = _transitions_to(workflow, evaluated, target)
+    # A claim that matches one of several transitions to the target claims that this one is open.
+    claimed = [
+        candidate for candidate in matching if claim is not None and candidate.when is not None and _matches(claim, candidate)
+    ] or matching
+    if claimed and all(candidate.holds is False for candidate in claimed):
+        return [Problem("not-held", phrases.does_not_hold(target, _explain_not_held(claimed[0], evaluated)))]
+    first = next(
+        (candidate for candidate in evaluated if candidate.holds and candidate.when is not None and candidate.open), None
+    )
+    if (
+        first is not None
+        and matching
+        and not any(candidate.open or candidate.kind in ("loop", "answer") for candidate in matching)
+    ):
+        return [Problem("not-held", phrases.does_not_hold(target, f"'{first.condition}' holds and comes first"))]
+    return _find_doubts(workflow, record, target, candidates)
+
+
+def _depends_on_values(workflow: Workflow, record: Record, candidates: Iterable[CandidateTransition]) -> bool:
+    """Whether values from defaults and reported values can differ in effect. Skipping an activity may hide a condition."""
+    return any(candidate.when is not None for candidate in candidates) or bool(find_skipped_activities(workflow, record))
+
+
+def _find_doubts(workflow: Workflow, record: Record, target: str, evaluated: Sequence[CandidateTransition]) -> list[Problem]:
+    matching = _transitions_to(workflow, evaluated, target)
+    if any(candidate.holds or candidate.kind == "loop" for candidate in matching):
+        return []
+    if all(_is_same_target(workflow, candidate.to, target) for candidate in evaluated if candidate.open):
+        # All open transitions lead to this target, whatever the conditions evaluate to.
+        return []
+    conditions = [
+        candidate.when
+        for candidate in (matching if all(candidate.when for candidate in matching) else evaluated)
+        if candidate.when
+    ]
+    open_names = find_unset_variables(conditions, workflow, record)
+    remedy = suggest_report(workflow, open_names) if open_names else "Answer the checkpoint that leads there."
+    return [Problem("not-known", phrases.transition_undecided(target, open_names), remedy, doubt=True)]
+
+
+def _explain_not_held(candidate: CandidateTransition, evaluated: Sequence[CandidateTransition]) -> str:
+    if candidate.kind == "answer":
+        return f"the answer was not '{candidate.condition}'"
+    if candidate.when is not None and not candidate.default:
+        return f"'{candidate.condition}' is not so"
+    other = next((other for other in evaluated if other.when is not None and other.holds), None)
+    return f"'{other.condition}' holds" if other else "something else holds"
+
+
+def _transitions_to(workflow: Workflow, candidates: Iterable[CandidateTransition], target: str) -> list[CandidateTransition]:
+    return [candidate for candidate in candidates if _is_same_target(workflow, candidate.to, target)]
+
+
+def _is_same_target(workflow: Workflow, left: str, right: str) -> bool:
+    return _normalize_end(workflow, left) == _normalize_end(workflow, right)
+
+
+def _normalize_end(workflow: Workflow, target: str) -> str:
+    return TERMINAL if ends_workflow(workflow, target) else target
 
 
 def draft_transition(

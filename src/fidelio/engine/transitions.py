@@ -15,9 +15,8 @@ from weakref import ref
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import Truth, all_hold, holds, negate
+from fidelio.definitions.conditions import Truth, all_hold, holds, negate, render_condition
 from fidelio.engine import phrases
-from fidelio.engine.condition_text import render_condition
 from fidelio.engine.scope import (
     add_defaults,
     collect_reported_values,

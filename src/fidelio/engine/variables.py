@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fidelio.definitions.conditions import MISSING, holds, is_equal, look_up
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
-from fidelio.engine.problems import Problem, Refusal
 from fidelio.engine.record import BY_ANSWER, VARIABLES_SET, EventDraft
 from fidelio.engine.scope import collect_reported_values, collect_values
-from fidelio.engine.state import Record
+from fidelio.engine.state import Problem, Record, Refusal
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Action, Condition, Step, Workflow

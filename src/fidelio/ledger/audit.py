@@ -8,9 +8,9 @@ from functools import partial
 from fidelio.errors import ChainBroken
 from fidelio.ledger.chain import ChainVerdict, ChainVerifier
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.model import Session
 from fidelio.ledger.paging import all_pages, event_pages
-from fidelio.ledger.projection import DELETED
 
 
 async def verify_session(ledger: Ledger, session: str, *, heads: Iterable[bytes] = ()) -> ChainVerdict:

@@ -18,6 +18,7 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.errors import FidelioError, LedgerBusy, SequenceConflict
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.encoding import INITIAL_STATUS
 from fidelio.ledger.model import (
     NO_RECORD,
     Change,
@@ -32,7 +33,6 @@ from fidelio.ledger.model import (
     Settlement,
 )
 from fidelio.ledger.paging import event_pages
-from fidelio.ledger.projection import INITIAL_STATUS
 
 if TYPE_CHECKING:
     from fidelio.ledger.jobs import Assignment

@@ -1,4 +1,8 @@
-"""One call of a tool: the context that its handler gets, and the outcomes that it may return."""
+"""Tools: their declaration, argument validation, the context and the outcome of a call, and the table that dispatches it.
+
+A handler gets its arguments and a `CallContext`, and returns `Done` or `AskPerson`. A handler that asks is called again after
+the answer and finds it in the record, so it keeps no state between the two calls.
+"""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_current_checkpoint, find_instance, needs_person
-from fidelio.engine.problems import Refusal, build_refusal, list_warnings
 from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
-from fidelio.engine.transition_checks import check_drift
+from fidelio.engine.state import Refusal, build_refusal, list_warnings
+from fidelio.engine.transition_events import check_drift
 from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of

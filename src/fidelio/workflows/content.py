@@ -11,9 +11,9 @@ from fidelio.definitions import META
 from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.library.loading import LoadedDefinition
 from fidelio.definitions.models import Activity, Step, Workflow
-from fidelio.engine.problems import list_warnings
 from fidelio.engine.record import SKILL_LOADED, Record
-from fidelio.engine.transition_checks import check_drift, check_skill
+from fidelio.engine.state import list_warnings
+from fidelio.engine.transition_events import check_drift, check_skill
 from fidelio.errors import ComponentNotFound, DefinitionError, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.missing import load_definition, missing_activity_warnings, unreadable_skill_warning

@@ -19,10 +19,9 @@ from fidelio.engine.manifests import (
     draft_reported_steps,
     encode_manifest,
 )
-from fidelio.engine.problems import build_refusal, list_warnings
 from fidelio.engine.record import Record, fold_drafts
-from fidelio.engine.transition_checks import check_drift, check_transition
-from fidelio.engine.transition_events import draft_transition
+from fidelio.engine.state import build_refusal, list_warnings
+from fidelio.engine.transition_events import check_drift, check_transition, draft_transition
 from fidelio.engine.transitions import TERMINAL, ends_workflow
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
 from fidelio.engine.variables import check_report, check_size, draft_report
@@ -40,7 +39,7 @@ from fidelio.workflows.missing import (
     unchecked_warnings,
 )
 from fidelio.workflows.requests import arm_checkpoints
-from fidelio.workflows.tokens import Claims, shorten_claim
+from fidelio.workflows.tokens import Claims, Segment, shorten_claim
 from fidelio.workflows.unit_of_work import (
     CallResult,
     WorkflowCall,
@@ -78,6 +77,12 @@ class MoveService:
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
+
+    def make_trace_token(self, outcome: CallResult[MoveResult]) -> str:
+        """A token that commits to the events from entering an activity to leaving it."""
+        moved, last = outcome.result, outcome.events[-1]
+        segment = Segment(outcome.session, moved.left, moved.first_event, last.seq, last.hash, last.time // 1000)
+        return self._unit.tokens.make_trace(segment)
 
     async def move(self, token: str, move: Move) -> CallResult[MoveResult]:
         async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:

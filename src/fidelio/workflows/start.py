@@ -11,9 +11,9 @@ from fidelio.definitions import META
 from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
-from fidelio.engine.problems import list_warnings
 from fidelio.engine.record import STARTED, Fidelity, ParentSession, Record, decode_record
-from fidelio.engine.transition_checks import check_drift
+from fidelio.engine.state import list_warnings
+from fidelio.engine.transition_events import check_drift
 from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
 from fidelio.errors import (
     BadToken,

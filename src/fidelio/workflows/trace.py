@@ -15,7 +15,6 @@ import msgspec
 from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ledger.model import Event, Session
-from fidelio.workflows.moves import MoveResult
 from fidelio.workflows.tokens import Claims, Segment, alias
 from fidelio.workflows.unit_of_work import CallResult, Gate, WorkflowCall, WorkflowDecision, WorkflowUnit, refuse_while_waiting
 
@@ -51,14 +50,6 @@ class TraceService:
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-
-    def seal(self, outcome: CallResult[MoveResult]) -> str:
-        """A token that commits to the events of the stretch that a move has closed."""
-        last = outcome.events[-1]
-        segment = Segment(
-            outcome.session, outcome.result.left, outcome.result.first_event, last.seq, last.hash, last.time // 1000
-        )
-        return self._unit.tokens.make_trace(segment)
 
     async def trace(
         self, token: str, tokens: Sequence[str], *, after: int = 0, gate: Gate = refuse_while_waiting

@@ -1,8 +1,8 @@
 """Unit of work for one call on a workflow session: open its token, decide, commit, and record the call.
 
 The loop is that of `fidelio.ledger.unit_of_work`. What is added here: tokens, the policy of the server, one call at a time per
-session in one process, and the event `tool.called`, which is committed with what was decided. A refused call leaves that event
-and nothing else.
+session in one process, the gate that refuses calls while a request is open, and the event `tool.called`, which is committed
+with what was decided. A refused call leaves that event and nothing else.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from fidelio.definitions.library import Library
 from fidelio.engine import phrases
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import CALLED, EventDraft, Fidelity, OpenCheckpoint, Record, decode_record, fold
+from fidelio.engine.state import Refusal
 from fidelio.errors import BadToken, FidelioError, PersonNeeded, SessionNotFound, WorkflowRefusal
 from fidelio.ids import is_short_handle
+from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Event, NewEvent, Session
-from fidelio.ledger.projection import DELETED, session_deleted
 from fidelio.ledger.unit_of_work import Decision, LinkedChange, LoadedSession, RecordEvent, UnitOfWork
 from fidelio.locks import KeyedLock
 from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims

@@ -14,8 +14,8 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.moves import describe_situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import STARTED, VARIABLES_SET, EventDraft, Record, decode_record, fold_drafts
+from fidelio.engine.state import Refusal
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session

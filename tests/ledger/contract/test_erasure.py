@@ -211,7 +211,7 @@ async def test_deleting_twice_changes_nothing_more(ledger: Ledger) -> None:
 async def test_more_sessions_than_one_transaction_takes_are_all_deleted(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.ledger.projection.LARGEST_BATCH", 3)
+    monkeypatch.setattr("fidelio.ledger.encoding.LARGEST_BATCH", 3)
     names = [f"s_{number}" for number in range(8)]
     for name in names:
         await start(ledger, name)

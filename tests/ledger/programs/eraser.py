@@ -6,8 +6,8 @@ import asyncio
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
+from fidelio.ledger import encoding as erasing
 from fidelio.ledger import open_ledger
-from fidelio.ledger import projection as erasing
 
 PAIR = 2
 

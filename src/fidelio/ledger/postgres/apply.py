@@ -15,14 +15,22 @@ import msgspec
 from msgspec import structs
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
-from fidelio.ledger.encoding import EncodedChange, EncodedEvent, chain_event
+from fidelio.ledger.encoding import (
+    DELETED,
+    EncodedChange,
+    EncodedEvent,
+    advance_row,
+    chain_event,
+    changes_row,
+    create_row,
+    session_deleted,
+)
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
 from fidelio.ledger.postgres import documents, jobs, requests
 from fidelio.ledger.postgres import search_index as index
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.rows import EVENT, SESSION, placeholders, to_event_values, to_session
 from fidelio.ledger.postgres.search_index import SearchVectors
-from fidelio.ledger.projection import DELETED, advance_row, changes_row, create_row, session_deleted
 
 _LOCK_SESSIONS = f"SELECT {SESSION} FROM sessions WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
 _INSERT_SESSION = f"""

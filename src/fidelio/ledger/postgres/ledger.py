@@ -13,7 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import EncodedChange, encode_change
+from fidelio.ledger.encoding import EncodedChange, build_deletion, encode_change, split_batches
 from fidelio.ledger.model import (
     Change,
     CommitResult,
@@ -37,7 +37,6 @@ from fidelio.ledger.postgres.database import Connection, Database, open_database
 from fidelio.ledger.postgres.notifications import POLL_SECONDS, NotificationListener, wait_for_notification
 from fidelio.ledger.postgres.schema import migrate
 from fidelio.ledger.postgres.search_index import SearchVectors
-from fidelio.ledger.projection import build_deletion, split_batches
 
 FOLLOW_PAGE = 256
 # `follow` retries during a restart of the server for this long before it raises.

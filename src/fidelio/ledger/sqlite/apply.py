@@ -8,9 +8,8 @@ import apsw
 from msgspec.structs import astuple
 
 from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
-from fidelio.ledger.encoding import EncodedChange, EncodedEvent
+from fidelio.ledger.encoding import DELETED, EncodedChange, EncodedEvent, advance_row, changes_row, create_row, session_deleted
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
-from fidelio.ledger.projection import DELETED, advance_row, changes_row, create_row, session_deleted
 from fidelio.ledger.sqlite import documents, jobs, requests
 from fidelio.ledger.sqlite.group_commit import RowUpdate, Transaction
 from fidelio.ledger.sqlite.rows import SESSION, join_sql

@@ -8,8 +8,7 @@ import apsw
 import msgspec
 
 from fidelio.errors import BadRecord
-from fidelio.ledger.encoding import EncodedChange
-from fidelio.ledger.projection import DELETED
+from fidelio.ledger.encoding import DELETED, EncodedChange
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply, session_not_found
 from fidelio.ledger.sqlite.documents import delete_unused_blobs

@@ -16,10 +16,9 @@ import apsw
 from msgspec import structs
 
 from fidelio.errors import BadRecord, SessionNotFound, StaleLease
-from fidelio.ledger.encoding import EncodedJob, decode
+from fidelio.ledger.encoding import DELETED, EncodedJob, decode, session_deleted
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
 from fidelio.ledger.paging import clamp_page_size
-from fidelio.ledger.projection import DELETED, session_deleted
 from fidelio.ledger.sqlite.rows import fetch, join_sql, to_job
 
 _INSERT_JOB = """

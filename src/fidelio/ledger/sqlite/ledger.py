@@ -13,7 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
 from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import encode_change
+from fidelio.ledger.encoding import build_deletion, encode_change, split_batches
 from fidelio.ledger.model import (
     Change,
     CommitResult,
@@ -31,7 +31,6 @@ from fidelio.ledger.model import (
     SessionKind,
     Settlement,
 )
-from fidelio.ledger.projection import build_deletion, split_batches
 from fidelio.ledger.sqlite import documents, erasure, jobs, reads, requests, search
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply

@@ -12,7 +12,7 @@ from fidelio.errors import SessionNotFound
 from fidelio.home import Home
 from fidelio.ids import session_of_run
 from fidelio.ledger import Ledger
-from fidelio.ledger.projection import DELETED
+from fidelio.ledger.encoding import DELETED
 from fidelio.processes.ending import end_processes
 from fidelio.processes.table import entries, missing_support
 

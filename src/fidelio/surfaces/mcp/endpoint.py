@@ -1,7 +1,7 @@
-"""The revisions of the protocol that are served, and what a client says about itself in each.
+"""What one MCP endpoint serves: revisions of the protocol, the client's description of itself, tools and resources.
 
 Up to 2025-11-25 a client introduces itself once, in a handshake. From 2026-07-28 on there is no handshake: every request
-carries revision and capabilities in its `_meta`, and every result says of what type it is.
+carries revision and capabilities in its `_meta`, and every result names its type.
 """
 
 from __future__ import annotations

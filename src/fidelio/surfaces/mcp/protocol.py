@@ -1,6 +1,8 @@
-"""`tools/call`: carries out a call to its end, with the questions to a person in the middle of it.
+"""JSON-RPC and MCP without a transport: a message comes in, a reply goes out.
 
-All revisions show a form with one field, the answer; they differ in how a choice gets a readable label.
+`Calls` carries out `tools/call` to its end, including the question to a person in the middle of it; HTTP uses it too. All
+revisions show a form with one field, the answer; they differ in how a choice gets a readable label. An unexpected error becomes
+a reply here, at the outermost boundary of a request: without one the client would wait until its timeout.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from fidelio.engine.answers import AnswerContext, resolve_answer
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move, build_choice
 from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import CHILD_FINISHED, EventDraft, Record, fold_drafts
+from fidelio.engine.state import Refusal
 from fidelio.engine.transitions import ends_workflow
 from fidelio.engine.variables import draft_report
 from fidelio.errors import DefinitionDeleted, DefinitionError, MoveRefused, SessionNotFound

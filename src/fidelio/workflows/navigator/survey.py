@@ -15,8 +15,8 @@ from fidelio.definitions.library import DefinitionSource, WorkflowVersion
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
 from fidelio.engine.moves import PossibleMove, SessionPosition, Situation, describe_situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import Record
+from fidelio.engine.state import Refusal
 from fidelio.engine.transitions import TERMINAL, is_activity_missing
 from fidelio.errors import ComponentNotFound, DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load_definition, placeholder_workflow

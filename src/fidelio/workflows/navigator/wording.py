@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fidelio.definitions.models import Workflow
 from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.moves import Situation
-from fidelio.engine.problems import Refusal
 from fidelio.engine.record import LOOP_ADVANCED, EventDraft, Record
+from fidelio.engine.state import Refusal
 from fidelio.engine.transitions import ends_workflow
 from fidelio.workflows.unit_of_work import WorkflowCall
 

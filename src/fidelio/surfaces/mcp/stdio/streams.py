@@ -1,4 +1,8 @@
-"""Reader of standard input, of any kind of file: splits its bytes into lines of bounded length."""
+"""Reader of standard input and non-blocking writer of standard output.
+
+The reader splits the bytes of any kind of file into lines of bounded length. The writer writes at once while the client reads,
+and buffers in order while it does not.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class GatesDialect(Dialect):
         service = await self.house.workflows()
         outcome = await service.moves.enter(arguments.session_token, move_of(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
-        meta = {"trace_token": service.traces.seal(outcome), "transitions": transitions_json(workflow, record)}
+        meta = {"trace_token": service.moves.make_trace_token(outcome), "transitions": transitions_json(workflow, record)}
         if activity is None:
             ended = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
             return document(context, {**ended, "session_token": outcome.token}, outcome, **meta)

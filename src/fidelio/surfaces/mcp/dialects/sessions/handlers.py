@@ -1,4 +1,7 @@
-"""Replies of the `sessions` dialect: JSON for small ones, headed text for documents."""
+"""Handlers and replies of the `sessions` dialect: an opaque token names the session, a worker reads one activity at a time.
+
+Handlers translate arguments into calls of the service. Small replies are JSON, documents are text with header lines.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,9 @@ class SessionsDialect(Dialect):
         body = {"activity_id": name, "name": title}
         transitions = transitions_json(outcome.result.workflow, outcome.record)
         more = {"status": outcome.record.status, "transitions": transitions, "session_token": outcome.token}
-        return reply(context, {**body, **more}, outcome, trace_token=service.traces.seal(outcome), transitions=transitions)
+        return reply(
+            context, {**body, **more}, outcome, trace_token=service.moves.make_trace_token(outcome), transitions=transitions
+        )
 
     async def get_activity(self, arguments: WithToken, context: CallContext) -> Done:
         from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # waits for the first call
