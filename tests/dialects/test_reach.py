@@ -187,7 +187,7 @@ async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Set
         claims: Any = (await house.workflows()).unit.claims(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:
         report = await report_session(ledger, claims.sid)
-    (kept,) = claims.kept()
+    (kept,) = claims.carried_sessions()
 
     assert (kept.record.workflow, kept.record.found_in) == ("solo", "")
     assert report.found_in == str(library)

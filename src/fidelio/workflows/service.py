@@ -85,5 +85,5 @@ class WorkflowService:
     ) -> CallResult[MoveResult]:
         """End a session whose definition was deleted. `library_of` gives the library of the place that a session came from."""
         record = (await self.unit.load_claims(Claims(sid=session))).record
-        unit = replace(self.unit, library=library_of(record.found_in), rules=replace(self.unit.policy, chosen_place=True))
+        unit = replace(self.unit, library=library_of(record.found_in), policy=replace(self.unit.policy, chosen_place=True))
         return await MoveService(unit).end(session, by=by)
