@@ -184,12 +184,12 @@ async def test_a_passing_fault_ends_nothing(
 async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Settings, library: Path) -> None:
     async with Application(settings, [str(library)]) as house:
         reply: Any = await call_tool(tools_of("navigator", house), "nav_start", {"workflow_id": "solo"})
-        claims: Any = (await house.workflows()).unit.claims(json.loads(reply.text)["state"])
+        claims: Any = (await house.workflows()).unit.open_token(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:
         report = await report_session(ledger, claims.sid)
-    (kept,) = claims.kept()
+    (carried,) = claims.carried_sessions()
 
-    assert (kept.record.workflow, kept.record.found_in) == ("solo", "")
+    assert (carried.record.workflow, carried.record.found_in) == ("solo", "")
     assert report.found_in == str(library)
 
 

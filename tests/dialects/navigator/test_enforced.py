@@ -72,11 +72,11 @@ async def test_a_worker_does_its_activity_and_does_not_move_the_session(memory: 
         guide = await Guide(play).start("crossing")
         await guide.step("steer")
         assert guide.required == []
-        assert "whoever gave it to you moves the session" in guide.blocked["transition", "__terminal__"]
+        assert "the agent that assigned it to you moves the session" in guide.blocked["transition", "__terminal__"]
         refused = await guide.do("transition", activity_id="__terminal__")
 
         assert refused.code == "NOT_YOURS"
-        assert "whoever gave it to you moves the session" in refused.last["message"]
+        assert "the agent that assigned it to you moves the session" in refused.last["message"]
         assert (await guide.look()).last["status"] == "active"
 
 
