@@ -1,4 +1,4 @@
-"""Storage of long texts: a short text is stored in its event, a long one as a blob.
+"""Storage of long texts: a short text is stored in its event, a long text as a blob.
 
 Prompts, messages and results can have any length, while events are read in pages and indexed for search. The event of a long
 text contains its beginning and the digest of the blob, which is deleted with the event.

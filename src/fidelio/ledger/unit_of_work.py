@@ -127,7 +127,7 @@ class SessionDecision(msgspec.Struct, Generic[T], frozen=True):
 
 
 class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
-    """Loads and changes the sessions of one kind."""
+    """Loads and changes the sessions of a kind."""
 
     ledger: Ledger
     clock: Clock
@@ -217,7 +217,7 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
     async def commit(
         self, at: LoadedSession[R], decision: SessionDecision[Any], *, assignment: Assignment | None = None
     ) -> CommittedSession[R]:
-        """Commit a decision with its linked changes; raise `SequenceConflict` if one of the sessions has changed."""
+        """Commit a decision with its linked changes; raise `SequenceConflict` if a session has changed."""
         now = self.clock()
         seq = self.records.seq(at.record)
         expect = at.session.last_seq if seq is None else seq

@@ -24,7 +24,7 @@ FIRST_ITERATIONS = (0, 1)
 
 
 class CheckpointReference(msgspec.Struct, frozen=True):
-    """The checkpoint instance that a call refers to, its request, and its answer if it has one."""
+    """The checkpoint instance that a call refers to, its request, and its answer if there is any."""
 
     instance: CheckpointInstance
     request: str
@@ -43,7 +43,7 @@ async def find_by_handle(ledger: Ledger, call: WorkflowCall) -> CheckpointRefere
 
 
 async def find_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> CheckpointReference:
-    """Find the instance that a checkpoint id refers to, given the visit in which the token was made."""
+    """Find the instance that a checkpoint id refers to, in the visit in which the token was made."""
     claims, current = call.claims, find_current(call.record, checkpoint_id)
     if claims.req is not None and claims.bcp == shorten_claim(checkpoint_id):
         if current is not None and current.request == claims.req:
@@ -90,7 +90,7 @@ async def _find_in_visit(ledger: Ledger, call: WorkflowCall, checkpoint_id: str)
         key = CheckpointInstance(checkpoint_id, activity, visit, iteration).key
         for request in (await ledger.requests(session=call.session.id, state=None, key=key)).items:
             return _build_reference(request)
-    raise _opened_later(call.record, checkpoint_id)
+    raise _newer_than_token(call.record, checkpoint_id)
 
 
 def _build_reference(request: Request) -> CheckpointReference:
@@ -128,7 +128,7 @@ def _withdrawn(checkpoint_id: str) -> WorkflowRefusal:
     return WorkflowRefusal(phrases.checkpoint_withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
 
 
-def _opened_later(record: Record, checkpoint_id: str) -> WorkflowRefusal:
+def _newer_than_token(record: Record, checkpoint_id: str) -> WorkflowRefusal:
     if record.find_pending(checkpoint_id) is None:
         return _not_pending(record, checkpoint_id)
     return WorkflowRefusal(

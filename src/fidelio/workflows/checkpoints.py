@@ -45,7 +45,7 @@ class YieldedCheckpoint(msgspec.Struct, frozen=True):
 
 
 class PresentedCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint with its rendered texts, and its recorded answer if there is one."""
+    """A checkpoint with its rendered texts, and its recorded answer, if any."""
 
     definition: Checkpoint
     request: str
@@ -245,7 +245,7 @@ def answer_refusal(refusal: Refusal, request: str) -> WorkflowRefusal:
 
 
 def _nothing_resolved(record: Record) -> WorkflowRefusal:
-    """What was answered in an earlier activity, or in an earlier visit of this one, is not what the worker stopped at."""
+    """The error for a worker that has not stopped at a checkpoint in this visit; earlier answers do not count."""
     return WorkflowRefusal(
         f"There is no resolved checkpoint in this visit of '{record.activity or 'the start'}'.",
         remedy="Yield one with yield_checkpoint first.",

@@ -53,7 +53,7 @@ def _render_option(option: Option, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_request_wording(checkpoint: Checkpoint, request: Request) -> Checkpoint:
-    """Return the checkpoint with the texts of its request, as they were rendered when the request was opened."""
+    """Return the checkpoint with the texts of its request, as they were rendered at that time."""
     texts = {option["id"]: option for option in request.options}
     return _with_texts(checkpoint, request.question, [texts.get(option.id, {}) for option in checkpoint.options])
 
@@ -90,7 +90,7 @@ def _event_entry(checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
 
 
 def close_with_answer(answer: Mapping[str, Any]) -> RequestChange:
-    """Build the change that closes a request with an answer, given the body of the event of that answer."""
+    """Build the change that closes a request with an answer, from the body of the event of that answer."""
     request, by, channel = answer["request"], answer["by"], answer["channel"]
     content = {"option": answer["option"], "mode": answer["mode"]}
     if answer["mode"] == "condition_not_met":
@@ -104,7 +104,7 @@ def close_answered_requests(drafts: Iterable[EventDraft]) -> tuple[RequestChange
 
 
 def arm_checkpoints(workflow: Workflow, record: Record, *, person: bool) -> ArmedCheckpoints:
-    """Open a request for every checkpoint of the current activity that this visit has not opened yet."""
+    """Open a request for every checkpoint of the current activity that has none in this visit yet."""
     entries, requests = list[dict[str, Any]](), list[NewRequest]()
     for checkpoint, truth in find_checkpoints_to_arm(workflow, record):
         request = checkpoint_request(workflow, record, checkpoint, person=person)

@@ -154,7 +154,7 @@ class StartService:
         return await self._start_new(options, _Origin(new_session_id()), {"recovered": True, "warning": warning})
 
     async def _adopt(self, options: StartInput, claims: Claims) -> CallResult[StartResult]:
-        """Start a session at the claimed position, marked as unverified; a session that the ledger knows is never opened."""
+        """Start a session at the claimed position, marked as unverified; a session that the ledger knows stays untouched."""
         existing = await self._find_session(claims.sid)
         if existing is not None and existing.kind == "workflow" and decode_record(existing.raw).fidelity == "enforce":
             raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
@@ -177,7 +177,7 @@ class StartService:
             return None
 
     async def _start_new(self, options: StartInput, origin: _Origin, flags: dict[str, Any]) -> CallResult[StartResult]:
-        """Start a session with a new record, under the lock of its parent if it has one: the parent changes, too."""
+        """Start a session with a new record, under the lock of its parent, if any: the parent changes, too."""
         began = self._unit.clock()
         parent_claims = self._open_parent_token(options.parent_token) if options.parent_token else None
 

@@ -109,7 +109,7 @@ class SessionTokens:
         self._cached_claims: dict[str, Claims] = {}
 
     def make(self, session: str, record: Record, *, agent: str, subject: TokenSubject | None = None) -> str:
-        """Make a session token. `subject` is the request that it refers to if that is not the pending one.
+        """Make a session token. `subject` is the request that it refers to if that is not the pending request.
 
         The claim `bcp` is only set while the request is open; `req` identifies it afterwards, too.
         """
@@ -233,13 +233,13 @@ def _seal_bounded(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Se
 
 @lru_cache(maxsize=1024)
 def shorten_claim(text: str) -> str:
-    """Return a text as a token contains it: a long one is replaced by its digest."""
+    """Return a text as a token contains it: a long text is replaced by its digest."""
     # Measured as JSON: a character takes up to four bytes, or six if it is escaped.
     return text if len(msgspec.json.encode(text)) <= LONGEST_TEXT + 2 else _digest(text)
 
 
 def matches_claim(claimed: str, text: str) -> bool:
-    """Whether a claim is this text, or one of its digests."""
+    """Whether a claim is this text or a digest of it."""
     return claimed in (text, shorten_claim(text), _brief(text), _brief(shorten_claim(text)))
 
 

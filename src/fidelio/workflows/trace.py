@@ -134,7 +134,7 @@ class _TraceReader:
         return self._sessions[session]
 
     async def _descends(self, session: Session, ancestor: str) -> bool:
-        """Whether the session is the ancestor or one of its descendants."""
+        """Whether the session is the ancestor or descends from it."""
         for _ in range(MAX_ANCESTORS):
             if session.id == ancestor or session.parent is None:
                 return session.id == ancestor

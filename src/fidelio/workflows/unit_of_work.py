@@ -107,7 +107,7 @@ class ServerPolicy(msgspec.Struct, frozen=True):
 
     @property
     def requests_demand_person(self) -> bool:
-        """Whether a request that is opened by a call on this server may be answered by a person only, on any server.
+        """Whether requests of calls on this server may be answered by a person only, on any server.
 
         The requests of a worker are excluded: the worker may not answer them, but the agent that gave it the activity may.
         """
@@ -162,7 +162,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         *,
         agent: str | None = None,
     ) -> CallResult[T]:
-        """Carry out a call; for `agent` see `load_claims`. Pass the claims instead of the token if it was opened before."""
+        """Carry out a call; for `agent` see `load_claims`. `token` may also be its claims."""
         began = self.clock()
         claims = self.open_token(token) if isinstance(token, str) else token
 
@@ -187,7 +187,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             self.locks.release(claims.sid)
 
     async def commit_call(self, tool: str, call: WorkflowCall, decision: WorkflowDecision[T], began: int) -> CallResult[T]:
-        """Commit a decision and the event of its call; raise `SequenceConflict` if one of the sessions has changed."""
+        """Commit a decision and the event of its call; raise `SequenceConflict` if a session has changed."""
         whole = decision
         if not decision.unfinished:
             call_event = self.build_call_event(tool, call, began, warnings=decision.warnings, closes=decision.closes)

@@ -10,7 +10,7 @@ from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
-from tests.dialects.navigator.pieces import write_pieces
+from tests.dialects.navigator.sample_workflows import write_sample_workflows
 from tests.support import proves
 
 STRICT = """
@@ -35,7 +35,7 @@ activities:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    root = write_pieces(tmp_path / "workflows")
+    root = write_sample_workflows(tmp_path / "workflows")
     (root / "strict.yaml").write_text(STRICT.lstrip())
     (root / "loose.yaml").write_text(STRICT.lstrip().replace("strict", "loose").replace("enforce", "advise"))
     return root

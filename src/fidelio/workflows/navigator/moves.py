@@ -35,7 +35,7 @@ MAX_CHILD_DEPTH = 8
 
 
 class NextSituation(msgspec.Struct, frozen=True):
-    """The possible moves after a move, and the event and request of the next checkpoint if there is one."""
+    """The possible moves after a move, and the event and request of the next checkpoint, if any."""
 
     situation: Situation
     drafts: tuple[EventDraft, ...] = ()
@@ -72,7 +72,7 @@ def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
 
 
 def draft_first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
-    """Draft the entry into the first activity of a new session, if there is exactly one to enter."""
+    """Draft the entry into the first activity of a new session, if only a single activity can be entered."""
     entries = () if workflow.independent else list_open_transitions(workflow, record)
     if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
         return []

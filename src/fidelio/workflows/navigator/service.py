@@ -83,7 +83,7 @@ class _CallOutcome(msgspec.Struct, frozen=True):
 
 
 class _OtherSession(Exception):
-    """The agent is currently in another session than the one that the token names."""
+    """The agent is currently in another session than the token names."""
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
@@ -105,7 +105,7 @@ class NavigatorService:
         self._situations = SituationReader(unit)
 
     async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> NavigatorReply:
-        """Start a session and enter its first activity, if there is exactly one to enter."""
+        """Start a session and enter its first activity, if only a single activity can be entered."""
         began, session, version = self._unit.clock(), new_session_id(), self._situations.version(workflow_id)
         start = self._planner.build_start(version.workflow, agent, variables, f"agent:{agent}")
         initial = fold_drafts(Record(), [EventDraft(start.event.type, dict(start.event.body))], began)
@@ -240,7 +240,7 @@ class NavigatorService:
     async def _confirm_repeated(
         self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest
     ) -> WorkflowDecision[_CallOutcome] | None:
-        """Confirm a repeated answer, or refuse a different one to the same request; neither changes the session."""
+        """Confirm a repeated answer, or refuse a different answer to the same request; neither changes the session."""
         workflow, record = version.workflow, call.record
         earlier = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
         if earlier is not None:
@@ -285,7 +285,7 @@ class NavigatorService:
     async def _apply_move(
         self, call: WorkflowCall, informed: Record, version: WorkflowVersion, act: MoveRequest
     ) -> tuple[tuple[NewRequest, ...], list[EventDraft]]:
-        """Return the events of the move, and the request that an answer opens if it has not been opened before.
+        """Return the events of the move, and the request that an answer opens if it is not open yet.
 
         `informed` is the record with the reported variables; a refusal shows the record without them.
         """
@@ -321,7 +321,7 @@ class NavigatorService:
         return MoveRefused(refusal.sentence, remedy=refusal.remedy, reason=refusal.code, standing=view)
 
     def _continue_parent(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
-        """Add to the change of a parent whose child has ended the request of its next checkpoint, if there is one."""
+        """Add to the change of a parent whose child has ended the request of its next checkpoint, if any."""
         now = self._unit.clock()
         after = fold_drafts(parent.before, parent.events, now)
         try:
@@ -348,7 +348,7 @@ class NavigatorService:
         raise circular_wait_error()
 
     async def _require_current(self, call: WorkflowCall) -> None:
-        """Raise if the agent is in another session: in a child that this one waits for, or in a parent that continues."""
+        """Raise if the agent is in another session: in a child that this session waits for, or in a parent that continues."""
         record = call.record
         if record.suspended_by and record.status != "completed":
             raise _OtherSession(record.suspended_by)

@@ -126,7 +126,7 @@ class SituationReader:
         self._views: dict[str, _CachedView] = {}
 
     def version(self, workflow_id: str) -> WorkflowVersion:
-        """Load a definition. `meta` gets no initial activity: its activities are independent, and the agent selects one."""
+        """Load a definition. `meta` gets no initial activity: the agent selects from its independent activities."""
         return self._without_meta_entry(self._unit.library.version(workflow_id))
 
     def load_version(self, call: WorkflowCall) -> tuple[WorkflowVersion, DefinitionDeleted | None]:
@@ -176,7 +176,7 @@ class SituationReader:
         return describe_situation(workflow, effective, now=self._unit.clock(), person=person)
 
     def resource(self, version: WorkflowVersion, record: Record, reference: str) -> Resource | Refusal:
-        """Load a resource if it is one of the `resources` of the view."""
+        """Load a resource if it is among the `resources` of the view."""
         numbers, name = self._readable_resources(version, record), version.workflow.id
         problems = self._list_resources(version).problems
         number = next((number for number in problems if _is_same_number(number, reference)), "")
@@ -283,7 +283,7 @@ def carried_record(claims: Claims) -> Record | None:
 async def find_earlier_answer(
     ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str
 ) -> CheckpointAnswer | None:
-    """Find the answer to the checkpoint instance of a state token that was given after the token was made."""
+    """Find the answer to the checkpoint instance of a state token, if it came after the token was made."""
     earlier, claims = carried_record(call.claims), call.claims
     if earlier is None:
         request = claims.req if claims.bcp == shorten_claim(checkpoint) else None
@@ -300,7 +300,7 @@ async def find_earlier_answer(
 
 
 async def last_move_time(ledger: Ledger, session: str, record: Record) -> int:
-    """The time of the last event after which a checkpoint could become the next one."""
+    """The time of the last event after which a checkpoint could become the next checkpoint."""
     recent = await ledger.events(session, after=max(0, record.seq - _RECENT), types=_MOVES)
     return max((event.time for event in recent or await all_events(ledger, session, types=_MOVES)), default=0)
 

@@ -134,13 +134,13 @@ def _on_restored(builder: _Builder, event: Event) -> None:
 def _on_entered(builder: _Builder, event: Event) -> None:
     body, visits = event.body, builder.report.visits
     same = bool(visits) and visits[-1].activity == body["activity"] and not body.get("again")
-    _leave_activity(builder, event, goes_on=same or body.get("how") == "loop")
+    _finish_visit(builder, event, goes_on=same or body.get("how") == "loop")
     if not same:
         builder.add_visit(body["activity"], event)
 
 
 def _on_completed(builder: _Builder, event: Event) -> None:
-    _leave_activity(builder, event, goes_on=False)
+    _finish_visit(builder, event, goes_on=False)
     builder.report.ended_at = event.time
     if ended := event.body.get("without_definition"):
         builder.report.ended_unchecked_by = f"{ended['by']} over {ended['channel']}"
@@ -148,7 +148,7 @@ def _on_completed(builder: _Builder, event: Event) -> None:
             answer.state = "withdrawn" if answer.state == "open" else answer.state
 
 
-def _leave_activity(builder: _Builder, event: Event, *, goes_on: bool) -> None:
+def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
     """Evaluate the activity that a move leaves. `goes_on`: the visit continues later."""
     warnings, visits = event.body.get("warnings", []), builder.report.visits
     if not visits:
@@ -190,7 +190,7 @@ def _find_unmet_steps(builder: _Builder, activity: Activity) -> Iterator[Step]:
 
 
 def _add_omissions(builder: _Builder, visit: Visit, activity: Activity) -> None:
-    """Add the checkpoints that had to be opened, and the workflows that had to be started, and were not."""
+    """Add the checkpoints and workflows that were due in the visit, but not yielded or started."""
     state, steps = builder.visit_state, (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
     due = [step for step in steps if step.id in state.done or (step in activity.steps and step.required and not step.condition)]
     for checkpoint in activity.checkpoints:
@@ -210,7 +210,7 @@ def _add_omissions(builder: _Builder, visit: Visit, activity: Activity) -> None:
 
 
 def _is_certainly_due(builder: _Builder, checkpoint: Checkpoint, steps: Sequence[Step], due: Sequence[Step]) -> bool:
-    """Whether the checkpoint certainly had to be opened: for a step that was due, or for the activity as a whole."""
+    """Whether the checkpoint was certainly due: for a step that was due, or for the activity as a whole."""
     if any(step.checkpoint == checkpoint.id for step in steps) and not any(step.checkpoint == checkpoint.id for step in due):
         return False
     definition = builder.definition
