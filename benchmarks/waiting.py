@@ -73,7 +73,7 @@ async def wait(path: str, request: str) -> None:
     async with await open_ledger(path) as ledger:
         print("ready", flush=True)
         began, used = time.perf_counter(), _cpu()
-        await Inbox(ledger).closed(request)
+        await Inbox(ledger).wait_until_closed(request)
         print(time.time(), (_cpu() - used) / (time.perf_counter() - began), flush=True)
 
 

@@ -48,7 +48,7 @@ async def test_every_activity_has_a_worker_of_its_own_with_a_token_of_that_activ
         for worker, place in zip(workers, ("one", "two"), strict=True):
             queued = next(one for one in await service.events(worker.id) if one.type == "run.queued")
             token = queued.body["prompt"]["text"].partition("session_token: ")[2].split()[0]
-            assert desk.claims(token).act == place
+            assert desk.open_token(token).act == place
 
 
 @proves("conductor.tells-what-is-missing")

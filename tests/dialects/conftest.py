@@ -24,7 +24,7 @@ from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, path_of, tools_of
 from fidelio.surfaces.mcp.server import identity_of, states_of
 from fidelio.toolkit import AskPerson, Done
-from tests.dialects.score import write_score
+from tests.dialects.sample_workflow import write_sample_workflow
 from tests.support.tool_calls import call_tool
 from tests.surfaces.mcp.checking import Strict, check_plain
 
@@ -78,7 +78,7 @@ Opens = Callable[..., AbstractAsyncContextManager[Player]]
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    return write_score(tmp_path / "workflows")
+    return write_sample_workflow(tmp_path / "workflows")
 
 
 @pytest.fixture

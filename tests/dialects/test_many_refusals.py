@@ -220,7 +220,7 @@ async def test_a_refusal_that_loses_every_time_is_still_on_record(
             return await commit(*changes)
 
         monkeypatch.setattr(ledger, "commit", commit_after_another)
-        await service.unit.note_misuse("next_activity", token, UsageProblem("No.", remedy="None."))
+        await service.unit.record_refused_call("next_activity", token, UsageProblem("No.", remedy="None."))
         monkeypatch.undo()
         events = await ledger.events(session.id, after=session.last_seq)
         await service.moves.move(token, Move("tune"))

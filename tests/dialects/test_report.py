@@ -34,7 +34,7 @@ async def test_a_question_that_was_never_asked_is_warned_of_and_reported(memory:
 
     assert moved.warnings == ["Step 'ask' is reported as done, but its checkpoint 'how' has not been answered in this visit."]
     # Whether it was cold, nobody knows.
-    assert tune.never_asked == ["how", "encore", "conductor"]
+    assert tune.unopened_checkpoints == ["how", "encore", "conductor"]
     assert tune.differences == [
         *moved.warnings,
         "Checkpoint 'encore' was never asked.",
@@ -60,7 +60,7 @@ async def test_a_workflow_that_was_to_be_started_and_never_was_is_reported(
 
     assert visit.never_started == ([] if starts else ["solo"])
     assert ("play: Workflow 'solo' was to be started here and never was." in report.differences) is not starts
-    assert (visit.asked, visit.asked_in_loops) == (["begin"], ["bar"])
+    assert (visit.steps, visit.loop_steps) == (["begin"], ["bar"])
     assert [entry["output"] for entry in visit.done] == ["x", "bar 1", "bar 2"]
     assert report.set_by == {"entered": "entry:play"}
 
@@ -86,7 +86,7 @@ async def test_what_an_answer_takes_out_of_the_way_is_not_called_forgotten(memor
         await play("next_activity", session_token=token, activity_id="bow", step_manifest=TUNED)
     tune, _ = (await report_of(settings)).visits
 
-    assert tune.never_asked == []
+    assert tune.unopened_checkpoints == []
 
 
 @proves("sessions.report-conditions")

@@ -41,7 +41,7 @@ async def test_a_short_handle_opens_nothing_where_the_caller_is_not_known(memory
         refused = await play("get_workflow_status", session_token=session)
 
     assert refused.is_error
-    assert "A short handle opens nothing here." in refused.text
+    assert "This server does not accept short handles." in refused.text
 
 
 @proves("sessions.tokens", "sessions.two-agents")

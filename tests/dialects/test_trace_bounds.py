@@ -50,7 +50,7 @@ async def test_a_token_that_is_repeated_is_resolved_once(memory: Opens) -> None:
 
 @proves("sessions.trace-bounded")
 @pytest.mark.parametrize(
-    "bounds", [{"MOST_CALLS": 3}, {"MOST_LOOKED_AT": 3}, {"MOST_TOKENS": 1}, {"PAGE": 2}, {"MOST_CALLS": 1}]
+    "bounds", [{"MAX_CALLS": 3}, {"MAX_SCANNED": 3}, {"MAX_TOKENS": 1}, {"PAGE_SIZE": 2}, {"MAX_CALLS": 1}]
 )
 @pytest.mark.parametrize("by_tokens", [True, False])
 async def test_what_does_not_fit_into_a_reply_comes_with_the_next(
@@ -64,12 +64,12 @@ async def test_what_does_not_fit_into_a_reply_comes_with_the_next(
         pages = await all_pages(play, token, tokens if by_tokens else [])
 
     assert [span for page in pages for span in page] == [event["spanId"] for event in whole]
-    assert max(map(len, pages)) <= bounds.get("MOST_CALLS", len(whole))
+    assert max(map(len, pages)) <= bounds.get("MAX_CALLS", len(whole))
 
 
 @proves("sessions.trace-bounded")
 async def test_others_are_served_while_a_long_trace_is_read(memory: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "PAGE", 2)
+    monkeypatch.setattr(tracing, "PAGE_SIZE", 2)
     async with memory() as play:
         token, tokens = await played(play, reads=40)
         order = list[str]()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import RequestClosed, RequestNotFound, UsageProblem
-from fidelio.inbox import Inbox, open_request, this_person
+from fidelio.inbox import Inbox, open_request, require_person
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Change, NewEvent, NewSession
@@ -41,7 +41,7 @@ async def test_what_was_asked_first_is_listed_first(ledger: Ledger) -> None:
     first = await ask(ledger, session="s_000000000001")
     second = await ask(ledger, session="s_000000000002")
 
-    waiting = await Inbox(ledger).waiting()
+    waiting = await Inbox(ledger).list_requests()
 
     assert [request.id for request in waiting.items] == [first, second]
 
@@ -99,7 +99,7 @@ async def test_an_unknown_option_or_request_is_refused_with_what_there_is(ledger
 CLEARED = """
 import os, subprocess, sys
 environ = {name: value for name, value in os.environ.items() if name != "FIDELIO_AGENT"}
-ask = [sys.executable, "-c", "from fidelio.inbox import this_person; this_person()"]
+ask = [sys.executable, "-c", "from fidelio.inbox import require_person; require_person()"]
 sys.exit(subprocess.run(ask, env=environ).returncode)
 """
 
@@ -121,7 +121,7 @@ def test_a_process_below_an_agent_cannot_play_the_person(monkeypatch: pytest.Mon
     monkeypatch.setenv(AGENT_MARKER, "s_000000000001")
 
     with pytest.raises(UsageProblem, match="an agent does not answer for a person"):
-        this_person()
+        require_person()
 
 
 @proves("inbox.person", "cli.surroundings")
@@ -133,4 +133,4 @@ def test_a_user_whom_the_system_does_not_know_answers_under_their_number(monkeyp
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", unknown)
 
-    assert this_person() == f"person:uid-{os.getuid()}"
+    assert require_person() == f"person:uid-{os.getuid()}"

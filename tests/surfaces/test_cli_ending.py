@@ -12,14 +12,14 @@ from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
-from tests.dialects.score import write_score
+from tests.dialects.sample_workflow import write_sample_workflow
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    return write_score(tmp_path / "workflows")
+    return write_sample_workflow(tmp_path / "workflows")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from fidelio.surfaces.cli.main import run
 from fidelio.surfaces.commands import COMMANDS, as_typed, typed
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
-from tests.dialects.score import write_score
+from tests.dialects.sample_workflow import write_sample_workflow
 from tests.orchestrator.fakes import PATIENCE, finished, until
 from tests.support import proves
 from tests.surfaces.conftest import UNNAMED_HOME as HOME
@@ -45,7 +45,7 @@ SOURCE = Path(package.__file__).parent
 @pytest.fixture
 def asked(tmp_path: Path) -> str:
     """A question that waits in a home that no environment names; gives its session."""
-    library = write_score(tmp_path / "workflows")
+    library = write_sample_workflow(tmp_path / "workflows")
     settings = load_settings(str(tmp_path / HOME), environ={})
 
     async def ask() -> str:

@@ -204,9 +204,9 @@ class Application:
             self._fidelity,
             self._person,
             self.settings.min_response_ms,
-            adoption=self.settings.adoption,
-            handles=self._handles,
-            moves=not self._worker,
+            allows_adoption=self.settings.adoption,
+            accepts_handles=self._handles,
+            allows_moves=not self._worker,
         )
         keys = self.keys()
         # Read now: without a key no session that is started here could be continued.
@@ -261,7 +261,7 @@ class Application:
                 await inbox.answer(request_id, option, by=f"person:{who}", channel="elicited")
 
         async def elsewhere() -> None:
-            await inbox.closed(request_id)
+            await inbox.wait_until_closed(request_id)
 
         options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
         return AskPerson(request_id, request.question, options, answered, elsewhere=elsewhere, session=request.session)

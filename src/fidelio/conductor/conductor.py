@@ -250,7 +250,7 @@ class Conductor:
         record, manifest = reported.record, reported.manifest
         if manifest is None:
             return [reported.problem]
-        workflow, person = self._stage.workflow(record), self._stage.unit.policy.answered_by_person
+        workflow, person = self._stage.workflow(record), self._stage.unit.policy.demands_person
         informed = self._stage.informed(record, manifest.variables)
         said = check_report(workflow, record, manifest.variables, person=person)
         problems = [problem.sentence for problem in (*check_step_manifest(workflow, informed, manifest.steps), *said)]

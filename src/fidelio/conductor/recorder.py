@@ -24,8 +24,8 @@ from fidelio.errors import WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.navigator.wording import loop_warnings
-from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowDecision, new_events
+from fidelio.workflows.navigator.messages import loop_warnings
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowDecision, build_events
 
 if TYPE_CHECKING:
     from fidelio.conductor.context import Stage
@@ -94,7 +94,7 @@ class Leading:
             )
             if isinstance(found, Refusal):
                 raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
-            return WorkflowDecision(None, events=new_events(found, call.agent), warnings=tuple(loop_warnings(found)))
+            return WorkflowDecision(None, events=build_events(found, call.agent), warnings=tuple(loop_warnings(found)))
 
         return (await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)).warnings
 
@@ -103,18 +103,18 @@ class Leading:
     ) -> WorkflowDecision[None]:
         born = [self._child(call, workflow, taken.after, one) for one in taken.starts]
         started = [draft_child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
-        return WorkflowDecision(None, events=(*new_events([*taken.drafts, *started], call.agent), *more), linked=tuple(born))
+        return WorkflowDecision(None, events=(*build_events([*taken.drafts, *started], call.agent), *more), linked=tuple(born))
 
     def _child(self, call: WorkflowCall, workflow: Workflow, record: Record, trigger: TriggerMatch) -> LinkedChange[Record]:
         """A session that has begun and entered nothing yet."""
         definition = self._stage.workflows.library.workflow(trigger.workflow)
-        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.answered_by_person)
-        born = self._stage.workflows.sessions.birth(definition, call.agent, parent=call, **inherited)
+        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.demands_person)
+        born = self._stage.workflows.sessions.build_start(definition, call.agent, parent=call, **inherited)
         return LinkedChange(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
 
     def _how(self) -> AnswerContext:
         rules = self._unit.policy
-        return AnswerContext(self._unit.clock(), demands_person=rules.answered_by_person)
+        return AnswerContext(self._unit.clock(), demands_person=rules.demands_person)
 
 
 def _own(workflow: Workflow, record: Record) -> Sequence[TriggerMatch]:

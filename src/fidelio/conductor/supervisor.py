@@ -107,7 +107,7 @@ class Attending:
         self._tell_question(session, record, worker, waiting.request)
         try:
             async with asyncio.timeout(seconds_to_default(stage.workflow(record), record, stage.clock())):
-                await Inbox(stage.ledger).closed(waiting.request)
+                await Inbox(stage.ledger).wait_until_closed(waiting.request)
         except TimeoutError:
             await self._take_default(session, record)
         if not await stage.has_moved(session, record):

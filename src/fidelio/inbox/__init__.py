@@ -1,4 +1,4 @@
-"""Requests, which wait for a person: opened in another package's unit of work, answered once, by a recorded person."""
+"""Requests that wait for a person. Another package commits them; they are answered once, and the person is recorded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from fidelio.inbox.builders import (
     dismiss_request,
     open_request,
 )
-from fidelio.inbox.inbox import LONGEST_TEXT, Answered, Inbox
-from fidelio.inbox.people import this_person
+from fidelio.inbox.inbox import LONGEST_TEXT, AnsweredRequest, Inbox, require_person
 
 __all__ = [
     "LONGEST_TEXT",
-    "Answered",
+    "AnsweredRequest",
     "ClosedRequest",
     "Inbox",
     "NewRequest",
@@ -27,5 +26,5 @@ __all__ = [
     "dismiss_all",
     "dismiss_request",
     "open_request",
-    "this_person",
+    "require_person",
 ]

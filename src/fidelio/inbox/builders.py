@@ -1,8 +1,8 @@
-"""Builds the changes of requests that another package commits in its own unit of work.
+"""Builders of request changes, which another package commits in its own unit of work.
 
-A package that asks or closes a question puts what these functions return into the `requests` of its decision, so that the
-request and the events about it are durable together. No package above names the structs of the ledger itself: what a request
-needs to be valid is known here alone.
+A package that opens or closes a request adds the result of these functions to the `requests` of its decision, so that the
+request and its events are committed together. Packages above do not use the structs of the ledger: only this module knows what
+makes a request valid.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ _ASSURANCE = {
 
 
 def assurance_of(channel: str) -> str:
+    """The assurance of answers over a channel."""
     return _ASSURANCE[channel]
 
 
 def open_request(
     kind: str, key: str, question: str, options: tuple[Json, ...], detail: Json, *, request: str = ""
 ) -> NewRequest:
-    """Open a request with a new id; `request` is the id of one that comes from another ledger and has to keep it."""
+    """Open a request with a new id, or with the id `request` if it comes from another ledger and keeps its id."""
     return OpenRequest(id=request or new_id("r_"), kind=kind, key=key, question=question, options=options, detail=detail)
 
 
 def answer_request(request: str, answer: Json, *, by: str, channel: str) -> ClosedRequest:
-    """Close a request with the answer that somebody gave over a channel."""
+    """Close a request with an answer that came over a channel."""
     return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance_of(channel))
 
 
 def dismiss_request(request: str, *, by: str, channel: str = "", answer: Json | None = None) -> ClosedRequest:
-    """Close a request that nobody has to answer any more; `answer` says why where it has been looked at and does not apply."""
+    """Close a request that needs no answer any more; `answer` is the reason if an agent declared that it does not apply."""
     assurance = assurance_of(channel) if channel else ""
     return CloseRequest(id=request, state="dismissed", answer=answer or {}, by=by, channel=channel, assurance=assurance)
 

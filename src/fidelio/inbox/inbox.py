@@ -1,4 +1,4 @@
-"""Lists and answers requests, and waits for their answers.
+"""The inbox: lists and answers requests, waits for answers, and identifies the person at a terminal.
 
 The inbox knows nothing of what a request is about. It closes the request and appends `request.answered` in one transaction;
 the package that opened the request finds the answer in the record of its session.
@@ -6,6 +6,8 @@ the package that opened the request finds the answer in the record of its sessio
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +19,7 @@ from fidelio.inbox.builders import answer_request, assurance_of
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, Json, NewEvent, Page, Request, RequestState
 from fidelio.ledger.paging import all_pages
+from fidelio.processes.table import agent_above
 
 WAIT_SECONDS = 30.0
 LONGEST_TEXT = 20_000
@@ -24,8 +27,8 @@ _NO_OPTION: Json = {"id": ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A request with its answer. `repeated` when the same answer had been given before."""
+class AnsweredRequest:
+    """A request with its answer. `repeated`: the same answer was already recorded."""
 
     request: Request
     repeated: bool
@@ -38,37 +41,38 @@ class Inbox:
         self._ledger = ledger
         self._clock = clock
 
-    async def waiting(
+    async def list_requests(
         self, *, session: str | None = None, state: RequestState | None = "open", cursor: str | None = None, limit: int = 50
     ) -> Page[Request]:
+        """Read a page of requests, of a session or of all; `state` None selects all states."""
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
-    async def answer(self, request: str, option: str = "", *, text: str = "", by: str, channel: str) -> Answered:
-        """Gives the one answer: an option, with or without a comment, or a text where the request has no options.
+    async def answer(self, request: str, option: str = "", *, text: str = "", by: str, channel: str) -> AnsweredRequest:
+        """Answer a request: with an option and an optional comment, or with a text if the request has no options.
 
-        The same answer again is fine, a different one is refused.
+        Repeating the same answer succeeds; a different answer is refused.
         """
         found = await self._ledger.request(request)
-        chosen = _option(found, option) if found.options else _NO_OPTION
+        chosen = _find_option(found, option) if found.options else _NO_OPTION
         if found.state != "open":
-            return _repeated(found, option, text)
+            return _confirm_repeated(found, option, text)
         _check_text(found, option, text)
         try:
-            await self._ledger.commit(self._closing(found, chosen, text, by, channel))
+            await self._ledger.commit(self._build_change(found, chosen, text, by, channel))
         except RequestClosed:
-            # Somebody answered between our look and our write: their answer decides.
-            return _repeated(await self._ledger.request(request), option, text)
-        return Answered(await self._ledger.request(request), repeated=False)
+            # Another process answered between the read and the commit: its answer counts.
+            return _confirm_repeated(await self._ledger.request(request), option, text)
+        return AnsweredRequest(await self._ledger.request(request), repeated=False)
 
-    async def closed(self, request: str) -> Request:
-        """Waits until the request is no longer open, whichever process answers it."""
+    async def wait_until_closed(self, request: str) -> Request:
+        """Wait until the request is no longer open; any process may close it."""
         position = await self._ledger.wait(after=0, timeout=0)
         while (found := await self._ledger.request(request)).state == "open":
             position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
         return found
 
     async def follow(self, *, session: str | None = None) -> AsyncIterator[Request]:
-        """What waits now; then, without end, every request again when something has happened to it."""
+        """Yield the open requests; after every change in the ledger, yield the open and the newly closed ones again."""
         position = await self._ledger.wait(after=0, timeout=0)
         waiting: set[str] = set()
         while True:
@@ -82,7 +86,7 @@ class Inbox:
                     yield request
             position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
 
-    def _closing(self, request: Request, option: Json, text: str, by: str, channel: str) -> Change:
+    def _build_change(self, request: Request, option: Json, text: str, by: str, channel: str) -> Change:
         answer = {"option": option["id"], **({"text": text} if text else {})}
         body = {
             "request": request.id,
@@ -110,21 +114,40 @@ def _check_text(request: Request, option: str, text: str) -> None:
         raise UsageProblem(f"Request {request.id} asks for a text, and this one is empty.", remedy="Write what to say.")
 
 
-def _option(request: Request, option: str) -> dict[str, Any]:
-    chosen = next((known for known in request.options if known["id"] == option), None)
-    if chosen is None:
+def _find_option(request: Request, option: str) -> dict[str, Any]:
+    found = next((known for known in request.options if known["id"] == option), None)
+    if found is None:
         known = ", ".join(known["id"] for known in request.options)
         raise UsageProblem(f"Request {request.id} has no option {option!r}.", remedy=f"The options are: {known}.")
-    return chosen
+    return found
 
 
-def _repeated(request: Request, option: str, text: str) -> Answered:
-    given = request.answer
-    if request.state == "answered" and given.get("option") == option and _is_same(option, text, given.get("text", "")):
-        return Answered(request, repeated=True)
+def _confirm_repeated(request: Request, option: str, text: str) -> AnsweredRequest:
+    recorded = request.answer
+    is_same = recorded.get("option") == option and _is_same_text(option, text, recorded.get("text", ""))
+    if request.state == "answered" and is_same:
+        return AnsweredRequest(request, repeated=True)
     raise RequestClosed(request.id, request.state)
 
 
-def _is_same(option: str, text: str, given: str) -> bool:
-    """The comment on an option need not be repeated with it; a text that is the answer must."""
-    return text == given or (option != "" and text == "")
+def _is_same_text(option: str, text: str, recorded: str) -> bool:
+    """Compare the texts of two answers. The comment on an option may be omitted when the answer is repeated."""
+    return text == recorded or (option != "" and text == "")
+
+
+def require_person() -> str:
+    """Return the name of the user of this process; refuse if the process runs below an agent that Fidelio started."""
+    if agent_above():
+        raise UsageProblem(
+            "This process runs below an agent, and an agent does not answer for a person.",
+            remedy="Answer from a terminal of your own.",
+        )
+    return f"person:{_user_name()}"
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a user without a name; older Python versions raise KeyError then, newer ones OSError.
+        return f"uid-{os.getuid()}"

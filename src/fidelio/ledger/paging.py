@@ -1,7 +1,7 @@
-"""Reads a whole list or all events of a session, page by page.
+"""Paging: cursors, and functions that read all pages of a list or all events of a session.
 
-The reads of a `Ledger` return one bounded page. Code that folds or counts needs all of them: taking one page for the whole is
-wrong from the 1,001st item on, and nobody notices before. This is the one place that follows the pages.
+The reads of a `Ledger` return a bounded page. Code that folds or counts needs all pages: an error that only appears from the
+1,001st item on if it reads the first page only. So all code that needs every item uses this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE = 1000
 async def event_pages(
     ledger: Ledger, session: str, *, after: int = 0, types: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Event, ...]]:
-    """The events after a sequence number, in order, in pages that are not empty; up to the newest when the last was read."""
+    """Yield the events after a sequence number in non-empty pages, up to the newest event at the last read."""
     while page := await ledger.events(session, after=after, types=types, limit=PAGE):
         yield page
         if len(page) < PAGE:
@@ -36,12 +36,12 @@ async def event_pages(
 
 
 async def all_events(ledger: Ledger, session: str, *, after: int = 0, types: Sequence[str] = ()) -> list[Event]:
-    """What `event_pages` yields, in one list."""
+    """Read the pages of `event_pages` into a list."""
     return [event async for page in event_pages(ledger, session, after=after, types=types) for event in page]
 
 
 async def all_pages(read: Callable[..., Awaitable[Page[T]]]) -> AsyncIterator[T]:
-    """The items of a list with cursors, such as `partial(ledger.sessions, kind="agent")`, over all its pages."""
+    """Yield the items of all pages of a list with cursors, such as `partial(ledger.sessions, kind="agent")`."""
     cursor: str | None = None
     while True:
         page = await read(cursor=cursor, limit=PAGE)
@@ -60,7 +60,7 @@ def encode_cursor(list_name: str, *key: int | str) -> str:
 
 
 def decode_number_cursor(cursor: str | None, list_name: str) -> int | None:
-    """The number that `to_cursor(list_name, number)` sealed; None stands for the first page."""
+    """Decode the number in a cursor of `encode_cursor`; None for the first page."""
     if cursor is None:
         return None
     key = _decode(cursor, list_name)

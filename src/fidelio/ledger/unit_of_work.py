@@ -1,9 +1,9 @@
-"""Unit of work for one session: load it, decide, commit, and decide again when somebody else has committed first.
+"""Unit of work for a session: load it, decide, commit, and retry on conflict.
 
-Every kind of session changes in this way. A decision is a function of the session as it was loaded; what it decides is
-committed in one transaction, on the condition that the session still is as it was loaded. So a decision may be made again and
-must have no effect of its own. What is particular to a kind of session, its record and how events change it, is a
-`RecordType` of the package that owns the kind.
+All kinds of sessions are changed in this way. A decision is a function of the loaded session. It is committed in a single
+transaction, which fails if the session has changed since it was loaded. So a decision may be made repeatedly and must have no
+side effects. The record of a kind of session, and how events change it, is defined by a `RecordType` of the package that owns
+the kind.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ T = TypeVar("T")
 C = TypeVar("C")
 D = TypeVar("D")
 L = TypeVar("L")
-# Of those who write at once somebody always wins. Who loses again and again waits for a moment, a longer one each time, and
-# gives up when that has gone on for a second or two.
+# Of several concurrent commits one always succeeds. From this number of conflicts on, a retry waits for a random and growing
+# time; after `MAX_ATTEMPTS`, a second or two, the call fails.
 MAX_ATTEMPTS = 64
 BACKOFF_FROM = 4
 # A refusal changes nothing but the record of calls, so after this many conflicts it is appended without the folded record.
@@ -51,7 +51,7 @@ REFUSAL_ATTEMPTS = 4
 
 
 class RecordEvent(Protocol):
-    """What the fold of a record reads of an event, committed or not."""
+    """The fields of an event, committed or not, that the fold of a record reads."""
 
     @property
     def seq(self) -> int: ...
@@ -64,29 +64,29 @@ class RecordEvent(Protocol):
 
 
 class RecordType(Protocol[R]):
-    """How one kind of session keeps its record. Pure functions: no clock, nothing read or written."""
+    """The record of a kind of session. Pure functions: no clock, no I/O."""
 
     def check(self, session: Session) -> None:
         """Raise `SessionNotFound` for a session that was deleted or is of another kind."""
 
     def read(self, raw: str) -> R:
-        """Decode a record as the ledger keeps it."""
+        """Decode a stored record."""
         ...
 
     def fold(self, record: R, events: Iterable[RecordEvent]) -> R:
-        """The record after these events."""
+        """Fold events into the record."""
         ...
 
     def seq(self, record: R) -> int | None:
-        """The last event that the record includes; None for records that nothing changes but a unit of work."""
+        """The sequence number of the last folded event; None for records that only a unit of work changes."""
 
     def status(self, record: R) -> tuple[str, str | None]:
-        """Status and reason of the session."""
+        """The status and reason of the session."""
         ...
 
 
 class LoadedSession(msgspec.Struct, Generic[R], frozen=True):
-    """A session with its record, as it was loaded or committed last."""
+    """A session with its record, as loaded or as committed."""
 
     session: Session
     record: R
@@ -97,13 +97,13 @@ class LoadedSession(msgspec.Struct, Generic[R], frozen=True):
 
 
 class CommittedSession(LoadedSession[R], Generic[R], frozen=True):
-    """A session after a commit, and the events of it."""
+    """A session after a commit, and the committed events."""
 
     events: tuple[Event, ...]
 
 
 class LinkedChange(msgspec.Struct, Generic[R], frozen=True):
-    """What the same transaction changes in another session of the kind; `create` where that session begins with it."""
+    """A change of another session of the kind in the same transaction; `create` if it starts that session."""
 
     session: str
     events: tuple[NewEvent, ...]
@@ -113,8 +113,8 @@ class LinkedChange(msgspec.Struct, Generic[R], frozen=True):
     blobs: tuple[bytes, ...] = ()
 
 
-class Decision(msgspec.Struct, Generic[T], frozen=True):
-    """What is to be committed, and the result for the caller. `settle` ends the job that the commit is part of."""
+class SessionDecision(msgspec.Struct, Generic[T], frozen=True):
+    """The changes to commit, and the result for the caller. `settle` ends the job that the commit is part of."""
 
     result: T
     events: tuple[NewEvent, ...] = ()
@@ -127,59 +127,60 @@ class Decision(msgspec.Struct, Generic[T], frozen=True):
 
 
 class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
-    """Loads and changes the sessions of one kind."""
+    """Loads and changes the sessions of a kind."""
 
     ledger: Ledger
     clock: Clock
     records: RecordType[R]
 
     async def load(self, session: str) -> LoadedSession[R]:
+        """Load a session and its current record."""
         found = await self.ledger.session(session)
         return LoadedSession(found, await self.load_record(found))
 
     async def load_record(self, session: Session) -> R:
-        """The stored record, with the events that others have appended since folded in, such as an answer of a person."""
+        """Load the stored record and fold in the events that were appended since, such as an answer of a person."""
         self.records.check(session)
         record = self.records.read(session.raw)
         seq = self.records.seq(record)
         if seq is None or seq == session.last_seq:
             return record
-        # A record that ends at the first page is behind for good: each commit would expect a sequence number of the past.
+        # All pages: with only the first, the record would stay behind, and every commit would fail with a conflict.
         async for page in event_pages(self.ledger, session.id, after=seq):
             record = self.records.fold(record, page)
         return record
 
-    async def create(self, session: str, record: R, decision: Decision[Any]) -> CommittedSession[R]:
-        """Begin a session with `decision.create`. `record` is that of a session without events."""
+    async def create(self, session: str, record: R, decision: SessionDecision[Any]) -> CommittedSession[R]:
+        """Create a session with `decision.create`. `record` is the record of a session without events."""
         assert decision.create is not None
         return await self.commit(LoadedSession(blank_session(session, decision.create.kind), record), decision)
 
     async def update(
         self,
         at: str | LoadedSession[R],
-        decide: Callable[[LoadedSession[R]], Decision[Any] | None],
+        decide: Callable[[LoadedSession[R]], SessionDecision[Any] | None],
         *,
         assignment: Assignment | None = None,
     ) -> LoadedSession[R]:
-        """Commit what `decide` wants; it is asked again when the session has moved on, and None commits nothing.
+        """Commit the result of `decide`, which is called again after a conflict; None commits nothing.
 
-        `assignment` is the job that this is part of: nothing is committed once somebody else has claimed it.
+        `assignment` is the job that the commit is part of: the commit fails if another process has claimed the job.
         """
-        given = None if isinstance(at, str) else at
+        initial = None if isinstance(at, str) else at
         session = at if isinstance(at, str) else at.id
 
         async def load() -> LoadedSession[R]:
-            nonlocal given
-            first, given = given, None
+            nonlocal initial
+            first, initial = initial, None
             return first if first is not None else await self.load(session)
 
-        async def decided(loaded: LoadedSession[R]) -> Decision[Any] | None:
+        async def decide_async(loaded: LoadedSession[R]) -> SessionDecision[Any] | None:
             return decide(loaded)
 
-        async def commit(loaded: LoadedSession[R], decision: Decision[Any] | None) -> LoadedSession[R]:
+        async def commit(loaded: LoadedSession[R], decision: SessionDecision[Any] | None) -> LoadedSession[R]:
             return loaded if decision is None else await self.commit(loaded, decision, assignment=assignment)
 
-        return await self.run(load, decided, commit)
+        return await self.run(load, decide_async, commit)
 
     async def run(
         self,
@@ -190,21 +191,21 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
         cached: L | None = None,
         refuse: Callable[[L, FidelioError], Awaitable[None]] | None = None,
     ) -> C:
-        """The loop of every unit of work; `refuse` is told of an error before it is raised, to record it.
+        """Run the loop of a unit of work; `refuse` is called with an error before it is raised, to record it.
 
-        The first attempt is made on `cached` where it is given. That is safe because nothing is committed unless the session
-        still is at that place, and because an error that was decided on it is decided again on what is loaded.
+        The first attempt uses `cached` if it is passed. That is safe: a commit fails unless the session still has the same last
+        event, and after an error the decision is made again on the loaded session.
         """
-        for losses in range(MAX_ATTEMPTS):
-            await _back_off(losses)
-            guess, cached = cached, None
-            loaded = guess if guess is not None else await load()
+        for conflicts in range(MAX_ATTEMPTS):
+            await _back_off(conflicts)
+            first, cached = cached, None
+            loaded = first if first is not None else await load()
             try:
                 return await commit(loaded, await decide(loaded))
             except SequenceConflict:
                 continue
             except FidelioError as error:
-                if guess is not None:
+                if first is not None:
                     continue
                 if refuse is not None:
                     await refuse(loaded, error)
@@ -214,13 +215,13 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
         )
 
     async def commit(
-        self, at: LoadedSession[R], decision: Decision[Any], *, assignment: Assignment | None = None
+        self, at: LoadedSession[R], decision: SessionDecision[Any], *, assignment: Assignment | None = None
     ) -> CommittedSession[R]:
-        """Commit a decision once, with its linked changes; raises `SequenceConflict` when a session has moved on."""
+        """Commit a decision with its linked changes; raise `SequenceConflict` if a session has changed."""
         now = self.clock()
         seq = self.records.seq(at.record)
         expect = at.session.last_seq if seq is None else seq
-        after = self._after(at.record, expect, decision.events, now)
+        after = self._fold_new(at.record, expect, decision.events, now)
         status, reason = self.records.status(after)
         change = Change(
             session=at.session.id,
@@ -235,7 +236,7 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
             blobs=decision.blobs,
             jobs=decision.jobs,
         )
-        linked = (self._linked(other, now) if isinstance(other, LinkedChange) else other for other in decision.linked)
+        linked = (self._build_linked(other, now) if isinstance(other, LinkedChange) else other for other in decision.linked)
         if assignment is None:
             done, *_ = await self.ledger.commit(change, *linked)
         else:
@@ -243,23 +244,23 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
         return CommittedSession(done.session, after, done.events)
 
     async def record_refusal(self, at: LoadedSession[R], event: NewEvent) -> None:
-        """Record the event of a refused call, whoever else writes at the same time.
+        """Record the event of a refused call, also when there are concurrent commits.
 
-        It is committed with the folded record. If refusals were only appended, every call would have to read again all of them
-        since the last call that was not refused.
+        It is committed with the folded record. If refusals were only appended, every call would have to read all refusals
+        since the last successful call again.
         """
         for _ in range(REFUSAL_ATTEMPTS):
             try:
-                await self.commit(at, Decision(None, events=(event,)))
+                await self.commit(at, SessionDecision(None, events=(event,)))
             except SequenceConflict:
                 at = await self.load(at.session.id)
             else:
                 return
         await self.ledger.append(at.session.id, event)
 
-    def _linked(self, linked: LinkedChange[R], now: int) -> Change:
+    def _build_linked(self, linked: LinkedChange[R], now: int) -> Change:
         seq = self.records.seq(linked.before)
-        after = self._after(linked.before, seq or 0, linked.events, now)
+        after = self._fold_new(linked.before, seq or 0, linked.events, now)
         status, reason = self.records.status(after)
         return Change(
             session=linked.session,
@@ -274,14 +275,14 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
             blobs=linked.blobs,
         )
 
-    def _after(self, record: R, seq: int, events: Iterable[NewEvent], now: int) -> R:
-        """The record as it will be once these events are committed."""
-        coming = [_ComingEvent(number, event.type, now, dict(event.body)) for number, event in enumerate(events, seq + 1)]
-        return self.records.fold(record, coming)
+    def _fold_new(self, record: R, seq: int, events: Iterable[NewEvent], now: int) -> R:
+        """Fold events into the record before they are committed."""
+        pending = [_PendingEvent(number, event.type, now, dict(event.body)) for number, event in enumerate(events, seq + 1)]
+        return self.records.fold(record, pending)
 
 
-class _ComingEvent(msgspec.Struct, frozen=True):
-    """An event as it will be once it is committed."""
+class _PendingEvent(msgspec.Struct, frozen=True):
+    """An event before its commit, with the sequence number and time that it will have."""
 
     seq: int
     type: str
@@ -290,11 +291,11 @@ class _ComingEvent(msgspec.Struct, frozen=True):
 
 
 def blank_session(session: str, kind: SessionKind) -> Session:
-    """The row of a session that nothing has been committed of yet."""
+    """The row of a session without committed events."""
     return Session(session, kind, "", None, None, INITIAL_STATUS, "", NO_RECORD, 0, b"", 0, 0)
 
 
-async def _back_off(losses: int) -> None:
-    """Wait before a decision is made again, because somebody else was first that many times."""
-    if losses >= BACKOFF_FROM:
-        await asyncio.sleep(random.uniform(0, losses / 1000))  # noqa: S311  # fairness, not secrecy
+async def _back_off(conflicts: int) -> None:
+    """Wait before the next attempt, after this number of conflicts."""
+    if conflicts >= BACKOFF_FROM:
+        await asyncio.sleep(random.uniform(0, conflicts / 1000))  # noqa: S311  # fairness, not secrecy

@@ -1,1 +1,1 @@
-"""Workflow sessions: the engine's rules, the library's definitions and the ledger's record, put together in one service."""
+"""Workflow sessions: the engine's rules, the library's definitions and the ledger's record, combined in a service."""

@@ -1,7 +1,7 @@
-"""Looks up which request of a checkpoint a call refers to.
+"""Lookup of the checkpoint instance that a call refers to.
 
-A question comes back in every visit and every pass, under the same name. So an answer belongs to the asking that its token was
-made for: a call that is repeated late confirms what was said then, and never decides what is asked now.
+A checkpoint is opened anew in every visit and iteration, under the same id. So an answer belongs to the instance that its token
+was made for: a call that is repeated late confirms the answer to that instance, and never answers a later one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fidelio.workflows.missing import is_withdrawn
 from fidelio.workflows.tokens import Claims, shorten_claim
 from fidelio.workflows.unit_of_work import WorkflowCall
 
-# An activity that asks at its door asks a question of a loop for the first pass; outside loops there is none.
+# The iterations in which a checkpoint can be armed: 0 outside of loops, 1 in a loop.
 FIRST_ITERATIONS = (0, 1)
 
 
 class CheckpointReference(msgspec.Struct, frozen=True):
-    """The asking that a call is about, the request that stands for it, and its answer where it has one."""
+    """The checkpoint instance that a call refers to, its request, and its answer if there is any."""
 
     instance: CheckpointInstance
     request: str
@@ -32,81 +32,84 @@ class CheckpointReference(msgspec.Struct, frozen=True):
 
 
 async def find_by_handle(ledger: Ledger, call: WorkflowCall) -> CheckpointReference:
-    """The asking that a handle means: the one it was made for, else the one that waits."""
-    named = call.claims.req
+    """Find the instance that a handle was made for, or the pending instance if the handle names none."""
+    request = call.claims.req
     waiting = call.record.waiting
-    if waiting is not None and named in (None, waiting.request):
+    if waiting is not None and request in (None, waiting.request):
         return CheckpointReference(waiting.instance, waiting.request)
-    if named is None:
+    if request is None:
         raise _not_active()
-    return await _earlier(ledger, call, named)
+    return await _load_reference(ledger, call, request)
 
 
 async def find_by_name(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> CheckpointReference:
-    """The asking that a checkpoint's name means to whoever holds this token."""
-    claims, now = call.claims, find_current(call.record, checkpoint_id)
+    """Find the instance that a checkpoint id refers to, in the visit in which the token was made."""
+    claims, current = call.claims, find_current(call.record, checkpoint_id)
     if claims.req is not None and claims.bcp == shorten_claim(checkpoint_id):
-        return now if now is not None and now.request == claims.req else await _earlier(ledger, call, claims.req)
-    if _moved_on(claims, call.record):
-        return await _asked_then(ledger, call, checkpoint_id)
-    if now is None:
+        if current is not None and current.request == claims.req:
+            return current
+        return await _load_reference(ledger, call, claims.req)
+    if _has_left_visit(claims, call.record):
+        return await _find_in_visit(ledger, call, checkpoint_id)
+    if current is None:
         raise _not_pending(call.record, checkpoint_id)
-    return now
+    return current
 
 
 def find_current(record: Record, checkpoint_id: str) -> CheckpointReference | None:
-    """The question as it stands in the present visit: it waits, or it has got its answer."""
+    """Find the instance of the current visit, pending or answered."""
     if (waiting := record.find_pending(checkpoint_id)) is not None:
         return CheckpointReference(waiting.instance, waiting.request)
     answer = record.find_answer(checkpoint_id)
     return CheckpointReference(answer.instance, answer.request, answer) if answer is not None else None
 
 
-def _moved_on(claims: Claims, record: Record) -> bool:
-    """Whether the session is in another visit than when the token was made. A short handle was made for none."""
-    before_any = claims.act == "" and record.visit == 1  # nothing was asked before, so the name has only one meaning
-    if claims.act is None or before_any:
+def _has_left_visit(claims: Claims, record: Record) -> bool:
+    """Whether the session has left the visit in which the token was made. A short handle names no visit."""
+    # A token from before the first visit can only refer to the first visit: there are no earlier instances.
+    is_initial = claims.act == "" and record.visit == 1
+    if claims.act is None or is_initial:
         return False
     return claims.act != shorten_claim(record.activity) or claims.vis not in (None, record.visit)
 
 
-async def _earlier(ledger: Ledger, call: WorkflowCall, named: str) -> CheckpointReference:
+async def _load_reference(ledger: Ledger, call: WorkflowCall, request_id: str) -> CheckpointReference:
     try:
-        request = await ledger.request(named)
+        request = await ledger.request(request_id)
     except RequestNotFound:
         raise _not_active() from None
     if request.session != call.session.id:
         raise _not_active()
-    return _of(request)
+    return _build_reference(request)
 
 
-async def _asked_then(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> CheckpointReference:
-    """What the name meant in the visit that the token is of."""
+async def _find_in_visit(ledger: Ledger, call: WorkflowCall, checkpoint_id: str) -> CheckpointReference:
+    """Find the instance of the visit in which the token was made."""
     activity, visit = call.claims.act or "", call.claims.vis or 0
     for iteration in FIRST_ITERATIONS:
         key = CheckpointInstance(checkpoint_id, activity, visit, iteration).key
         for request in (await ledger.requests(session=call.session.id, state=None, key=key)).items:
-            return _of(request)
-    raise _not_asked_then(call.record, checkpoint_id)
+            return _build_reference(request)
+    raise _newer_than_token(call.record, checkpoint_id)
 
 
-def _of(request: Request) -> CheckpointReference:
+def _build_reference(request: Request) -> CheckpointReference:
     detail = request.detail
-    asked = CheckpointInstance(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
+    instance = CheckpointInstance(detail["checkpoint"], detail["activity"], detail["visit"], detail["iteration"])
     if is_withdrawn(request):
-        raise _withdrawn(asked.checkpoint)
-    return CheckpointReference(asked, request.id, _answer_of(request, asked))
+        raise _withdrawn(instance.checkpoint)
+    return CheckpointReference(instance, request.id, _build_answer(request, instance))
 
 
-def _answer_of(request: Request, asked: CheckpointInstance) -> CheckpointAnswer | None:
+def _build_answer(request: Request, instance: CheckpointInstance) -> CheckpointAnswer | None:
     if request.state not in ("answered", "dismissed"):
         return None
     option = request.answer.get("option", "")
     effect: dict[str, Any] = next((known["effect"] for known in request.options if known["id"] == option), {})
     return CheckpointAnswer(
-        asked.checkpoint,
-        asked.activity,
-        asked.visit,
+        instance.checkpoint,
+        instance.activity,
+        instance.visit,
         option,
         effect,
         request.answered_by,
@@ -114,7 +117,7 @@ def _answer_of(request: Request, asked: CheckpointInstance) -> CheckpointAnswer 
         request.assurance,
         request.closed_at or 0,
         resumed=True,
-        iteration=asked.iteration,
+        iteration=instance.iteration,
         mode=request.answer.get("mode", "option"),
         request=request.id,
     )
@@ -125,7 +128,7 @@ def _withdrawn(checkpoint_id: str) -> WorkflowRefusal:
     return WorkflowRefusal(phrases.checkpoint_withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
 
 
-def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:
+def _newer_than_token(record: Record, checkpoint_id: str) -> WorkflowRefusal:
     if record.find_pending(checkpoint_id) is None:
         return _not_pending(record, checkpoint_id)
     return WorkflowRefusal(
@@ -136,10 +139,10 @@ def _not_asked_then(record: Record, checkpoint_id: str) -> WorkflowRefusal:
 
 
 def _not_pending(record: Record, checkpoint_id: str) -> WorkflowRefusal:
-    waiting = [one.checkpoint for one in record.pending]
+    pending = [request.checkpoint for request in record.pending]
     return WorkflowRefusal(
-        phrases.checkpoint_not_pending(checkpoint_id, waiting),
-        remedy="Answer one of those." if waiting else "Nothing waits for an answer: go on with next_activity.",
+        phrases.checkpoint_not_pending(checkpoint_id, pending),
+        remedy="Answer one of those." if pending else "Nothing waits for an answer: go on with next_activity.",
         reason="checkpoint.not-pending",
     )
 

@@ -1,4 +1,4 @@
-"""Serves definitions to agents: the workflow, the current activity, skills and resources. Reading never moves a session."""
+"""Service that reads definitions for agents: workflow, current activity, skills, resources. It never moves a session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fidelio.workflows.unit_of_work import (
     WorkflowCall,
     WorkflowDecision,
     WorkflowUnit,
-    no_activity,
+    no_activity_error,
     refuse_while_waiting,
 )
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class WorkflowText(msgspec.Struct, frozen=True):
-    """A workflow to read: the text of its primary skill (empty without one), and the definition."""
+    """The text of a workflow and of its primary skill, which is empty if there is none."""
 
     workflow: Workflow
     primary_skill: str
@@ -41,17 +41,17 @@ class WorkflowText(msgspec.Struct, frozen=True):
 
 
 class ActivityText(msgspec.Struct, frozen=True):
-    """An activity to read, and the workflow it is a part of."""
+    """The text of an activity, and its workflow."""
 
     workflow: Workflow
     activity: Activity
     source: str
 
 
-class SkillFound(msgspec.Struct, frozen=True):
-    """A skill to read, under the name that asked for it; `loaded` is None when no file has it or its file is broken.
+class SkillText(msgspec.Struct, frozen=True):
+    """A skill under the reference by which it was requested; `loaded` is None if the skill is missing or unreadable.
 
-    `list_warnings` says so of a broken file; what is missing altogether is for lint to report.
+    An unreadable file is reported in `warnings`; a missing one is not, because lint reports it.
     """
 
     id: str
@@ -63,8 +63,8 @@ class SkillFound(msgspec.Struct, frozen=True):
         return self.loaded.source.toon if self.loaded is not None else ""
 
 
-class ResourceNamed(msgspec.Struct, frozen=True):
-    """A resource that a skill points to: what get_resource takes, and what it would return."""
+class ResourceReference(msgspec.Struct, frozen=True):
+    """A resource that a skill refers to; `index` is the argument for `get_resource`."""
 
     index: str
     id: str | None
@@ -72,7 +72,7 @@ class ResourceNamed(msgspec.Struct, frozen=True):
 
 
 class ResourceText(msgspec.Struct, frozen=True):
-    """A resource to read, without its front matter."""
+    """The text of a resource, without its front matter."""
 
     reference: str
     id: str | None
@@ -81,7 +81,7 @@ class ResourceText(msgspec.Struct, frozen=True):
 
 
 class ContentService:
-    """Everything that serves definitions to a session."""
+    """Carries out the calls that read definitions."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
@@ -91,10 +91,10 @@ class ContentService:
             gate(call.record, "read the workflow")
             version = load_definition(self._unit, call)
             workflow, primary = version.workflow, version.workflow.skills.primary
-            skill = self._found(primary, workflow.id) if primary else SkillFound("", None)
+            skill = self._find_skill(primary, workflow.id) if primary else SkillText("", None)
             source = self._unit.library.toon("workflow", workflow=workflow.id)
-            said = (*_drift(version, call.record), *skill.warnings, *missing_activity_warnings(workflow))
-            return WorkflowDecision(WorkflowText(workflow, skill.text, source), warnings=said)
+            warnings = (*_drift_warnings(version, call.record), *skill.warnings, *missing_activity_warnings(workflow))
+            return WorkflowDecision(WorkflowText(workflow, skill.text, source), warnings=warnings)
 
         return await self._unit.perform("get_workflow", token, decide)
 
@@ -102,37 +102,41 @@ class ContentService:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ActivityText]:
             refuse_while_waiting(call.record, "read the activity")
             version = load_definition(self._unit, call)
-            activity = self._current(version.workflow, call.record)
+            activity = self._current_activity(version.workflow, call.record)
             text = version.source(activity.id).toon
-            return WorkflowDecision(ActivityText(version.workflow, activity, text), warnings=_drift(version, call.record))
+            return WorkflowDecision(
+                ActivityText(version.workflow, activity, text), warnings=_drift_warnings(version, call.record)
+            )
 
         return await self._unit.perform("get_activity", token, decide)
 
     async def workflow_skills(
         self, token: str, *, supporting: bool, gate: Gate = refuse_while_waiting
-    ) -> CallResult[tuple[SkillFound, ...]]:
-        """The skills of the workflow as a whole: the primary one, if there is one, and the supporting ones if wanted."""
+    ) -> CallResult[tuple[SkillText, ...]]:
+        """Read the primary skill of the workflow and, if `supporting` is set, its supporting skills."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[tuple[SkillFound, ...]]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[tuple[SkillText, ...]]:
             gate(call.record, "read the skills")
             version = load_definition(self._unit, call)
             skills = version.workflow.skills
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
-            found = tuple(self._found(name, version.workflow.id) for name in names if name)
+            found = tuple(self._find_skill(name, version.workflow.id) for name in names if name)
             broken = (warning for skill in found for warning in skill.warnings)
-            return WorkflowDecision(found, warnings=(*_drift(version, call.record), *broken))
+            return WorkflowDecision(found, warnings=(*_drift_warnings(version, call.record), *broken))
 
         return await self._unit.perform("get_skills", token, decide)
 
-    async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> CallResult[SkillFound]:
-        async def decide(call: WorkflowCall) -> WorkflowDecision[SkillFound]:
+    async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> CallResult[SkillText]:
+        async def decide(call: WorkflowCall) -> WorkflowDecision[SkillText]:
             gate(call.record, "read a skill")
             version = load_definition(self._unit, call)
-            reference, owner = self._wanted_skill(version.workflow, call.record, step_id)
+            reference, owner = self._resolve_skill(version.workflow, call.record, step_id)
             skill = self._unit.library.skill(reference, workflow=version.workflow.id, owner=owner)
             body = {"skill": reference, "owner": skill.owner}
             event = NewEvent(type=SKILL_LOADED, body=body, actor=call.agent)
-            return WorkflowDecision(SkillFound(reference, skill), events=(event,), warnings=_drift(version, call.record))
+            return WorkflowDecision(
+                SkillText(reference, skill), events=(event,), warnings=_drift_warnings(version, call.record)
+            )
 
         return await self._unit.perform("get_skill", token, decide)
 
@@ -140,75 +144,74 @@ class ContentService:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ResourceText]:
             gate(call.record, "read a resource")
             version = load_definition(self._unit, call)
-            resource, owner = self._resource(reference, call.record)
+            resource, owner = self._load_resource(reference, call.record)
             text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
-            # Only the skill that was loaded last has led to another workflow's resource, where the reference names none.
-            through_skill = "/" not in reference and call.record.workflow != owner == call.record.skill_owner
-            said = check_skill(version.workflow, call.record) if through_skill else []
-            return WorkflowDecision(text, warnings=(*_drift(version, call.record), *list_warnings(said)))
+            # A reference without a workflow that resolves to another workflow was resolved through the skill loaded last.
+            is_through_skill = "/" not in reference and call.record.workflow != owner == call.record.skill_owner
+            problems = check_skill(version.workflow, call.record) if is_through_skill else []
+            return WorkflowDecision(text, warnings=(*_drift_warnings(version, call.record), *list_warnings(problems)))
 
         return await self._unit.perform("get_resource", token, decide)
 
-    def resources_of(self, skill: LoadedDefinition[Skill], workflow: str) -> list[ResourceNamed]:
-        """What the skill points to, as far as it is there. A number is spelt out where it alone would mean another file."""
-        named = list[ResourceNamed]()
+    def list_resources(self, skill: LoadedDefinition[Skill], workflow: str) -> list[ResourceReference]:
+        """List the resources of a skill that exist, with the workflow in `index` where the number alone would be ambiguous."""
+        references = list[ResourceReference]()
         for reference in skill.definition.resources:
             try:
                 found = self._unit.library.resource(reference, workflow=workflow, last_skill_owner=skill.owner)
             except DefinitionError:
                 continue
-            elsewhere = "/" not in reference and found.owner not in (workflow, META)
-            index = f"{found.owner}/{reference}" if elsewhere else reference
-            named.append(ResourceNamed(index, found.definition.id, found.definition.version))
-        return named
+            is_foreign = "/" not in reference and found.owner not in (workflow, META)
+            index = f"{found.owner}/{reference}" if is_foreign else reference
+            references.append(ResourceReference(index, found.definition.id, found.definition.version))
+        return references
 
-    def _current(self, workflow: Workflow, record: Record) -> Activity:
+    def _current_activity(self, workflow: Workflow, record: Record) -> Activity:
         if not record.activity:
-            raise no_activity()
+            raise no_activity_error()
         return workflow.activity(record.activity) or self._unit.library.activity(workflow.id, record.activity)
 
-    def _resource(self, reference: str, record: Record) -> tuple[Resource, str]:
-        """A resource and whose it is; `templates/03` and `workflow/templates/03` name a template, served in the same way."""
+    def _load_resource(self, reference: str, record: Record) -> tuple[Resource, str]:
+        """Load a resource with its owner; `templates/03` and `workflow/templates/03` refer to a template."""
         owner, library = record.skill_owner or None, self._unit.library
-        parts = reference.split("/")
-        if "templates" not in parts[:-1]:
+        if "templates" not in reference.split("/")[:-1]:
             resource = library.resource(reference, workflow=record.workflow, last_skill_owner=owner)
             return resource.definition, resource.owner
         template = library.template(reference, workflow=record.workflow, owner=owner)
         return template.definition, template.owner
 
-    def _found(self, reference: str, workflow: str) -> SkillFound:
-        """A skill of the workflow that is missing or broken does not keep the rest of the answer back."""
+    def _find_skill(self, reference: str, workflow: str) -> SkillText:
+        """Find a skill; a missing or unreadable skill does not fail the whole call."""
         try:
-            return SkillFound(reference, self._unit.library.skill(reference, workflow=workflow))
+            return SkillText(reference, self._unit.library.skill(reference, workflow=workflow))
         except ComponentNotFound:
-            return SkillFound(reference, None)
+            return SkillText(reference, None)
         except UnreadableDefinition as problem:
-            return SkillFound(reference, None, (unreadable_skill_warning(reference, problem),))
+            return SkillText(reference, None, (unreadable_skill_warning(reference, problem),))
 
-    def _wanted_skill(self, workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
+    def _resolve_skill(self, workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
         if not record.activity:
             if step_id:
-                raise no_activity("A step's skill needs an activity: call next_activity first.")
-            return _needed(workflow.skills.primary, f"Workflow '{workflow.id}' has no primary skill."), None
-        activity = self._current(workflow, record)
+                raise no_activity_error("A step's skill needs an activity: call next_activity first.")
+            return _require_skill(workflow.skills.primary, f"Workflow '{workflow.id}' has no primary skill."), None
+        activity = self._current_activity(workflow, record)
         if step_id is None:
-            return _needed(activity.skills.primary, f"Activity '{activity.id}' has no primary skill."), activity.owner
-        step = _step(activity, step_id)
-        return _needed(step.skill, f"Step '{step_id}' of activity '{activity.id}' has no skill."), activity.owner
+            return _require_skill(activity.skills.primary, f"Activity '{activity.id}' has no primary skill."), activity.owner
+        step = _find_step(activity, step_id)
+        return _require_skill(step.skill, f"Step '{step_id}' of activity '{activity.id}' has no skill."), activity.owner
 
 
-def _drift(version: WorkflowVersion, record: Record) -> tuple[str, ...]:
+def _drift_warnings(version: WorkflowVersion, record: Record) -> tuple[str, ...]:
     return tuple(list_warnings(check_drift(record, version.workflow.version, version.hash)))
 
 
-def _needed(reference: str | None, sentence: str) -> str:
+def _require_skill(reference: str | None, sentence: str) -> str:
     if not reference:
         raise ComponentNotFound(sentence, remedy="Call get_skill only for what names a skill.")
     return reference
 
 
-def _step(activity: Activity, step_id: str) -> Step:
+def _find_step(activity: Activity, step_id: str) -> Step:
     steps = [*activity.steps, *(step for loop in activity.loops for step in loop.steps)]
     for step in steps:
         if step.id == step_id:
@@ -217,15 +220,17 @@ def _step(activity: Activity, step_id: str) -> Step:
     raise ComponentNotFound(f"Step '{step_id}' not found in activity '{activity.id}'.", remedy=f"Its steps are: {known}.")
 
 
-def summary_of(workflow: Workflow, shown: Mapping[str, str]) -> dict[str, Any]:
-    """The workflow without the bodies of its activities: what an orchestrator needs to find its way.
+def summarize_workflow(workflow: Workflow, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the workflow without the bodies of its activities.
 
-    `shown` are the fields in their order and the keys they stand under; what a workflow does not have is null.
+    `keys` maps the fields, in their order, to keys of the result; a field that the workflow does not have is null.
     """
-    whole = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(shown))
+    fields = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(keys))
     return {
-        **{key: whole.get(key) for key in shown.values()},
-        "activities": [{"id": one.id, "name": one.name, "required": one.required} for one in workflow.activities],
+        **{key: fields.get(key) for key in keys.values()},
+        "activities": [
+            {"id": activity.id, "name": activity.name, "required": activity.required} for activity in workflow.activities
+        ],
     }
 
 

@@ -1,7 +1,7 @@
-"""Missing definitions: decides whether one was deleted or is unavailable, and what an agent or a person can still do.
+"""Missing definitions: decides whether a definition was deleted or is unavailable, and which actions remain.
 
-A session is led by its definition. Where files of it cannot be read, the agent is warned of what is missing; where all of it
-was deleted, the session can only be ended, and the record says that nobody has checked it.
+If some files of a definition cannot be read, the agent is warned. If all of it was deleted, the session can only be ended, and
+its last event records that the end was not checked.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, answer_re
 
 
 def missing_activity_warnings(workflow: Workflow) -> tuple[str, ...]:
-    """A warning for each activity that is written somewhere and missing all the same."""
-    return tuple(f"Activity '{name}' is left out: {_why(findings)}" for name, findings in workflow.broken.items())
+    """Warn of each activity whose file exists and cannot be read."""
+    return tuple(f"Activity '{name}' is left out: {_describe_finding(findings)}" for name, findings in workflow.broken.items())
 
 
 def unreadable_skill_warning(name: str, problem: UnreadableDefinition) -> str:
-    return f"Skill '{name}' is left out: {_why(problem.findings)}"
+    return f"Skill '{name}' is left out: {_describe_finding(problem.findings)}"
 
 
 def describe_missing(problem: DefinitionError) -> str:
-    """Why the definition of a session cannot be had, without where its files lie or lay."""
-    return _why(problem.findings) if isinstance(problem, UnreadableDefinition) else problem.sentence
+    """Say why the definition of a session cannot be loaded, without the path of its files."""
+    return _describe_finding(problem.findings) if isinstance(problem, UnreadableDefinition) else problem.sentence
 
 
-def _why(findings: Sequence[Located]) -> str:
-    """The worst that is wrong, by the name of its file: where the library lies is no client's business."""
+def _describe_finding(findings: Sequence[Located]) -> str:
+    """Describe the first finding with the name of its file. Clients must not learn the path of the library."""
     worst = findings[0]
     file = os.path.basename(worst.file)  # noqa: PTH119  # a name, not a path
-    place = f"{file}, line {worst.line}" if worst.line else file
-    return f"{place}: {worst.sentence} `fidelio lint` says how to mend it."
+    location = f"{file}, line {worst.line}" if worst.line else file
+    return f"{location}: {worst.sentence} `fidelio lint` says how to mend it."
 
 
 def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> None:
-    """Raises where nobody can tell whether the definition is gone; `why` says what was found in its stead."""
+    """Raise if it is unknown whether the definition was deleted; `why` says what is missing."""
     record, session = call.record, call.session.id
-    if unit.policy.chosen_place or _looked_at(unit.library, record):
+    if unit.policy.has_exact_search_path or _covers_origin(unit.library, record):
         return
     if not record.found_in:
         sentence = "The record does not say where the definition of this session came from: nobody can tell whether it is gone."
@@ -69,7 +69,7 @@ def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> Non
 
 
 def unavailable_error(why: str) -> DefinitionUnavailable:
-    """The system does not let anybody look."""
+    """The error for files that exist and that the operating system does not let this process read."""
     return DefinitionUnavailable(
         f"The definition of this session cannot be looked at: {why}",
         remedy="Nothing was changed by this call: make it again once that is mended.",
@@ -77,16 +77,16 @@ def unavailable_error(why: str) -> DefinitionUnavailable:
 
 
 def is_unavailable(version: WorkflowVersion, record: Record) -> bool:
-    """Whether the system keeps back the activity that the session stands in or begins with."""
+    """Whether the file of the current or initial activity is inaccessible to this process."""
     if not version.inaccessible:
         return False
     workflow = version.workflow
-    here = record.activity or workflow.initial_activity
-    return workflow.activity(here) is None if here else not workflow.activities
+    current = record.activity or workflow.initial_activity
+    return workflow.activity(current) is None if current else not workflow.activities
 
 
-def _looked_at(library: Library, record: Record) -> bool:
-    """Whether what was found, or not, is what the place of the session has."""
+def _covers_origin(library: Library, record: Record) -> bool:
+    """Whether the library looks in the root from which the definition of the session was loaded."""
     try:
         root = library.root(record.workflow)
     except WorkflowNotFound:
@@ -94,55 +94,55 @@ def _looked_at(library: Library, record: Record) -> bool:
     return is_same_root(root, record.found_in)
 
 
-# What a parent is told of a child that ended so.
+# The outcome of such a child in the record of its parent.
 ENDED_WITHOUT_DEFINITION = "without-definition"
-# How the call of a person who ends such a session stands in the trace.
+# The name in the trace of the call by which a person ends such a session.
 ENDED_BY_PERSON = "end_session"
 _UNCHECKED = "The session was ended without it: nobody has checked whether everything was done that it asks for."
 
 
 class EndedBy(msgspec.Struct, frozen=True):
-    """Who ends a session unchecked, and over which channel."""
+    """The actor that ends a session without its definition, and the channel."""
 
     by: str
     channel: str = "relayed"
 
     @property
-    def on_record(self) -> dict[str, Any]:
+    def event_body(self) -> dict[str, Any]:
         return {"by": self.by, "channel": self.channel, "assurance": assurance_of(self.channel)}
 
 
 def load_definition(unit: WorkflowUnit, call: WorkflowCall) -> WorkflowVersion:
-    """The definition that a session goes by, as it is now."""
+    """Load the current definition of a session; raise if it was deleted or is unavailable."""
     try:
         version = unit.library.version(call.record.workflow)
-    except InaccessibleDefinition as fault:
-        raise unavailable_error(describe_missing(fault)) from fault
+    except InaccessibleDefinition as error:
+        raise unavailable_error(describe_missing(error)) from error
     except DefinitionError as problem:
         refuse_if_uncertain(unit, call, describe_missing(problem))
         sentence = f"The definition of this session is gone: {describe_missing(problem)}"
-        raise DefinitionDeleted(sentence, remedy=f"Put its files back{_way_out(unit, call)}") from problem
+        raise DefinitionDeleted(sentence, remedy=f"Put its files back{_end_remedy(unit, call)}") from problem
     if is_unavailable(version, call.record):
         raise unavailable_error(" ".join(missing_activity_warnings(version.workflow)))
     return version
 
 
 def deleted_activity_error(unit: WorkflowUnit, call: WorkflowCall, workflow: Workflow) -> DefinitionDeleted | None:
-    """Why nobody can check the end of this session, although its definition is there; None where that can be checked."""
+    """The error if only the current activity of a session was deleted, so that its end cannot be checked; else None."""
     record = call.record
     if not is_activity_missing(workflow, record):
         return None
     sentence = phrases.activity_missing(record.activity, unreadable=record.activity in workflow.broken)
     refuse_if_uncertain(unit, call, sentence)
-    return DefinitionDeleted(sentence, remedy=f"Put its files back{_way_out(unit, call)}")
+    return DefinitionDeleted(sentence, remedy=f"Put its files back{_end_remedy(unit, call)}")
 
 
-def _way_out(unit: WorkflowUnit, call: WorkflowCall) -> str:
-    """What whoever calls can do without the files."""
+def _end_remedy(unit: WorkflowUnit, call: WorkflowCall) -> str:
+    """How the caller can end the session without the files: the rest of a remedy."""
     record, session = call.record, call.session.id
-    if record.status == "completed" or not unit.policy.moves:
+    if record.status == "completed" or not unit.policy.allows_moves:
         return "."
-    if unit.fidelity(record) == "enforce":
+    if unit.effective_fidelity(record) == "enforce":
         return f". {end_by_person_remedy(session)}"
     return f". {answer_remedy(record.waiting, session)}" if record.waiting else f", or end the session with `{TERMINAL}`."
 
@@ -153,7 +153,7 @@ def end_by_person_remedy(session: str) -> str:
 
 
 def placeholder_workflow(record: Record) -> Workflow:
-    """What the record itself knows of a workflow whose definition is gone. Nothing is left of it but its end."""
+    """Build a workflow from the record of a session whose definition was deleted. It has no activities."""
     name, version = record.workflow, record.version
     return Workflow.model_construct(id=name, version=version, title=name, initial_activity=TERMINAL)
 
@@ -162,9 +162,9 @@ def is_placeholder(workflow: Workflow) -> bool:
     return workflow.initial_activity == TERMINAL and not workflow.activities
 
 
-def unchecked_warnings(record: Record, gone: DefinitionDeleted, variables: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be said of an end without a definition."""
-    yield f"{gone.sentence} {_UNCHECKED}"
+def unchecked_warnings(record: Record, deleted: DefinitionDeleted, variables: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the warnings of an end without a definition."""
+    yield f"{deleted.sentence} {_UNCHECKED}"
     for waiting in record.pending:
         yield f"Checkpoint '{waiting.checkpoint}' was not answered: the end of the session has withdrawn it."
     if variables:
@@ -173,23 +173,23 @@ def unchecked_warnings(record: Record, gone: DefinitionDeleted, variables: Mappi
 
 def unchecked_end_event(
     record: Record,
-    who: EndedBy,
+    ended_by: EndedBy,
     *,
     condition: str | None,
     manifest: Sequence[dict[str, str]] | None,
     warnings: Sequence[str],
 ) -> EventDraft:
-    """The end as it goes on record. What the agent reports is kept, and held against nothing."""
+    """Build the last event of such a session. The manifest of the agent is recorded without a check."""
     body: dict[str, Any] = {"activity": TERMINAL, "from": record.activity, "condition": condition or ""}
     body |= {"manifest": list(manifest)} if manifest is not None else {}
-    return EventDraft(COMPLETED, {**body, "without_definition": who.on_record, "warnings": list(warnings)})
+    return EventDraft(COMPLETED, {**body, "without_definition": ended_by.event_body, "warnings": list(warnings)})
 
 
-def dismiss_pending(record: Record, who: EndedBy) -> tuple[RequestChange, ...]:
-    """Nobody is to answer for a session that has ended."""
-    return dismiss_all((waiting.request for waiting in record.pending), by=who.by, channel=who.channel)
+def dismiss_pending(record: Record, ended_by: EndedBy) -> tuple[RequestChange, ...]:
+    """Dismiss the open requests of a session that ends."""
+    return dismiss_all((waiting.request for waiting in record.pending), by=ended_by.by, channel=ended_by.channel)
 
 
 def is_withdrawn(request: Request) -> bool:
-    """Whether it was closed so. Whoever dismisses a question because it does not apply gives that as the answer."""
+    """Whether the end of the session dismissed the request. A dismissal because of a condition has an answer."""
     return request.state == "dismissed" and not request.answer

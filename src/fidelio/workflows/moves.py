@@ -1,4 +1,4 @@
-"""Moves a session from activity to activity, and to its end: `next_activity`."""
+"""Moves of a session between activities, and its end: the service behind `next_activity`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fidelio.workflows.unit_of_work import (
     WorkflowCall,
     WorkflowDecision,
     WorkflowUnit,
-    new_events,
+    build_events,
     refusal_error,
     refuse_unanswered_end,
     refuse_while_pending,
@@ -54,7 +54,7 @@ from fidelio.workflows.unit_of_work import (
 
 
 class Move(msgspec.Struct, frozen=True):
-    """What next_activity was asked for."""
+    """The input of `next_activity`."""
 
     to: str
     claim: str | None = None
@@ -64,7 +64,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class MoveResult(msgspec.Struct, frozen=True):
-    """Where the session is now. `activity` is None at the end."""
+    """The position of the session after a move. `activity` is None at the end of the workflow."""
 
     workflow: Workflow
     activity: Activity | None
@@ -73,111 +73,115 @@ class MoveResult(msgspec.Struct, frozen=True):
 
 
 class MoveService:
-    """Everything that next_activity does."""
+    """Carries out `next_activity`."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
 
     def make_trace_token(self, outcome: CallResult[MoveResult]) -> str:
-        """A token that commits to the events from entering an activity to leaving it."""
+        """Make a token that commits to the events between entering an activity and leaving it."""
         moved, last = outcome.result, outcome.events[-1]
         segment = Segment(outcome.session, moved.left, moved.first_event, last.seq, last.hash, last.time // 1000)
         return self._unit.tokens.make_trace(segment)
 
     async def move(self, token: str, move: Move) -> CallResult[MoveResult]:
+        """Enter an activity or end the workflow. Its checkpoints are yielded later, by the agent."""
+
         async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:
             how = "The orchestrator resolves it with respond_checkpoint first."
             refuse_while_waiting(call.record, f"enter '{move.to}'", remedy=how)
-            return await self._decided(call, version, move)
+            return await self._decide_move(call, version, move)
 
-        return await self._performed(token, move, decide)
+        return await self._perform(token, move, decide)
 
     async def enter(self, token: str, move: Move) -> CallResult[MoveResult]:
-        """The same where an activity asks all its questions at the door, and holds the session until they are answered.
+        """Enter an activity, open a request for each of its checkpoints, and hold the session until all are answered.
 
-        Entering the current activity while something waits is no move: it shows the activity again and asks what this visit has
-        not asked yet.
+        Entering the current activity again while requests are open is no move: it returns the activity and opens requests for
+        the checkpoints that this visit has not opened yet.
         """
 
         async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:
             record = call.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
-            again = False if record.pending else None
-            decision = await self._decided(call, version, move, new_visit=again, per_iteration=False)
+            new_visit = False if record.pending else None
+            decision = await self._decide_move(call, version, move, new_visit=new_visit, per_iteration=False)
             if decision.result.activity is None:
                 return decision
             after = fold_drafts(record, decision.events, self._unit.clock())
-            armed = arm_checkpoints(decision.result.workflow, after, person=self._unit.policy.asks_person)
-            events = (*decision.events, *new_events(armed.drafts, call.agent))
+            armed = arm_checkpoints(decision.result.workflow, after, person=self._unit.policy.requests_demand_person)
+            events = (*decision.events, *build_events(armed.drafts, call.agent))
             return replace(decision, events=events, requests=armed.requests)
 
-        return await self._performed(token, move, decide)
+        return await self._perform(token, move, decide)
 
     async def end(self, session: str, *, by: str) -> CallResult[MoveResult]:
-        """A person ends a session whose definition is gone, whatever level it is led at. One that has it is left alone."""
+        """End a session for a person, at any level; refuse if its definition can be read."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
             _refuse_unmovable(call)
             try:
-                gone = deleted_activity_error(self._unit, call, load_definition(self._unit, call).workflow)
-            except DefinitionDeleted as whole:
-                gone = whole
-            if gone is None:
+                deleted = deleted_activity_error(self._unit, call, load_definition(self._unit, call).workflow)
+            except DefinitionDeleted as error:
+                deleted = error
+            if deleted is None:
                 raise _has_definition(call.record)
-            return await self._parting(call, Move(TERMINAL), gone, EndedBy(by, "cli"))
+            return await self._decide_unchecked_end(call, Move(TERMINAL), deleted, EndedBy(by, "cli"))
 
         return await self._unit.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
 
-    async def _performed(
+    async def _perform(
         self, token: str, move: Move, decide: Callable[[WorkflowCall, WorkflowVersion], Awaitable[WorkflowDecision[MoveResult]]]
     ) -> CallResult[MoveResult]:
         async def decide_or_end(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
             try:
                 version = load_definition(self._unit, call)
-            except DefinitionDeleted as gone:
-                return await self.last_move(call, move, gone)
-            lost = (
+            except DefinitionDeleted as deleted:
+                return await self.end_without_definition(call, move, deleted)
+            deleted_activity = (
                 deleted_activity_error(self._unit, call, version.workflow) if ends_workflow(version.workflow, move.to) else None
             )
-            if lost is not None:
-                return await self.last_move(call, replace(move, to=TERMINAL), lost)
+            if deleted_activity is not None:
+                return await self.end_without_definition(call, replace(move, to=TERMINAL), deleted_activity)
             return await decide(call, version)
 
         return await self._unit.perform("next_activity", token, decide_or_end)
 
-    async def last_move(self, call: WorkflowCall, move: Move, gone: DefinitionDeleted) -> WorkflowDecision[MoveResult]:
-        """The one move of an agent that takes no definition."""
-        self._refuse(call)
-        if move.to != TERMINAL or self._unit.fidelity(call.record) == "enforce":
-            raise gone
-        refuse_unanswered_end(call.record, call.session.id)
-        return await self._parting(call, move, gone, EndedBy(f"agent:{call.agent}"))
-
-    async def _parting(
-        self, call: WorkflowCall, move: Move, gone: DefinitionDeleted, who: EndedBy
+    async def end_without_definition(
+        self, call: WorkflowCall, move: Move, deleted: DefinitionDeleted
     ) -> WorkflowDecision[MoveResult]:
-        """The end of a session that nobody can check, and what it means for a parent that waits for it."""
+        """Decide the end of a session without its definition, the only move that an agent can make then."""
+        self._refuse_move(call)
+        if move.to != TERMINAL or self._unit.effective_fidelity(call.record) == "enforce":
+            raise deleted
+        refuse_unanswered_end(call.record, call.session.id)
+        return await self._decide_unchecked_end(call, move, deleted, EndedBy(f"agent:{call.agent}"))
+
+    async def _decide_unchecked_end(
+        self, call: WorkflowCall, move: Move, deleted: DefinitionDeleted, ended_by: EndedBy
+    ) -> WorkflowDecision[MoveResult]:
+        """Decide the end of a session that cannot be checked, with the change of a parent that waits for it."""
         record = call.record
-        said = tuple(unchecked_warnings(record, gone, move.variables))
+        warnings = tuple(unchecked_warnings(record, deleted, move.variables))
         steps = None if move.steps is None else encode_manifest(move.steps)
-        drafts = [unchecked_end_event(record, who, condition=move.claim, manifest=steps, warnings=said)]
+        drafts = [unchecked_end_event(record, ended_by, condition=move.claim, manifest=steps, warnings=warnings)]
         after = fold_drafts(record, drafts, self._unit.clock())
         return WorkflowDecision(
             MoveResult(placeholder_workflow(record), None, record.activity, record.since),
-            events=new_events(drafts, call.agent),
-            requests=dismiss_pending(record, who),
-            warnings=said,
+            events=build_events(drafts, call.agent),
+            requests=dismiss_pending(record, ended_by),
+            warnings=warnings,
             linked=await self.finish_in_parent(call, after, outcome=ENDED_WITHOUT_DEFINITION),
             closes=True,
         )
 
-    def _refuse(self, call: WorkflowCall) -> None:
-        if not self._unit.policy.moves:
+    def _refuse_move(self, call: WorkflowCall) -> None:
+        if not self._unit.policy.allows_moves:
             raise move_not_allowed()
         _refuse_unmovable(call)
 
-    async def _decided(
+    async def _decide_move(
         self,
         call: WorkflowCall,
         version: WorkflowVersion,
@@ -186,31 +190,31 @@ class MoveService:
         new_visit: bool | None = None,
         per_iteration: bool = True,
     ) -> WorkflowDecision[MoveResult]:
-        self._refuse(call)
+        self._refuse_move(call)
         ends = ends_workflow(version.workflow, move.to)
-        activity = None if ends else self._activity(version.workflow, move.to)
-        # The library is lenient about how an id is written. The record is not: it has the activity's own.
+        activity = None if ends else self._find_activity(version.workflow, move.to)
+        # The library accepts variants of an id. The record must hold the canonical one, or later comparisons would fail.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
-        person = self._unit.policy.answered_by_person
-        told = draft_report(version.workflow, call.record, move.variables, call.agent, person=person)
+        person = self._unit.policy.demands_person
+        report = draft_report(version.workflow, call.record, move.variables, call.agent, person=person)
         if move.steps and move.to != call.record.activity:
-            told += draft_reported_steps(version.workflow, fold_drafts(call.record, told, 0), move.steps)
-        informed = fold_drafts(call.record, told, self._unit.clock())
-        said = self._weigh(version, call.record, informed, move, per_iteration=per_iteration)
+            report += draft_reported_steps(version.workflow, fold_drafts(call.record, report, 0), move.steps)
+        informed = fold_drafts(call.record, report, self._unit.clock())
+        warnings = self._check_move(version, call.record, informed, move, per_iteration=per_iteration)
         steps = None if move.steps is None else encode_manifest(move.steps)
         drafts = draft_transition(
-            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=said, new_visit=new_visit
+            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=warnings, new_visit=new_visit
         )
         moved = MoveResult(version.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
-        events = new_events([*told, *drafts], call.agent)
-        return WorkflowDecision(moved, events=events, warnings=said, linked=linked, closes=True)
+        events = build_events([*report, *drafts], call.agent)
+        return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
 
-    def _weigh(
+    def _check_move(
         self, version: WorkflowVersion, record: Record, informed: Record, move: Move, *, per_iteration: bool
     ) -> tuple[str, ...]:
-        """The warnings of the move; raises where they amount to a refusal. What is reported with the call is known to it."""
-        workflow, person = version.workflow, self._unit.policy.answered_by_person
+        """Return the warnings of a move; raise if it is refused. `informed` is the record with the reports of this call."""
+        workflow, person = version.workflow, self._unit.policy.demands_person
         leaving = move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim),
@@ -220,43 +224,43 @@ class MoveService:
             *check_activity_manifest(workflow, move.activities),
             *check_report(workflow, record, move.variables, person=person),
         ]
-        no = check_size(record.variables, move.variables) or build_refusal(problems, self._unit.fidelity(record))
-        if no is not None:
-            raise refusal_error(no)
+        refusal = check_size(record.variables, move.variables) or build_refusal(problems, self._unit.effective_fidelity(record))
+        if refusal is not None:
+            raise refusal_error(refusal)
         return tuple(list_warnings(problems))
 
-    def _activity(self, workflow: Workflow, name: str) -> Activity:
-        # The library words the refusal: it knows near names, and why an activity cannot be read.
+    def _find_activity(self, workflow: Workflow, name: str) -> Activity:
+        # The library raises the error: it knows similar names, and why an activity cannot be read.
         return workflow.activity(name) or self._unit.library.activity(workflow.id, name)
 
     async def finish_in_parent(
         self, call: WorkflowCall, record: Record, *, outcome: str = "completed"
     ) -> tuple[LinkedChange[Record], ...]:
-        """The end of a child that its parent waits for gives the parent its outcome and the variables back."""
+        """Build the change that returns the outcome and variables of an ended child to the parent that waits for it."""
         if record.parent is None:
             return ()
         try:
             parent = await self._unit.load_claims(Claims(sid=record.parent.session))
         except SessionNotFound:
             return ()
-        child = next((one for one in parent.record.children if one.session == call.session.id), None)
+        child = next((child for child in parent.record.children if child.session == call.session.id), None)
         if child is None:
             return ()
-        back = self._brought_back(parent.record, record)
-        events = new_events([draft_child_finished(child, back, outcome)], call.agent)
+        returned = self._collect_returned_variables(parent.record, record)
+        events = build_events([draft_child_finished(child, returned, outcome)], call.agent)
         return (LinkedChange(parent.session.id, events, parent.record),)
 
-    def _brought_back(self, parent: Record, ended: Record) -> dict[str, Any]:
+    def _collect_returned_variables(self, parent: Record, ended: Record) -> dict[str, Any]:
         try:
             workflow = self._unit.library.workflow(parent.workflow)
         except DefinitionError:
             workflow = None
-        return collect_returned_variables(workflow, parent, ended, person=self._unit.policy.answered_by_person)
+        return collect_returned_variables(workflow, parent, ended, person=self._unit.policy.demands_person)
 
 
 def move_not_allowed() -> WorkflowRefusal:
     return WorkflowRefusal(
-        "You do one activity of this workflow; whoever gave it to you moves the session.",
+        "You carry out one activity of this workflow; the agent that assigned it to you moves the session.",
         remedy="End your turn with the manifest of what you did.",
         reason="session.not-yours",
     )
@@ -265,7 +269,7 @@ def move_not_allowed() -> WorkflowRefusal:
 def _has_definition(record: Record) -> WorkflowRefusal:
     return WorkflowRefusal(
         f"The definition of workflow '{record.workflow}' can be read, so the session can be led to its end.",
-        remedy="Let its agent go on; nothing was changed.",
+        remedy="Let its agent continue; nothing was changed.",
         reason="definition.there",
     )
 
@@ -280,13 +284,13 @@ def _refuse_unmovable(call: WorkflowCall) -> None:
     if claimed is not None and claimed != shorten_claim(record.activity):
         raise WorkflowRefusal(
             f"This token is stale: it stands at '{claimed or 'the start'}', the session at '{record.activity or 'the start'}'.",
-            remedy="Somebody else moved the session. Continue it with start_session and this token; it returns a current one.",
+            remedy="Another call moved the session. Continue it with start_session and this token; it returns a current one.",
             reason="token.stale",
         )
     if record.children:
         waits_for = " and ".join(f"{child.workflow} ({child.session})" for child in record.children)
         raise WorkflowRefusal(
             f"This session waits for its child {waits_for} to end.",
-            remedy="Carry the child session to its end; then this one goes on.",
+            remedy="Complete the child session; then this session continues.",
             reason="session.suspended",
         )

@@ -1,7 +1,7 @@
-"""One service for workflow sessions; every dialect translates to it.
+"""Facade of the services for workflow sessions, which every dialect calls.
 
-Its parts share one unit of work, which carries out every call in the same way. Each part is one subject: how sessions begin,
-how they move, what agents read, what people are asked, and what can be traced.
+The services share a unit of work, so that every call is loaded, committed and recorded in the same way. There is a service for
+each subject: starts, moves, content, checkpoints, traces, and the navigator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_POLICY = ServerPolicy()
 
 
 class WorkflowService:
-    """Leads agents through workflows."""
+    """The services for workflow sessions, over a single unit of work."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class WorkflowService:
 
     @cached_property
     def navigation(self) -> NavigatorService:
-        from fidelio.workflows.navigator.service import NavigatorService  # noqa: PLC0415  # only one dialect leads, the others start without it
+        from fidelio.workflows.navigator.service import NavigatorService  # noqa: PLC0415  # only the navigator dialect needs it
 
         return NavigatorService(self.unit)
 
     async def status(self, token: str) -> CallResult[None]:
-        """Where the session stands. Never held by the gate."""
+        """Read the record of a session; allowed while requests are open."""
 
         async def decide(_: WorkflowCall) -> WorkflowDecision[None]:
             return WorkflowDecision(None)
@@ -73,17 +73,18 @@ class WorkflowService:
         return await self.unit.perform("get_workflow_status", token, decide)
 
     async def current_record(self, session: str) -> Record:
-        """The record of a session with everything that was appended to it."""
+        """Load the record of a session, with all events folded in."""
         return await self.unit.load_record(await self.unit.ledger.session(session))
 
-    async def note_misuse(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
-        """Record a call that was refused before any rule saw it; see `UnitOfWork.note_misuse`."""
-        await self.unit.note_misuse(tool, token, error, session=session)
+    async def record_refused_call(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
+        """Record a call that was refused outside of `perform`; see `WorkflowUnit.record_refused_call`."""
+        await self.unit.record_refused_call(tool, token, error, session=session)
 
     async def end_without_definition(
         self, session: str, library_of: Callable[[str], Library], *, by: str
     ) -> CallResult[MoveResult]:
-        """End a session whose definition was deleted. `library_of` gives the library of the place that a session came from."""
+        """End a session whose definition was deleted. `library_of` opens the library of an encoded search path root."""
         record = (await self.unit.load_claims(Claims(sid=session))).record
-        unit = replace(self.unit, library=library_of(record.found_in), policy=replace(self.unit.policy, chosen_place=True))
+        policy = replace(self.unit.policy, has_exact_search_path=True)
+        unit = replace(self.unit, library=library_of(record.found_in), policy=policy)
         return await MoveService(unit).end(session, by=by)

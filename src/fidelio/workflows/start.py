@@ -1,7 +1,13 @@
-"""Starts sessions: fresh, as a child, continued by another agent, or rebuilt from a token that does not verify."""
+"""Start of workflow sessions: new, as a child, continued by another agent, or restored from a token of another server.
+
+A state token carries the records of its sessions. A server that shares the keys, but not the ledger, restores them from it: the
+first event of a restored session says so, and its earlier events stay in the ledger of the other server.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,34 +17,38 @@ from fidelio.definitions import META
 from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
-from fidelio.engine.record import STARTED, Fidelity, ParentSession, Record, decode_record
+from fidelio.engine.checkpoints import find_current_checkpoint
+from fidelio.engine.record import RESTORED, STARTED, Fidelity, ParentSession, Record, decode_record, encode_record
 from fidelio.engine.state import list_warnings
 from fidelio.engine.transition_events import check_drift
 from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
 from fidelio.errors import (
     BadToken,
     DefinitionDeleted,
+    DefinitionError,
     FidelioError,
     SessionExists,
     SessionNotFound,
     WorkflowRefusal,
 )
 from fidelio.ids import new_session_id
+from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
-from fidelio.ledger.unit_of_work import LinkedChange, blank_session
+from fidelio.ledger.unit_of_work import LinkedChange, SessionDecision, blank_session
 from fidelio.workflows.missing import load_definition, missing_activity_warnings, placeholder_workflow
-from fidelio.workflows.tokens import Claims, matches_claim
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
+from fidelio.workflows.requests import checkpoint_request
+from fidelio.workflows.tokens import CarriedSession, Claims, StateClaims, matches_claim
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
 ORCHESTRATOR = "orchestrator"
 
 
 class StartInput(msgspec.Struct, frozen=True):
-    """What start_session was asked for.
+    """The input of `start_session`.
 
-    `agent` is None for whoever the token was made for. `exact`: a session is continued only with a genuine token, and only
-    when it is of the workflow that is named.
+    `agent` is None for the agent that the token was made for. `exact`: a session is continued only with a genuine token, and
+    only if it is a session of `workflow_id`.
     """
 
     workflow_id: str = ""
@@ -54,7 +64,7 @@ class StartInput(msgspec.Struct, frozen=True):
 
 
 class StartResult(msgspec.Struct, frozen=True):
-    """How the session began. `warning` is what the caller has to know about it."""
+    """The definition of the session and how it was started. `warning` is a message for the caller."""
 
     workflow: Workflow
     inherited: bool = False
@@ -64,7 +74,7 @@ class StartResult(msgspec.Struct, frozen=True):
 
 
 class SessionStart(msgspec.Struct, frozen=True):
-    """The first event of a session, the definition that it goes by, and the row that it fills."""
+    """The first event of a session, the snapshot of its definition, and its row in the ledger."""
 
     event: NewEvent
     snapshot: bytes
@@ -72,7 +82,7 @@ class SessionStart(msgspec.Struct, frozen=True):
 
 
 class _Origin(msgspec.Struct, frozen=True):
-    """What a new session starts from."""
+    """The id of a new session, and the unverified claims that it starts from."""
 
     session: str
     claims: Claims | None = None
@@ -80,146 +90,146 @@ class _Origin(msgspec.Struct, frozen=True):
 
 
 class StartService:
-    """Everything that start_session does."""
+    """Carries out `start_session`."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._newest: tuple[Workflow, bytes] | None = None
+        self._last_snapshot: tuple[Workflow, bytes] | None = None
 
-    async def start(self, asked: StartInput) -> CallResult[StartResult]:
-        if not asked.session_token:
-            return await self._fresh(asked, _Origin(new_session_id()), {})
+    async def start(self, options: StartInput) -> CallResult[StartResult]:
+        if not options.session_token:
+            return await self._start_new(options, _Origin(new_session_id()), {})
         claims: Claims | None = None
         try:
-            claims = self._unit.claims(asked.session_token)
-            return await self._inherit(asked, claims)
+            claims = self._unit.open_token(options.session_token)
+            return await self._inherit(options, claims)
         except (BadToken, SessionNotFound) as problem:
-            # What a genuine token names and the ledger knows was deleted on purpose: nothing takes its place.
-            if asked.exact or (claims is not None and await self._knows(claims.sid)):
+            # A session that a genuine token names and the ledger knows was deleted on purpose: it must not be started again.
+            if options.exact or (claims is not None and await self._find_session(claims.sid)):
                 raise
-            return await self._without_proof(asked, problem)
+            return await self._start_unverified(options, problem)
 
-    async def _inherit(self, asked: StartInput, claims: Claims) -> CallResult[StartResult]:
-        """Another agent takes the session over, or the same one comes back. The record stays as it is, closed gate and all."""
+    async def _inherit(self, options: StartInput, claims: Claims) -> CallResult[StartResult]:
+        """Continue a session, with the same agent or another. The record does not change, and open requests stay open."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[StartResult]:
-            if asked.exact:
-                _refuse_other_workflow(asked, call.record)
-            if asked.parent_token:
-                parent = await self._unit.load_claims(self._parent(asked.parent_token))
+            if options.exact:
+                _refuse_other_workflow(options, call.record)
+            if options.parent_token:
+                parent = await self._unit.load_claims(self._open_parent_token(options.parent_token))
                 _refuse_other_parent(parent, call.record)
-            mismatches = [] if asked.exact else _mismatches(asked, claims, call.record)
-            workflow, said = self._as_it_is_now(call)
+            mismatches = [] if options.exact else _list_mismatches(options, claims, call.record)
+            workflow, notes = self._load_current_definition(call)
             started = StartResult(workflow, inherited=True, warning=" ".join(mismatches))
-            return WorkflowDecision(started, warnings=(*mismatches, *said))
+            return WorkflowDecision(started, warnings=(*mismatches, *notes))
 
-        return await self._unit.perform("start_session", asked.session_token, decide, agent=asked.agent)
+        return await self._unit.perform("start_session", options.session_token, decide, agent=options.agent)
 
-    def _as_it_is_now(self, call: WorkflowCall) -> tuple[Workflow, tuple[str, ...]]:
-        """The definition of a session that goes on, and what is to be said of it.
+    def _load_current_definition(self, call: WorkflowCall) -> tuple[Workflow, tuple[str, ...]]:
+        """Load the definition of a session that is continued, with warnings.
 
-        Whoever takes over one that has lost it needs a token that is not stale, to end it with.
+        A deleted definition is only a warning: the agent needs a token that is not stale to end the session.
         """
         try:
             version = load_definition(self._unit, call)
-        except DefinitionDeleted as gone:
-            return placeholder_workflow(call.record), (str(gone),)
+        except DefinitionDeleted as error:
+            return placeholder_workflow(call.record), (str(error),)
         drift = check_drift(call.record, version.workflow.version, version.hash)
         return version.workflow, (*list_warnings(drift), *missing_activity_warnings(version.workflow))
 
-    async def _without_proof(self, asked: StartInput, problem: FidelioError) -> CallResult[StartResult]:
-        if not self._unit.policy.adoption:
+    async def _start_unverified(self, options: StartInput, problem: FidelioError) -> CallResult[StartResult]:
+        if not self._unit.policy.allows_adoption:
             raise problem
-        claims = self._unit.tokens.claimed(asked.session_token)
-        workflow = self._unit.library.workflow(claims.wf if claims is not None else asked.workflow_id or META)
-        if self._fidelity(asked.fidelity, workflow) == "enforce":
+        claims = self._unit.tokens.read_unverified(options.session_token)
+        workflow = self._unit.library.workflow(claims.wf if claims is not None else options.workflow_id or META)
+        if self._strictest_fidelity(options.fidelity, workflow) == "enforce":
             raise problem
-        return await self._recover(asked) if claims is None else await self._adopt(asked, claims)
+        return await self._recover(options) if claims is None else await self._adopt(options, claims)
 
-    async def _recover(self, asked: StartInput) -> CallResult[StartResult]:
+    async def _recover(self, options: StartInput) -> CallResult[StartResult]:
         warning = (
             "The saved token cannot be read, so a fresh session was started. The previous session state was NOT inherited; "
             "reconstruct it from what you saved."
         )
-        return await self._fresh(asked, _Origin(new_session_id()), {"recovered": True, "warning": warning})
+        return await self._start_new(options, _Origin(new_session_id()), {"recovered": True, "warning": warning})
 
-    async def _adopt(self, asked: StartInput, claims: Claims) -> CallResult[StartResult]:
-        """A session at the claimed place, marked unverified for good. It never opens one that the ledger knows."""
-        taken = await self._knows(claims.sid)
-        if taken is not None and taken.kind == "workflow" and decode_record(taken.raw).fidelity == "enforce":
+    async def _adopt(self, options: StartInput, claims: Claims) -> CallResult[StartResult]:
+        """Start a session at the claimed position, marked as unverified; a session that the ledger knows stays untouched."""
+        existing = await self._find_session(claims.sid)
+        if existing is not None and existing.kind == "workflow" and decode_record(existing.raw).fidelity == "enforce":
             raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
-        origin = _Origin(new_session_id() if taken else claims.sid, claims, claims.sid if taken else "")
+        origin = _Origin(new_session_id() if existing else claims.sid, claims, claims.sid if existing else "")
         warning = (
             "The token does not verify with this server's keys. A session at the position it claims was started, marked as "
             "unverified; its checkpoints are asked again."
         )
         flags = {"inherited": True, "adopted": True, "warning": warning}
         try:
-            return await self._fresh(replace(asked, workflow_id=claims.wf), origin, flags)
+            return await self._start_new(replace(options, workflow_id=claims.wf), origin, flags)
         except SessionExists:
-            # Somebody else has brought the same token a moment ago: now the ledger knows the id.
-            return await self._adopt(asked, claims)
+            # A concurrent call has adopted the same token: now the ledger knows the id.
+            return await self._adopt(options, claims)
 
-    async def _knows(self, session: str) -> Session | None:
+    async def _find_session(self, session: str) -> Session | None:
         try:
             return await self._unit.ledger.session(session)
         except SessionNotFound:
             return None
 
-    async def _fresh(self, asked: StartInput, origin: _Origin, flags: dict[str, Any]) -> CallResult[StartResult]:
-        """Under the lock of the parent, where there is one: its record changes, too."""
+    async def _start_new(self, options: StartInput, origin: _Origin, flags: dict[str, Any]) -> CallResult[StartResult]:
+        """Start a session with a new record, under the lock of its parent, if any: the parent changes, too."""
         began = self._unit.clock()
-        parent = self._parent(asked.parent_token) if asked.parent_token else None
+        parent_claims = self._open_parent_token(options.parent_token) if options.parent_token else None
 
         async def load() -> WorkflowCall:
-            return new_call(origin.session, Record(), asked.author)
+            return build_new_call(origin.session, Record(), options.author)
 
         async def decide(_: WorkflowCall) -> WorkflowDecision[StartResult]:
-            workflow = self._unit.library.workflow(asked.workflow_id or META)
-            above = await self._unit.load_claims(parent) if parent is not None else None
-            said = (*([flags["warning"]] if flags.get("warning") else ()), *missing_activity_warnings(workflow))
-            decision = self._birth(asked, origin, workflow, above)
-            return replace(decision, result=StartResult(workflow, **flags), warnings=said)
+            workflow = self._unit.library.workflow(options.workflow_id or META)
+            parent = await self._unit.load_claims(parent_claims) if parent_claims is not None else None
+            notes = (*([flags["warning"]] if flags.get("warning") else ()), *missing_activity_warnings(workflow))
+            decision = self._decide_start(options, origin, workflow, parent)
+            return replace(decision, result=StartResult(workflow, **flags), warnings=notes)
 
         async def commit(call: WorkflowCall, decision: WorkflowDecision[StartResult]) -> CallResult[StartResult]:
             return await self._unit.commit_call("start_session", call, decision, began)
 
-        locked = parent.sid if parent is not None else origin.session
+        locked = parent_claims.sid if parent_claims is not None else origin.session
         await self._unit.locks.acquire(locked)
         try:
             return await self._unit.run(load, decide, commit)
         finally:
             self._unit.locks.release(locked)
 
-    def _parent(self, token: str) -> Claims:
-        """Says which of the two tokens of the call is the bad one."""
+    def _open_parent_token(self, token: str) -> Claims:
+        """Open the token of the parent; the error says which of the two tokens of the call is invalid."""
         try:
-            return self._unit.claims(token)
+            return self._unit.open_token(token)
         except BadToken as error:
             raise BadToken(f"parent_session_token: {error.sentence}", remedy=error.remedy) from error
 
-    def _birth(
-        self, asked: StartInput, origin: _Origin, workflow: Workflow, parent: WorkflowCall | None
+    def _decide_start(
+        self, options: StartInput, origin: _Origin, workflow: Workflow, parent: WorkflowCall | None
     ) -> WorkflowDecision[Any]:
-        more, linked = _claimed(origin, workflow), tuple[LinkedChange[Record], ...]()
+        facts, linked = _claimed_position(origin, workflow), tuple[LinkedChange[Record], ...]()
         if parent is not None:
             definition = load_definition(self._unit, parent).workflow
-            link = _link(parent, workflow.id, origin.session, definition, person=self._unit.policy.answered_by_person)
-            more |= link.inherited
+            link = _link_child(parent, workflow.id, origin.session, definition, person=self._unit.policy.demands_person)
+            facts |= link.inherited
             linked = (LinkedChange(parent.session.id, link.events, parent.record),)
-        born = self.birth(workflow, asked.author, fidelity=asked.fidelity, parent=parent, **more)
-        return WorkflowDecision(None, events=(born.event,), blobs=(born.snapshot,), create=born.create, linked=linked)
+        start = self.build_start(workflow, options.author, fidelity=options.fidelity, parent=parent, **facts)
+        return WorkflowDecision(None, events=(start.event,), blobs=(start.snapshot,), create=start.create, linked=linked)
 
-    def birth(
+    def build_start(
         self,
         workflow: Workflow,
         agent: str,
         *,
         fidelity: Fidelity | None = None,
         parent: WorkflowCall | None = None,
-        **more: Any,
+        **facts: Any,
     ) -> SessionStart:
-        """How a session of this workflow begins; `more` is what its first event says besides."""
+        """Build the start of a session of this workflow; `facts` are further keys in the body of its first event."""
         snapshot = self._snapshot(workflow)
         body: dict[str, Any] = {
             "workflow": workflow.id,
@@ -228,9 +238,9 @@ class StartService:
             "found_in": encode_root(self._unit.library.root(workflow.id)),
             "snapshot": hash_blob(snapshot),
             "agent": agent,
-            "fidelity": self._fidelity(fidelity, workflow),
-            **({"parent": msgspec.to_builtins(_as_parent(parent))} if parent is not None else {}),
-            **more,
+            "fidelity": self._strictest_fidelity(fidelity, workflow),
+            **({"parent": msgspec.to_builtins(_parent_session(parent))} if parent is not None else {}),
+            **facts,
         }
         event = NewEvent(type=STARTED, body=body, actor=agent, blobs=(body["snapshot"],))
         return SessionStart(
@@ -238,48 +248,50 @@ class StartService:
         )
 
     def _snapshot(self, workflow: Workflow) -> bytes:
-        """The parsed definition as it is now. The ledger keeps each text once, so sessions share it."""
-        if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, msgspec.json.encode(self._unit.library.snapshot(workflow.id))
-        return self._newest[1]
+        """Encode the current definition. The ledger stores equal blobs only once, so sessions share it."""
+        if self._last_snapshot is None or self._last_snapshot[0] is not workflow:
+            self._last_snapshot = workflow, msgspec.json.encode(self._unit.library.snapshot(workflow.id))
+        return self._last_snapshot[1]
 
-    def _fidelity(self, asked: Fidelity | None, workflow: Workflow) -> Fidelity:
-        """The strictest of what the server, the workflow and the caller want."""
-        wanted = (self._unit.policy.fidelity, workflow.fidelity, asked)
-        return "enforce" if "enforce" in wanted else "advise"
+    def _strictest_fidelity(self, requested: Fidelity | None, workflow: Workflow) -> Fidelity:
+        """The strictest of the levels of the server, the workflow and the caller."""
+        levels = (self._unit.policy.fidelity, workflow.fidelity, requested)
+        return "enforce" if "enforce" in levels else "advise"
 
 
-class _Link(msgspec.Struct, frozen=True):
+class _ChildLink(msgspec.Struct, frozen=True):
+    """The events of the parent when a child starts, and the variables that the child inherits."""
+
     events: tuple[NewEvent, ...]
     inherited: dict[str, Any]
 
 
-def _link(parent: WorkflowCall, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _Link:
-    """What the parent records. A child that its current activity declares as a trigger suspends it until the child ends."""
+def _link_child(parent: WorkflowCall, workflow_id: str, child: str, definition: Workflow, *, person: bool) -> _ChildLink:
+    """Record the child in its parent. A child that a trigger of the current activity names suspends the parent."""
     trigger = find_trigger(definition, parent.record, workflow_id)
     inherited = build_initial_variables(definition, parent.record, trigger, person=person) if trigger else {}
-    events = new_events([draft_child_started(child, workflow_id, trigger)], parent.agent)
-    return _Link(events, inherited)
+    events = build_events([draft_child_started(child, workflow_id, trigger)], parent.agent)
+    return _ChildLink(events, inherited)
 
 
-def _as_parent(parent: WorkflowCall) -> ParentSession:
+def _parent_session(parent: WorkflowCall) -> ParentSession:
     record = parent.record
     return ParentSession(parent.session.id, record.workflow, record.activity, record.version)
 
 
-def _claimed(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
-    """Where an unproven token says its session stood, as far as the definition knows that place."""
+def _claimed_position(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
+    """The position that an unverified token claims, without the activity if the definition does not have it."""
     if origin.claims is None:
         return {}
-    known_place = workflow.activity(origin.claims.act or "") is not None
-    place = {"activity": origin.claims.act} if known_place else {}
-    return {**place, "unverified": True, "claims_to_continue": origin.claims_to_continue}
+    has_activity = workflow.activity(origin.claims.act or "") is not None
+    position = {"activity": origin.claims.act} if has_activity else {}
+    return {**position, "unverified": True, "claims_to_continue": origin.claims_to_continue}
 
 
-def _refuse_other_workflow(asked: StartInput, record: Record) -> None:
-    if asked.workflow_id != record.workflow:
+def _refuse_other_workflow(options: StartInput, record: Record) -> None:
+    if options.workflow_id != record.workflow:
         raise WorkflowRefusal(
-            phrases.workflow_mismatch(record.workflow, asked.workflow_id),
+            phrases.workflow_mismatch(record.workflow, options.workflow_id),
             remedy="Name the workflow of the session, or leave session_token out to start a fresh one.",
         )
 
@@ -292,15 +304,77 @@ def _refuse_other_parent(parent: WorkflowCall, record: Record) -> None:
         )
 
 
-def _mismatches(asked: StartInput, claims: Claims, record: Record) -> list[str]:
+def _list_mismatches(options: StartInput, claims: Claims, record: Record) -> list[str]:
     found = []
-    if claims.aid and not matches_claim(claims.aid, asked.author):
-        found.append(f"agent_id '{asked.agent}' does not match the inherited session token's agent_id '{claims.aid}'.")
-    if asked.workflow_id and asked.workflow_id != record.workflow:
-        found.append(f"workflow_id '{asked.workflow_id}' is ignored: the token belongs to workflow '{record.workflow}'.")
+    if claims.aid and not matches_claim(claims.aid, options.author):
+        found.append(f"agent_id '{options.agent}' does not match the inherited session token's agent_id '{claims.aid}'.")
+    if options.workflow_id and options.workflow_id != record.workflow:
+        found.append(f"workflow_id '{options.workflow_id}' is ignored: the token belongs to workflow '{record.workflow}'.")
     return found
 
 
-def new_call(session: str, record: Record, agent: str) -> WorkflowCall:
-    """A call on a session that nothing has been committed of yet."""
+def build_new_call(session: str, record: Record, agent: str) -> WorkflowCall:
+    """Build a call on a session that has no committed events yet."""
     return WorkflowCall(blank_session(session, "workflow"), record, Claims(sid=session), agent)
+
+
+async def restore_sessions(unit: WorkflowUnit, claims: StateClaims) -> Session:
+    """Commit the sessions that a state token carries, parents first, except those that the ledger knows."""
+    known: set[str] = set()
+    for carried in claims.carried_sessions():
+        # A concurrent call may have restored the same session, and a parent may have been restored before its child.
+        with suppress(SessionExists):
+            await unit.create(carried.session, Record(), _decide_restore(unit, carried, known, claims.aid))
+        known.add(carried.session)
+    return await unit.ledger.session(claims.sid)
+
+
+def _decide_restore(unit: WorkflowUnit, carried: CarriedSession, known: set[str], agent: str) -> SessionDecision[None]:
+    record = replace(carried.record, found_in=_find_root(unit, carried.record.workflow))
+    snapshot = _encode_snapshot(unit, record.workflow)
+    digests = tuple(map(hash_blob, snapshot))
+    body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
+    body |= {"agent": agent, "record": encode_record(record), **({"snapshot": digests[0]} if digests else {})}
+    parent = record.parent.session if record.parent is not None else None
+    return SessionDecision(
+        None,
+        events=(NewEvent(type=RESTORED, body=body, actor=agent, blobs=digests),),
+        requests=tuple(_reopen_requests(unit, record)),
+        blobs=snapshot,
+        create=NewSession(kind="workflow", parent=parent if parent in known else None),
+    )
+
+
+def _encode_snapshot(unit: WorkflowUnit, workflow: str) -> tuple[bytes, ...]:
+    """Encode the definition of this server; empty if it does not have the workflow."""
+    try:
+        return (msgspec.json.encode(unit.library.snapshot(workflow)),)
+    except DefinitionError:
+        return ()
+
+
+def _find_root(unit: WorkflowUnit, workflow: str) -> str:
+    """The root of the definition on this server; a state token does not contain the root of the other server."""
+    try:
+        return encode_root(unit.library.root(workflow))
+    except DefinitionError:
+        return ""
+
+
+def _reopen_requests(unit: WorkflowUnit, record: Record) -> Iterator[RequestChange]:
+    """Open the pending requests again under their ids, so that their answers are folded into the record."""
+    workflow = _find_workflow(unit, record)
+    if workflow is None:
+        return
+    for waiting in record.pending:
+        checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint)
+        if checkpoint is not None:
+            person = unit.policy.requests_demand_person
+            yield checkpoint_request(workflow, record, checkpoint, person=person, request=waiting.request)
+
+
+def _find_workflow(unit: WorkflowUnit, record: Record) -> Workflow | None:
+    try:
+        return unit.library.workflow(record.workflow)
+    except DefinitionError:
+        return None

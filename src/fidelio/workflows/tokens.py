@@ -1,8 +1,8 @@
 """Session tokens, which open a record, and trace tokens, which commit to a range of its events.
 
-A session token says where a session stood when it was made and opens the record of where it stands. The same string serves as
-the checkpoint handle: then it names its checkpoint by the request that waits. The short handle (`s_…`) names a session and
-proves nothing; whoever accepts it decides whether naming is enough.
+A session token contains the position of a session at the time it was made, and opens the current record. The same string serves
+as the checkpoint handle: then it contains the id of the request. The short handle (`s_…`) is only the id of a session and
+proves nothing; the policy of the server decides whether it is accepted.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from fidelio.tokens.packed import MAX_BYTES, PackedSeal, is_packed
 from fidelio.tokens.seal import Seal, read_unverified
 
 T = TypeVar("T")
-# What a definition or a caller chose is carried as its digest when it takes more bytes than this.
+# A text that a definition or a caller chose is replaced by its digest if its JSON is longer than this.
 LONGEST_TEXT = 48
-# A token that would still be longer gives up what it says for information only, so these hold whatever anybody says.
+# Upper bounds for tokens: a longer token has its informational claims replaced by digests until it fits.
 LONGEST_FRESH = 319
 LONGEST_TOKEN = 700
 LONGEST_TRACE = 300
-# The least important first. No rule goes by any of it.
+# Informational claims, the least important first. No rule depends on them.
 _INFORMATION = ("cond", "skill", "pv", "pact", "pwf", "pcp", "v", "wf", "aid")
-# The ids of other servers that we can go on with: those of a UUID's length, of letters that every ledger takes.
-_KEEPABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:~-]{0,35}")
-MOST_REMEMBERED = 64
-LARGEST_REMEMBERED = 16_384
+# Session ids of other servers that can be adopted: at most as long as a UUID, in characters that every ledger accepts.
+_ADOPTABLE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:~-]{0,35}")
+CACHED_TOKENS = 64
+MAX_CACHED_SIZE = 16_384
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session token says. Optional keys are left out of the token where they do not apply."""
+    """The claims of a session token. Optional claims are omitted from the token if they do not apply."""
 
     sid: str
     wf: str = ""
@@ -59,36 +59,36 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     pwf: str | None = None
     pact: str | None = None
     pv: str | None = None
-    # The questions that wait since the activity was entered, and when that was.
+    # The checkpoints that were armed when the activity was entered, and the time of it.
     pcp: list[str] | None = None
     pcpt: int | None = None
 
 
 class CarriedSession(msgspec.Struct, frozen=True):
-    """A session as a state token carries it, so that a server whose ledger does not know it can go on with it."""
+    """A session in a state token, from which a server whose ledger does not have the session can restore it."""
 
     session: str
     record: Record
 
 
 class StateClaims(Claims, frozen=True, kw_only=True):
-    """What a state token says: the same, and the records of the session and of the parents that wait for it, these first."""
+    """The claims of a state token: also the records of the parents that wait for the session, and its own record last."""
 
     carried: msgspec.Raw
 
     def carried_sessions(self) -> tuple[CarriedSession, ...]:
-        return _decoded(self.carried, tuple[CarriedSession, ...])
+        return _decode(self.carried, tuple[CarriedSession, ...])
 
 
-class About(msgspec.Struct, frozen=True):
-    """The question that a handle stands for."""
+class TokenSubject(msgspec.Struct, frozen=True):
+    """The checkpoint and request that a handle refers to."""
 
     checkpoint: str
     request: str
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A stretch of a session that a trace token commits to: `head` is the hash of its last event."""
+    """A range of events that a trace token commits to: `head` is the hash of its last event."""
 
     sid: str
     act: str
@@ -106,12 +106,12 @@ class SessionTokens:
         self._traces = Seal(keys, "trace")
         self._states = PackedSeal(keys, "state")
         self._clock = clock
-        self._made: dict[str, Claims] = {}
+        self._cached_claims: dict[str, Claims] = {}
 
-    def make(self, session: str, record: Record, *, agent: str, about: About | None = None) -> str:
-        """`about` is the question that the token is to stand for, where that is not the one that waits.
+    def make(self, session: str, record: Record, *, agent: str, subject: TokenSubject | None = None) -> str:
+        """Make a session token. `subject` is the request that it refers to if that is not the pending request.
 
-        `bcp` is said of a question that waits; once it has its answer, `req` alone tells which one the handle stands for.
+        The claim `bcp` is only set while the request is open; `req` identifies it afterwards, too.
         """
         claims: dict[str, Any] = {
             "sid": session,
@@ -125,100 +125,102 @@ class SessionTokens:
             "aid": shorten_claim(agent),
             **_visit(record),
         }
-        if about is None and (waiting := record.waiting) is not None:
-            about = About(waiting.checkpoint, waiting.request)
-        if about is not None:
-            claims["req"] = about.request
-            if any(one.request == about.request for one in record.pending):
-                claims["bcp"] = shorten_claim(about.checkpoint)
+        if subject is None and (waiting := record.waiting) is not None:
+            subject = TokenSubject(waiting.checkpoint, waiting.request)
+        if subject is not None:
+            claims["req"] = subject.request
+            if any(pending.request == subject.request for pending in record.pending):
+                claims["bcp"] = shorten_claim(subject.checkpoint)
         if (parent := record.parent) is not None:
-            place = {
+            position = {
                 "pwf": shorten_claim(parent.workflow),
                 "pact": shorten_claim(parent.activity),
                 "pv": shorten_claim(parent.version),
             }
-            claims |= {"psid": parent.session, **place}
+            claims |= {"psid": parent.session, **position}
         if record.armed:
-            claims["pcp"] = [one.checkpoint for one in record.pending]
+            claims["pcp"] = [pending.checkpoint for pending in record.pending]
             claims["pcpt"] = record.armed[0].yielded_at // 1000
-        token = _sealed(self._sessions, claims, LONGEST_TOKEN if record.visits or record.parent else LONGEST_FRESH)
-        self._remember(token, Claims(**claims))
+        token = _seal_bounded(self._sessions, claims, LONGEST_TOKEN if record.visits or record.parent else LONGEST_FRESH)
+        self._cache(token, Claims(**claims))
         return token
 
-    def _remember(self, token: str, claims: Claims) -> None:
-        if len(self._made) >= MOST_REMEMBERED:
-            del self._made[next(iter(self._made))]
-        self._made[token] = claims
+    def _cache(self, token: str, claims: Claims) -> None:
+        if len(self._cached_claims) >= CACHED_TOKENS:
+            del self._cached_claims[next(iter(self._cached_claims))]
+        self._cached_claims[token] = claims
 
     def make_state(self, carried: Sequence[CarriedSession], *, agent: str) -> str:
-        """A token that opens the last of these sessions, and holds all of them for a server that knows none."""
+        """Make a state token, which opens the last of these sessions and carries all of them."""
         session, record = carried[-1].session, carried[-1].record
-        place = {"wf": shorten_claim(record.workflow), "act": shorten_claim(record.activity), "seq": record.seq}
+        position = {"wf": shorten_claim(record.workflow), "act": shorten_claim(record.activity), "seq": record.seq}
         claims: dict[str, Any] = {
             "sid": session,
-            **place,
+            **position,
             **_visit(record),
             "ts": self._clock() // 1000,
             "aid": shorten_claim(agent),
-            "carried": msgspec.Raw(msgspec.json.encode([_as_carried(one) for one in carried])),
+            "carried": msgspec.Raw(msgspec.json.encode([_without_root(session) for session in carried])),
         }
         if (waiting := record.waiting) is not None:
             claims |= {"bcp": shorten_claim(waiting.checkpoint), "req": waiting.request}
         content = msgspec.json.encode(claims)
         if len(content) > MAX_BYTES:
-            # What is too large to carry still opens the session where the ledger knows it.
+            # Too large to carry the records: such a token opens the session only where the ledger has it.
             return self._states.seal(msgspec.json.encode({**claims, "carried": ()}))
         token = self._states.seal(content)
-        if len(content) <= LARGEST_REMEMBERED:
-            self._remember(token, StateClaims(**claims))
+        if len(content) <= MAX_CACHED_SIZE:
+            self._cache(token, StateClaims(**claims))
         return token
 
     def open(self, token: str) -> Claims:
-        """What a genuine token or a short handle says; raises `BadToken`."""
-        # The token of a call is nearly always the one that the call before it returned.
-        known = self._made.get(token)
-        if known is not None:
-            return known
+        """Return the claims of a genuine token or a short handle; raise `BadToken` for any other."""
+        # The token of a call is nearly always the one that the previous call returned.
+        cached = self._cached_claims.get(token)
+        if cached is not None:
+            return cached
         if is_short_handle(token):
             return Claims(sid=token)
         if is_packed(token):
-            return _decoded(self._states.open(token), StateClaims)
-        return _claims(self._sessions.open(token, now=self._clock()))
+            return _decode(self._states.open(token), StateClaims)
+        return _convert_claims(self._sessions.open(token, now=self._clock()))
 
-    def claimed(self, token: str) -> Claims | None:
-        """What a token says that does not verify, when a session could go on from it. It proves nothing."""
-        payload = read_unverified(token) or _of_another_server(token)
+    def read_unverified(self, token: str) -> Claims | None:
+        """Read the claims of a token that does not verify; None if no session can be adopted from it."""
+        payload = read_unverified(token) or _read_foreign(token)
         try:
-            claims = _claims(payload) if payload else None
+            claims = _convert_claims(payload) if payload else None
         except BadToken:
             return None
-        return claims if claims is not None and claims.wf and _KEEPABLE.fullmatch(claims.sid) else None
+        return claims if claims is not None and claims.wf and _ADOPTABLE_ID.fullmatch(claims.sid) else None
 
     def make_trace(self, segment: Segment) -> str:
+        """Make a trace token."""
         head = base64.urlsafe_b64encode(segment.head).rstrip(b"=").decode()
         span = [segment.first, segment.last, segment.ts]
         claims = {"sid": segment.sid, "act": shorten_claim(segment.act), "span": span, "head": head}
-        return _sealed(self._traces, claims, LONGEST_TRACE, spare=("act",))
+        return _seal_bounded(self._traces, claims, LONGEST_TRACE, spare=("act",))
 
     def open_trace(self, token: str) -> Segment:
+        """Open a trace token; raise `BadToken` if it is not genuine."""
         payload = self._traces.open(token, now=self._clock())
         first, last, ts = payload["span"]
         head = base64.urlsafe_b64decode(payload["head"] + "=")
         return Segment(payload["sid"], payload["act"], first, last, head, ts)
 
 
-def _as_carried(kept: CarriedSession) -> CarriedSession:
-    """Whoever has a state can read it, and where a server keeps its files is no business of theirs."""
-    return replace(kept, record=replace(kept.record, found_in=""))
+def _without_root(carried: CarriedSession) -> CarriedSession:
+    """Remove the path of the definition: clients can read a state token, and must not learn paths of the server."""
+    return replace(carried, record=replace(carried.record, found_in=""))
 
 
 def _visit(record: Record) -> dict[str, int]:
-    """Which visit of its activity the token is of, so that a late call is not taken for one about a later visit."""
+    """The claim of the current visit, so that a late call is not applied to a later visit."""
     return {"vis": record.visit} if record.visit else {}
 
 
-def _sealed(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Sequence[str] = _INFORMATION) -> str:
-    """The token, of which as many of the spare texts are digests as it takes to stay within its length."""
+def _seal_bounded(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Sequence[str] = _INFORMATION) -> str:
+    """Seal the claims; replace as many of the `spare` claims by digests as needed to stay within `longest`."""
     token = seal.seal(claims)
     for key in spare:
         if len(token) <= longest:
@@ -231,17 +233,18 @@ def _sealed(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Sequence
 
 @lru_cache(maxsize=1024)
 def shorten_claim(text: str) -> str:
-    # As JSON, because that is what takes room: a letter may have four bytes, or six when it is escaped.
+    """Return a text as a token contains it: a long text is replaced by its digest."""
+    # Measured as JSON: a character takes up to four bytes, or six if it is escaped.
     return text if len(msgspec.json.encode(text)) <= LONGEST_TEXT + 2 else _digest(text)
 
 
 def matches_claim(claimed: str, text: str) -> bool:
-    """Whether a token that says the one may mean the other."""
+    """Whether a claim is this text or a digest of it."""
     return claimed in (text, shorten_claim(text), _brief(text), _brief(shorten_claim(text)))
 
 
-def alias(session: str) -> str:
-    """A name that tells sessions apart and opens none."""
+def mask_session_id(session: str) -> str:
+    """Replace a session id by a digest, which is unique and opens no session."""
     return _digest(session)
 
 
@@ -254,8 +257,8 @@ def _brief(text: str) -> str:
     return short if len(msgspec.json.encode(text)) > len(short) + 2 else text
 
 
-def _of_another_server(token: str) -> dict[str, Any] | None:
-    """A token of another implementation: a payload in base64, a dot, a signature that we cannot check."""
+def _read_foreign(token: str) -> dict[str, Any] | None:
+    """Read a token of another implementation: a base64 payload, a dot, and a signature that cannot be verified here."""
     content, dot, _ = token.rpartition(".")
     try:
         payload = msgspec.json.decode(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
@@ -269,15 +272,15 @@ def _of_another_server(token: str) -> dict[str, Any] | None:
     )
 
 
-def _decoded(content: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """What a genuine state holds. A server of another version may have sealed one that this server cannot read."""
+def _decode(content: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """Decode the content of a genuine state token. Another version of the server may have sealed content of another form."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise BadToken("This state holds nothing that this server can read.", remedy="Begin again with nav_start.") from error
+        raise BadToken("This server cannot decode the content of this state.", remedy="Begin again with nav_start.") from error
 
 
-def _claims(payload: dict[str, Any]) -> Claims:
+def _convert_claims(payload: dict[str, Any]) -> Claims:
     try:
         return msgspec.convert(payload, Claims)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
 """The trace: every call on a session, from the ledger, and tokens that commit to a range of its events.
 
-A session may have a hundred thousand calls and a caller may bring a thousand tokens. So a reply holds a bounded part of what
-was asked for and says where it ends; and between two looks into the ledger everybody else has a turn.
+A session may have a hundred thousand calls, and a caller may pass a thousand tokens. So a reply is bounded and contains a
+cursor for the next one, and the event loop is released between two reads of the ledger.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import msgspec
 from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ledger.model import Event, Session
-from fidelio.workflows.tokens import Claims, Segment, alias
+from fidelio.workflows.tokens import Claims, Segment, mask_session_id
 from fidelio.workflows.unit_of_work import CallResult, Gate, WorkflowCall, WorkflowDecision, WorkflowUnit, refuse_while_waiting
 
-# Reading the trace and the status is looking, not working: it would only bury what happened.
+# Calls that only read the trace or the status are left out: they would outnumber the calls that matter.
 READING_TOOLS = frozenset({"get_trace", "get_workflow_status"})
-PAGE = 200
-# What one reply holds, and how much is looked through for it.
-MOST_CALLS = 1000
-MOST_LOOKED_AT = 10_000
-MOST_TOKENS = 100
-# Sessions start sessions, but a longer line than this is a mistake.
-LONGEST_LINE = 64
+PAGE_SIZE = 200
+# Bounds of a reply: calls in it, and events that are read for it.
+MAX_CALLS = 1000
+MAX_SCANNED = 10_000
+MAX_TOKENS = 100
+# A longer chain of parents than this is treated as unrelated.
+MAX_ANCESTORS = 64
 
 
 class TraceCursor(msgspec.Struct, frozen=True):
-    """Where the next reply goes on: behind `after`, in the stretch of the first token that is not among the `done` ones."""
+    """Where the next reply starts: after the event `after`, in the range of the token number `done`."""
 
     after: int
     done: int = 0
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """Calls in order. `errors` are the trace tokens that could not be resolved, each with its reason."""
+    """Calls in order. `errors` lists the trace tokens that could not be resolved, each with its reason."""
 
     source: str
     events: tuple[dict[str, Any], ...]
@@ -46,7 +46,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class TraceService:
-    """Everything about the trace."""
+    """Carries out `get_trace`."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
@@ -56,84 +56,86 @@ class TraceService:
     ) -> CallResult[Trace]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[Trace]:
             gate(call.record, "read the trace")
-            reading = _Reading(self._unit, call)
-            return WorkflowDecision(await (reading.stretches(tokens, after) if tokens else reading.whole(after)))
+            reader = _TraceReader(self._unit, call)
+            return WorkflowDecision(await (reader.read_ranges(tokens, after) if tokens else reader.read_session(after)))
 
         return await self._unit.perform("get_trace", token, decide)
 
 
-class _Reading:
-    """What one reply is put together from."""
+class _TraceReader:
+    """Reads the calls of a single reply, within its bounds."""
 
     def __init__(self, unit: WorkflowUnit, call: WorkflowCall) -> None:
         self._unit = unit
         self._call = call
         self._found: list[dict[str, Any]] = []
         self._errors: list[str] = []
-        self._looked_at = 0
+        self._scanned = 0
         self._seen = set[str]()
-        self._others = dict[str, tuple[WorkflowCall, bool]]()
+        self._sessions = dict[str, tuple[WorkflowCall, bool]]()
 
-    async def whole(self, after: int) -> Trace:
+    async def read_session(self, after: int) -> Trace:
         rest = await self._read(self._call, after, self._call.record.seq)
         return Trace("memory", tuple(self._found), rest=None if rest is None else TraceCursor(rest))
 
-    async def stretches(self, tokens: Sequence[str], after: int) -> Trace:
-        """Every stretch once, also where its token is repeated."""
-        for place, token in enumerate(dict.fromkeys(tokens)):
+    async def read_ranges(self, tokens: Sequence[str], after: int) -> Trace:
+        """Read the range of each token; a repeated token is read once."""
+        for count, token in enumerate(dict.fromkeys(tokens)):
             number = tokens.index(token)
-            reached = 0 if place == MOST_TOKENS else await self._resolved(number, token, after)
-            if reached is not None:
-                return Trace("tokens", tuple(self._found), tuple(self._errors), TraceCursor(reached, number))
+            end = 0 if count == MAX_TOKENS else await self._read_token(number, token, after)
+            if end is not None:
+                return Trace("tokens", tuple(self._found), tuple(self._errors), TraceCursor(end, number))
             after = 0
         return Trace("tokens", tuple(self._found), tuple(self._errors))
 
-    async def _resolved(self, number: int, token: str, after: int) -> int | None:
+    async def _read_token(self, number: int, token: str, after: int) -> int | None:
         try:
-            return await self._stretch(self._unit.tokens.open_trace(token), after)
+            return await self._read_range(self._unit.tokens.open_trace(token), after)
         except FidelioError as error:
             self._errors.append(f"trace_tokens[{number}]: {error.sentence}")
             return None
 
-    async def _stretch(self, segment: Segment, after: int) -> int | None:
-        """A stretch that was changed since does not resolve."""
-        other, foreign = await self._other(segment.sid)
+    async def _read_range(self, segment: Segment, after: int) -> int | None:
+        """Read the range of a trace token; raise if its events were changed or removed."""
+        call, is_foreign = await self._load_session(segment.sid)
         head = await self._unit.ledger.events(segment.sid, after=segment.last - 1, limit=1)
         if not head or head[0].hash != segment.head:
             raise SessionNotFound("The events that this trace token commits to are not in the ledger.")
-        return await self._read(other, max(segment.first - 1, after), segment.last, foreign=foreign)
+        return await self._read(call, max(segment.first - 1, after), segment.last, foreign=is_foreign)
 
-    async def _read(self, of: WorkflowCall, after: int, last: int, *, foreign: bool = False) -> int | None:
-        """Takes in the calls up to `last`. When the reply is full before that, the number of the last event it has got to."""
+    async def _read(self, call: WorkflowCall, after: int, last: int, *, foreign: bool = False) -> int | None:
+        """Read the calls up to `last`. If the reply is full before that, return the number of the last event it contains."""
         while after < last:
-            room = min(PAGE, MOST_CALLS - len(self._found), MOST_LOOKED_AT - self._looked_at)
-            if room <= 0:
+            limit = min(PAGE_SIZE, MAX_CALLS - len(self._found), MAX_SCANNED - self._scanned)
+            if limit <= 0:
                 return after
-            events = await self._unit.ledger.events(of.session.id, after=after, types=[CALLED], limit=room)
-            self._looked_at += len(events)
-            self._found += [call_json(event, of.record, foreign=foreign) for event in events if self._is_wanted(event, last)]
-            after = events[-1].seq if len(events) == room else last
+            events = await self._unit.ledger.events(call.session.id, after=after, types=[CALLED], limit=limit)
+            self._scanned += len(events)
+            self._found += [
+                call_json(event, call.record, foreign=foreign) for event in events if self._is_new_call(event, last)
+            ]
+            after = events[-1].seq if len(events) == limit else last
             await asyncio.sleep(0)
         return None
 
-    def _is_wanted(self, event: Event, last: int) -> bool:
-        """Whether a call belongs there and was not shown before: stretches may overlap."""
+    def _is_new_call(self, event: Event, last: int) -> bool:
+        """Whether a call is in the range and not in the reply yet: ranges may overlap."""
         if event.seq > last or event.id in self._seen or event.body.get("name") in READING_TOOLS:
             return False
         self._seen.add(event.id)
         return True
 
-    async def _other(self, session: str) -> tuple[WorkflowCall, bool]:
-        """The session of a trace token, and whether it is foreign to the one that asks."""
-        if session not in self._others:
-            other, mine = await self._unit.load_claims(Claims(sid=session)), self._call.session
-            related = await self._descends(other.session, mine.id) or await self._descends(mine, session)
-            self._others[session] = other, not related
-        return self._others[session]
+    async def _load_session(self, session: str) -> tuple[WorkflowCall, bool]:
+        """Load the session of a trace token, and whether it is foreign: neither ancestor nor descendant of the caller's."""
+        if session not in self._sessions:
+            call, own = await self._unit.load_claims(Claims(sid=session)), self._call.session
+            is_related = await self._descends(call.session, own.id) or await self._descends(own, session)
+            self._sessions[session] = call, not is_related
+        return self._sessions[session]
 
     async def _descends(self, session: Session, ancestor: str) -> bool:
-        """Whether the session is that one, or was started by it, directly or through others."""
-        for _ in range(LONGEST_LINE):
+        """Whether the session is the ancestor or descends from it."""
+        for _ in range(MAX_ANCESTORS):
             if session.id == ancestor or session.parent is None:
                 return session.id == ancestor
             session = await self._unit.ledger.session(session.parent)
@@ -141,10 +143,10 @@ class _Reading:
 
 
 def call_json(event: Event, record: Record, *, foreign: bool = False) -> dict[str, Any]:
-    """A call as clients read it. To a foreign session the names of sessions are told so that they open nothing."""
-    body, named = event.body, alias if foreign else str
+    """Render a call for clients. In the trace of a foreign session the session ids are masked."""
+    body, render_id = event.body, mask_session_id if foreign else str
     call = {
-        "traceId": named(event.session),
+        "traceId": render_id(event.session),
         "spanId": event.id,
         "name": body.get("name", ""),
         "ts": event.time // 1000,
@@ -156,5 +158,5 @@ def call_json(event: Event, record: Record, *, foreign: bool = False) -> dict[st
     }
     call |= {key: body[key] for key in ("err", "vw") if key in body}
     if record.parent is not None:
-        call["psid"] = named(record.parent.session)
+        call["psid"] = render_id(record.parent.session)
     return {**call, "foreign": True} if foreign else call

@@ -1,8 +1,8 @@
-"""Unit of work for one call on a workflow session: open its token, decide, commit, and record the call.
+"""Unit of work for a call on a workflow session: open its token, decide, commit, and record the call.
 
-The loop is that of `fidelio.ledger.unit_of_work`. What is added here: tokens, the policy of the server, one call at a time per
-session in one process, the gate that refuses calls while a request is open, and the event `tool.called`, which is committed
-with what was decided. A refused call leaves that event and nothing else.
+The loop is that of `fidelio.ledger.unit_of_work`. This module adds tokens, the policy of the server, a lock per session (calls
+of this process on the same session run one after the other), the gate that refuses calls while a request is open, and the event
+`tool.called`, which is committed together with the decision. A refused call appends that event and nothing else.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fidelio.errors import BadToken, FidelioError, PersonNeeded, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Event, NewEvent, Session
-from fidelio.ledger.unit_of_work import Decision, LinkedChange, LoadedSession, RecordEvent, UnitOfWork
+from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
-from fidelio.workflows.tokens import About, Claims, SessionTokens, StateClaims
+from fidelio.workflows.tokens import Claims, SessionTokens, StateClaims, TokenSubject
 
 T = TypeVar("T")
-# As many sessions as agents of one server work on at once; more would only cost memory.
+# About the number of sessions that the agents of a server work on at once.
 CACHED_SESSIONS = 64
 
 
 class WorkflowRecords:
-    """How workflow sessions keep their record."""
+    """The `RecordType` of workflow sessions."""
 
     def check(self, session: Session) -> None:
         if session.kind != "workflow":
@@ -52,28 +52,28 @@ class WorkflowRecords:
 
 
 class WorkflowCall(LoadedSession[Record], frozen=True):
-    """A workflow session as a call finds it, with what the token says and who calls."""
+    """A loaded workflow session, the claims of the token, and the agent that makes the call."""
 
     claims: Claims
     agent: str
 
 
-class WorkflowDecision(Decision[T], Generic[T], frozen=True):
-    """What to commit, what to warn of, and what to return to the caller.
+class WorkflowDecision(SessionDecision[T], Generic[T], frozen=True):
+    """The events, requests and linked changes to commit, the warnings, and the result for the caller.
 
-    `closes`: the call ends a part of the session that a trace token commits to. `about`: the question that the token of the
-    reply refers to. `unfinished`: the call goes on with another decision, and that one is recorded as the call.
+    `closes`: the call ends a range of events that a trace token commits to. `subject`: the request that the token of the reply
+    refers to. `unfinished`: the call makes another decision after this, and only that one is recorded as the call.
     """
 
     linked: tuple[LinkedChange[Record], ...] = ()
     warnings: tuple[str, ...] = ()
     closes: bool = False
-    about: About | None = None
+    subject: TokenSubject | None = None
     unfinished: bool = False
 
 
 class CallResult(msgspec.Struct, Generic[T], frozen=True):
-    """The result of a call whose decision is durable."""
+    """The result of a call, after its decision was committed."""
 
     result: T
     session: str
@@ -84,39 +84,41 @@ class CallResult(msgspec.Struct, Generic[T], frozen=True):
     events: tuple[Event, ...]
 
 
-def new_events(drafts: Iterable[EventDraft], actor: str) -> tuple[NewEvent, ...]:
-    """What the rules decided on, as events of the actor."""
+def build_events(drafts: Iterable[EventDraft], actor: str) -> tuple[NewEvent, ...]:
+    """Turn the event drafts of the engine into events of the actor."""
     return tuple(NewEvent(type=draft.type, body=draft.body, actor=actor) for draft in drafts)
 
 
 class ServerPolicy(msgspec.Struct, frozen=True):
     """Server-wide policy for workflow sessions.
 
-    `chosen_place`: the search path was chosen for this one session, so a definition that is not there was deleted.
+    `demands_person`: only a person may answer requests. `allows_moves` is false for a worker, which carries out an activity
+    of a session that another agent moves. `has_exact_search_path`: the search path was chosen for a single session, so a
+    definition that is missing from it was deleted.
     """
 
     fidelity: Fidelity = "advise"
-    answered_by_person: bool = False
+    demands_person: bool = False
     min_response_ms: int = 3000
-    adoption: bool = True
-    handles: bool = True
-    moves: bool = True
-    chosen_place: bool = False
+    allows_adoption: bool = True
+    accepts_handles: bool = True
+    allows_moves: bool = True
+    has_exact_search_path: bool = False
 
     @property
-    def asks_person(self) -> bool:
-        """Whether what is asked here may be answered by nobody but a person, wherever that is.
+    def requests_demand_person(self) -> bool:
+        """Whether requests of calls on this server may be answered by a person only, on any server.
 
-        A worker may not answer itself either, but the agent that gave it the activity may.
+        The requests of a worker are excluded: the worker may not answer them, but the agent that gave it the activity may.
         """
-        return self.answered_by_person and self.moves
+        return self.demands_person and self.allows_moves
 
 
 class WorkflowUnit(UnitOfWork[Record], frozen=True):
     """Carries out calls on workflow sessions.
 
-    `cache` has the session and record that the last calls of this process have committed: a call saves reading and decoding
-    both, and nothing is committed unless the session still is at that place.
+    `cache` has the sessions and records that the last calls of this process have committed, which saves a call reading and
+    decoding them. An outdated entry is harmless: a commit fails unless the session still has the same last event.
     """
 
     library: Library
@@ -125,30 +127,32 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
     cache: dict[str, LoadedSession[Record]] = msgspec.field(default_factory=dict)
     locks: KeyedLock = msgspec.field(default_factory=KeyedLock)
 
-    def claims(self, token: str) -> Claims:
-        """What a genuine token says. A short handle only names its session, which is enough where the caller is known."""
-        if not self.policy.handles and is_short_handle(token):
-            raise BadToken("A short handle opens nothing here.", remedy="Pass the session_token that was returned last.")
+    def open_token(self, token: str) -> Claims:
+        """Return the claims of a genuine token. A short handle proves nothing; the policy says whether it is accepted."""
+        if not self.policy.accepts_handles and is_short_handle(token):
+            raise BadToken(
+                "This server does not accept short handles.", remedy="Pass the session_token that was returned last."
+            )
         return self.tokens.open(token)
 
-    def fidelity(self, record: Record) -> Fidelity:
-        """How strictly a session is led here: a server that enforces does so whoever has started the session."""
+    def effective_fidelity(self, record: Record) -> Fidelity:
+        """The stricter of the levels of the server and of the session, which another server may have started."""
         return "enforce" if "enforce" in (self.policy.fidelity, record.fidelity) else "advise"
 
     async def load_claims(self, claims: Claims, *, agent: str | None = None) -> WorkflowCall:
-        """`agent` is who calls, where that is not the agent that the token was made for."""
-        session = await self._session(claims)
+        """Load the session that the claims name. `agent` is the caller if it is not the agent that the token was made for."""
+        session = await self._load_session(claims)
         return WorkflowCall(session, await self.load_record(session), claims, agent or claims.aid)
 
-    async def _session(self, claims: Claims) -> Session:
+    async def _load_session(self, claims: Claims) -> Session:
         try:
             return await self.ledger.session(claims.sid)
         except SessionNotFound:
             if not isinstance(claims, StateClaims):
                 raise
-        from fidelio.workflows.restore import restore  # noqa: PLC0415  # few sessions come from another server
+        from fidelio.workflows.start import restore_sessions  # noqa: PLC0415  # `start` imports this module
 
-        return await restore(self, claims)
+        return await restore_sessions(self, claims)
 
     async def perform(
         self,
@@ -158,9 +162,9 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         *,
         agent: str | None = None,
     ) -> CallResult[T]:
-        """Carry out one call; for `agent` see `load_claims`. Claims take the place of a token that was call before."""
+        """Carry out a call; for `agent` see `load_claims`. `token` may also be its claims."""
         began = self.clock()
-        claims = self.claims(token) if isinstance(token, str) else token
+        claims = self.open_token(token) if isinstance(token, str) else token
 
         async def load() -> WorkflowCall:
             return await self.load_claims(claims, agent=agent)
@@ -169,35 +173,36 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             return await self.commit_call(tool, call, decision, began)
 
         async def refuse(call: WorkflowCall, error: FidelioError) -> None:
-            # A call that goes on to ask a person is recorded once, by the code that asks, with how it ended.
+            # A call that needs a person is recorded by the code that elicits the answer; recording it here would count it
+            # twice.
             if not isinstance(error, PersonNeeded):
-                await self._record_refused_call(tool, call, error, began)
+                await self._append_refusal(tool, call, error, began)
 
         await self.locks.acquire(claims.sid)
         try:
-            known = self.cache.pop(claims.sid, None)
-            cached = WorkflowCall(known.session, known.record, claims, agent or claims.aid) if known is not None else None
+            entry = self.cache.pop(claims.sid, None)
+            cached = WorkflowCall(entry.session, entry.record, claims, agent or claims.aid) if entry is not None else None
             return await self.run(load, decide, commit, cached=cached, refuse=refuse)
         finally:
             self.locks.release(claims.sid)
 
     async def commit_call(self, tool: str, call: WorkflowCall, decision: WorkflowDecision[T], began: int) -> CallResult[T]:
-        """Commit a decision and the fact that the call was made; raises `SequenceConflict` when a session has moved on."""
+        """Commit a decision and the event of its call; raise `SequenceConflict` if a session has changed."""
         whole = decision
         if not decision.unfinished:
-            called = self.called(tool, call, began, warnings=decision.warnings, closes=decision.closes)
-            whole = msgspec.structs.replace(decision, events=(*decision.events, called))
+            call_event = self.build_call_event(tool, call, began, warnings=decision.warnings, closes=decision.closes)
+            whole = msgspec.structs.replace(decision, events=(*decision.events, call_event))
         done = await self.commit(call, whole)
-        self._remember(done)
-        token = self.tokens.make(done.id, done.record, agent=call.agent, about=decision.about)
+        self._cache_session(done)
+        token = self.tokens.make(done.id, done.record, agent=call.agent, subject=decision.subject)
         return CallResult(decision.result, done.id, done.record, call.agent, token, decision.warnings, done.events)
 
-    def _remember(self, done: LoadedSession[Record]) -> None:
+    def _cache_session(self, done: LoadedSession[Record]) -> None:
         if len(self.cache) >= CACHED_SESSIONS:
             self.cache.pop(next(iter(self.cache)))
         self.cache[done.id] = LoadedSession(done.session, done.record)
 
-    def called(
+    def build_call_event(
         self,
         tool: str,
         call: WorkflowCall,
@@ -207,7 +212,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         error: str = "",
         closes: bool = False,
     ) -> NewEvent:
-        """The fact that a call was made. Its arguments are not recorded: they may hold tokens."""
+        """Build the event `tool.called`. The arguments of the call are not recorded: they may contain tokens."""
         body: dict[str, Any] = {
             "name": tool,
             "ms": self.clock() - began,
@@ -223,30 +228,31 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             body["closes"] = True
         return NewEvent(type=CALLED, body=body, actor=call.agent)
 
-    async def note_misuse(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
-        """Record a call that was refused outside `perform`, for its form or because nobody answered.
+    async def record_refused_call(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
+        """Record a call that was refused outside `perform`: its arguments are invalid, or no person answered in time.
 
-        `session` is where it belongs, if not to the session of the token. A token that opens nothing leaves no trace anywhere.
+        `session` is the session of the call if it is not that of the token. Nothing is recorded for an invalid token.
         """
         try:
-            claims = self.claims(token)
+            claims = self.open_token(token)
             call = await self.load_claims(Claims(sid=session, aid=claims.aid) if session else claims)
         except FidelioError:
             return
-        await self._record_refused_call(tool, call, error, self.clock())
+        await self._append_refusal(tool, call, error, self.clock())
 
-    async def _record_refused_call(self, tool: str, call: WorkflowCall, error: FidelioError, began: int) -> None:
+    async def _append_refusal(self, tool: str, call: WorkflowCall, error: FidelioError, began: int) -> None:
         self.cache.pop(call.id, None)
-        await self.record_refusal(call, self.called(tool, call, began, error=error.reason or error.code))
+        await self.record_refusal(call, self.build_call_event(tool, call, began, error=error.reason or error.code))
 
 
-# Takes the record and what the caller wants to do, and raises when that has to wait.
+# Called with the record and a phrase for the action of the caller; raises if the action has to wait.
 Gate = Callable[[Record, str], None]
-# What the trace says of a call that ran against a question.
+# The reason code of a call that was refused because a request is open.
 UNRESOLVED = "checkpoint.unresolved"
 
 
 def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> None:
+    """Refuse a call while a checkpoint that was yielded or armed waits for an answer."""
     waiting = record.waiting
     if waiting is None:
         return
@@ -261,7 +267,7 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
 
 
 def person_remedy(request: str) -> str:
-    """What helps where an answer of the model is not taken, whatever it calls."""
+    """The remedy where an answer of the model is not accepted."""
     return (
         "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
         f"answers with: fidelio answer {request} OPTION."
@@ -269,15 +275,16 @@ def person_remedy(request: str) -> str:
 
 
 def refuse_while_pending(record: Record, action: str) -> None:
+    """Refuse a call while any checkpoint of the activity waits for an answer, and list all of them."""
     waiting = record.waiting
     if waiting is None:
         return
-    person = next((one for one in record.pending if one.person), None)
+    person = next((request for request in record.pending if request.person), None)
     also = f"A person can also answer: fidelio answer {waiting.request} OPTION."
     who = f"'{person.checkpoint}': {person_remedy(person.request)}" if person is not None else also
     call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
     raise WorkflowRefusal(
-        phrases.unresolved_checkpoints(action, waiting.activity, (one.checkpoint for one in record.pending)),
+        phrases.unresolved_checkpoints(action, waiting.activity, (request.checkpoint for request in record.pending)),
         remedy=(
             f"Answer each of them: {call}; get_checkpoint shows the options. A conditional one that does not apply is "
             f"dismissed with condition_not_met. {who}"
@@ -287,31 +294,31 @@ def refuse_while_pending(record: Record, action: str) -> None:
 
 
 def refuse_unanswered_end(record: Record, session: str) -> None:
-    """A question does not go away with its definition: else the way past a closed gate would be to delete a file."""
+    """Refuse the end of a session with open requests, so that deleting a definition does not bypass its checkpoints."""
     waiting = record.waiting
     if waiting is None:
         return
     raise WorkflowRefusal(
-        phrases.unresolved_checkpoints("end the session", waiting.activity, (one.checkpoint for one in record.pending)),
+        phrases.unresolved_checkpoints("end the session", waiting.activity, (request.checkpoint for request in record.pending)),
         remedy=answer_remedy(waiting, session),
         reason=UNRESOLVED,
     )
 
 
 def answer_remedy(waiting: OpenCheckpoint, session: str) -> str:
-    """How such a session comes to its end."""
+    """The remedy for a session with open requests whose definition was deleted."""
     answer, end = f"fidelio answer {waiting.request} OPTION", f"fidelio sessions --end {session}"
     return f"A person can answer what waits as it was asked: {answer}. A person can also end the session as it is: {end}."
 
 
 def allow_always(_record: Record, _action: str) -> None:
-    """For what may be read whatever waits."""
+    """A gate for reads that are allowed while requests are open."""
 
 
-def no_activity(remedy: str = "Call next_activity first.") -> WorkflowRefusal:
+def no_activity_error(remedy: str = "Call next_activity first.") -> WorkflowRefusal:
     return WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy=remedy, reason="activity.none")
 
 
-def refusal_error(no: Refusal) -> WorkflowRefusal:
-    """A refusal of the rules as the error that surfaces show."""
-    return WorkflowRefusal(no.sentence, remedy=no.remedy, reason=no.code)
+def refusal_error(refusal: Refusal) -> WorkflowRefusal:
+    """Turn a refusal of the engine into an error."""
+    return WorkflowRefusal(refusal.sentence, remedy=refusal.remedy, reason=refusal.code)

@@ -73,4 +73,4 @@ async def test_a_genuine_state_with_unexpected_content_is_a_bad_token(
     for dialect, tool, parameter, more in CALLS:
         refused = await dialects[dialect](tool, **{parameter: seal.seal(content.encode())}, **more)
         assert refused.is_error, tool
-        assert "This state holds nothing that this server can read" in refused.text
+        assert "This server cannot decode the content of this state" in refused.text

@@ -15,8 +15,8 @@ from fidelio.ledger import Ledger, open_ledger
 from fidelio.settings import Settings, load_settings
 from tests.dialects.conftest import Player, playing
 from tests.dialects.gates.conftest import TUNE
-from tests.dialects.gates.test_across import REHEARSE
-from tests.dialects.score import write_score
+from tests.dialects.gates.test_dialect_switch import REHEARSE
+from tests.dialects.sample_workflow import write_sample_workflow
 from tests.support import proves
 
 ACTIVITIES = ("tune", "play", "bow", "rehearse")
@@ -70,7 +70,7 @@ class Stage:
 @given(calls)
 def test_what_waits_is_in_the_inbox_and_holds_every_move(played: list[Call]) -> None:
     with tempfile.TemporaryDirectory() as place:
-        library = write_score(Path(place) / "workflows")
+        library = write_sample_workflow(Path(place) / "workflows")
         (library / "score" / "activities" / "04-rehearse.yaml").write_text(REHEARSE)
         home = load_settings(environ={"FIDELIO_HOME": f"{place}/home", "FIDELIO_MIN_RESPONSE_SECONDS": "0"})
         asyncio.run(_check(home, library, played))

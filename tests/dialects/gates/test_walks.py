@@ -19,7 +19,7 @@ from fidelio.settings import Settings
 from fidelio.workflows.report import Report, report_session
 from tests.dialects.conftest import Player, Reply, playing
 from tests.dialects.gates.conftest import person_answers
-from tests.dialects.gates.test_across import comparable
+from tests.dialects.gates.test_dialect_switch import comparable
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 

@@ -10,7 +10,7 @@ import pytest
 
 from fidelio.definitions.library import memo
 from tests.dialects.conftest import Player, Reply
-from tests.dialects.navigator.pieces import write_pieces
+from tests.dialects.navigator.sample_workflows import write_sample_workflows
 
 Json = dict[str, Any]
 KEYS = ("step", "checkpoint", "activity", "loop")
@@ -23,7 +23,7 @@ def dialect() -> str:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    return write_pieces(tmp_path / "workflows")
+    return write_sample_workflows(tmp_path / "workflows")
 
 
 @pytest.fixture

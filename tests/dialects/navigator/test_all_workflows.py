@@ -20,7 +20,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
-from fidelio.workflows.navigator.moves import first_entry
+from fidelio.workflows.navigator.moves import draft_first_entry
 from tests.dialects.conftest import Player, playing
 from tests.dialects.navigator.conftest import Guide
 from tests.dialects.navigator.test_offers import calls, moves
@@ -89,7 +89,7 @@ class Pair:
         about = {"workflow": workflow, "version": definition.version, "definition": "", "variables_by": by}
         level = Level(definition, Record(), Robot(self._policy))
         level.apply(EventDraft(STARTED, {**about, "variables": variables}))
-        level.apply(*first_entry(definition, level.record))
+        level.apply(*draft_first_entry(definition, level.record))
         self.levels.append(level)
         return level
 
@@ -128,7 +128,7 @@ class Pair:
 
     async def ask_the_person(self, act: MoveRequest) -> None:
         await self.guide.play("nav_action", state=self.guide.state, **arguments(act))
-        (request,) = (await Inbox(self._ledger).waiting()).items
+        (request,) = (await Inbox(self._ledger).list_requests()).items
         await Inbox(self._ledger).answer(request.id, act.option, by="person:robot", channel="cli")
         await self.guide.look()
 

@@ -10,7 +10,7 @@ from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
-from tests.dialects.navigator.pieces import write_pieces
+from tests.dialects.navigator.sample_workflows import write_sample_workflows
 from tests.support import proves
 
 STRICT = """
@@ -35,7 +35,7 @@ activities:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    root = write_pieces(tmp_path / "workflows")
+    root = write_sample_workflows(tmp_path / "workflows")
     (root / "strict.yaml").write_text(STRICT.lstrip())
     (root / "loose.yaml").write_text(STRICT.lstrip().replace("strict", "loose").replace("enforce", "advise"))
     return root
@@ -72,11 +72,11 @@ async def test_a_worker_does_its_activity_and_does_not_move_the_session(memory: 
         guide = await Guide(play).start("crossing")
         await guide.step("steer")
         assert guide.required == []
-        assert "whoever gave it to you moves the session" in guide.blocked["transition", "__terminal__"]
+        assert "the agent that assigned it to you moves the session" in guide.blocked["transition", "__terminal__"]
         refused = await guide.do("transition", activity_id="__terminal__")
 
         assert refused.code == "NOT_YOURS"
-        assert "whoever gave it to you moves the session" in refused.last["message"]
+        assert "the agent that assigned it to you moves the session" in refused.last["message"]
         assert (await guide.look()).last["status"] == "active"
 
 

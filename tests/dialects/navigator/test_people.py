@@ -47,7 +47,7 @@ activities:
 
 async def answer(settings: Settings, option: str) -> str:
     async with await open_ledger(settings.ledger) as ledger:
-        (request,) = (await Inbox(ledger).waiting()).items
+        (request,) = (await Inbox(ledger).list_requests()).items
         await Inbox(ledger).answer(request.id, option, by="person:test", channel="cli")
     return request.id
 

@@ -11,7 +11,7 @@ from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
-from tests.dialects.navigator.pieces import write_pieces
+from tests.dialects.navigator.sample_workflows import write_sample_workflows
 from tests.support import proves
 
 TWICE = """
@@ -43,7 +43,7 @@ activities:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    root = write_pieces(tmp_path / "workflows")
+    root = write_sample_workflows(tmp_path / "workflows")
     (root / "twice.yaml").write_text(TWICE.lstrip())
     return root
 

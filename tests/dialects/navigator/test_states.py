@@ -140,7 +140,7 @@ async def test_a_question_that_waited_waits_there_too(memory: Opens, settings: S
     async with memory(house_settings=elsewhere) as play:
         there = await Guide(play, guide.state).look()
         async with await open_ledger(elsewhere.ledger) as ledger:
-            (request,) = (await Inbox(ledger).waiting()).items
+            (request,) = (await Inbox(ledger).list_requests()).items
             assert request.id == there.last["checkpoint"]["request_id"]
             await Inbox(ledger).answer(request.id, "big", by="person:test", channel="cli")
         assert (await there.look()).required == [("complete_step", "ask")]

@@ -61,10 +61,10 @@ async def test_looking_and_trying_do_not_make_the_person_think_anew(
     state = await at_the_question(navigation, *steps)
     for wait in (1500, 1000, 500):
         watch.now += 500
-        assert (await navigation.look(state)).standing.wait_ms == wait
+        assert (await navigation.look(state)).view.wait_ms == wait
         with pytest.raises(MoveRefused, match="too fast"):
             await navigation.act(state, BIG, {})
     watch.now += 500
 
-    assert (await navigation.look(state)).standing.wait_ms == 0
+    assert (await navigation.look(state)).view.wait_ms == 0
     assert (await navigation.act(state, BIG, {})).message == "Checkpoint 'size' is answered: big"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
-from fidelio.workflows.navigator.moves import DEEPEST
+from fidelio.workflows.navigator.moves import MAX_CHILD_DEPTH
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
 from tests.support import proves
@@ -75,7 +75,7 @@ async def test_an_activity_without_steps_starts_its_workflow_on_entry_and_circle
         assert relay.place() == ("relay", "hand-over", None)
 
         echo = await Guide(play).start("echo")
-        for _ in range(DEEPEST + 1):
+        for _ in range(MAX_CHILD_DEPTH + 1):
             await echo.go("__terminal__")
         assert echo.last["status"] == "completed"
 

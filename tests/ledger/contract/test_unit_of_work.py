@@ -15,10 +15,10 @@ from fidelio.ledger.model import Change, Completion, NewEvent, NewJob, NewSessio
 from fidelio.ledger.paging import PAGE
 from fidelio.ledger.unit_of_work import (
     REFUSAL_ATTEMPTS,
-    Decision,
     LinkedChange,
     LoadedSession,
     RecordEvent,
+    SessionDecision,
     UnitOfWork,
 )
 from tests.support import proves
@@ -56,8 +56,8 @@ class Counts:
         return ("full", "counted") if record.notes >= 3 else ("active", None)
 
 
-def add(*events: NewEvent, **more: object) -> Decision[None]:
-    return msgspec.structs.replace(Decision(None, events=events or (NOTE,)), **more)
+def add(*events: NewEvent, **more: object) -> SessionDecision[None]:
+    return msgspec.structs.replace(SessionDecision(None, events=events or (NOTE,)), **more)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_a_decision_on_an_old_session_is_made_again_on_the_new_one(unit: U
     await unit.update("s_a", lambda _: add())
     seen = list[int]()
 
-    def decide(now: LoadedSession[Count]) -> Decision[None]:
+    def decide(now: LoadedSession[Count]) -> SessionDecision[None]:
         seen.append(now.record.notes)
         return add()
 
@@ -170,7 +170,7 @@ async def test_what_was_refused_on_a_cached_session_is_decided_again_before_it_i
     async def load() -> LoadedSession[Count]:
         return await unit.load("s_a")
 
-    async def decide(now: LoadedSession[Count]) -> Decision[None]:
+    async def decide(now: LoadedSession[Count]) -> SessionDecision[None]:
         raise UsageProblem(f"{now.record.notes} are enough.", remedy="Stop.")
 
     async def refuse(now: LoadedSession[Count], error: Exception) -> None:

@@ -36,7 +36,7 @@ async def test_an_agent_waits_for_an_answer_and_goes_on_with_it(house: House, ho
     await start(hosted, "aria")
 
     (waiting,) = await hosted.wait(["aria"], seconds=20)
-    (request,) = (await hosted.context.inbox.waiting()).items
+    (request,) = (await hosted.context.inbox.list_requests()).items
     await hosted.answer("aria", option="yes", by="person:anna", channel="cli")
     (session,) = await finished(hosted, "aria")
 
@@ -106,7 +106,7 @@ async def test_a_question_of_a_stopped_run_waits_for_nobody(house: House, hosted
 
     assert (stopped.run.state, stopped.question) == ("stopped", None)
     assert (await house.ledger.request(waiting.question or "")).state == "dismissed"
-    assert (await hosted.context.inbox.waiting()).items == ()
+    assert (await hosted.context.inbox.list_requests()).items == ()
 
 
 @proves("orchestrator.patience")

@@ -1,4 +1,4 @@
-"""Group commit: the work of several callers in one transaction, on the only connection that writes.
+"""Group commit: the work of several callers in a single transaction, on the only connection that writes.
 
 Appended events and updated rows are buffered and written in a few statements: every statement releases the GIL, and the writer
 holds the write lock while it waits to get the GIL back.

@@ -13,7 +13,7 @@ from fidelio.inbox import RequestChange
 from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, Session, Settlement
-from fidelio.ledger.unit_of_work import Decision, LoadedSession, RecordEvent, UnitOfWork
+from fidelio.ledger.unit_of_work import LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.orchestrator.record.record import Record, fold, read
 
@@ -38,10 +38,10 @@ class AgentDecision(msgspec.Struct, frozen=True, kw_only=True):
     settle: Settlement | None = None
     linked: tuple[Change, ...] = ()
 
-    def by(self, actor: str, create: NewSession | None = None) -> Decision[None]:
+    def by(self, actor: str, create: NewSession | None = None) -> SessionDecision[None]:
         """The same with events of the actor."""
         events = tuple(NewEvent(type=one.type, body=one.body, actor=actor, blobs=one.blobs) for one in self.drafts)
-        return Decision(None, events, self.requests, self.blobs, self.jobs, create, self.linked, self.settle)
+        return SessionDecision(None, events, self.requests, self.blobs, self.jobs, create, self.linked, self.settle)
 
 
 Decide = Callable[[LoadedAgent], AgentDecision | None]
@@ -96,7 +96,7 @@ class AgentUnit(msgspec.Struct, frozen=True):
         `work` is the job that this is part of: nothing is committed once somebody else has claimed it.
         """
 
-        def decide_for_actor(now: LoadedAgent) -> Decision[None] | None:
+        def decide_for_actor(now: LoadedAgent) -> SessionDecision[None] | None:
             decision = decide(now)
             return None if decision is None else decision.by(actor)
 

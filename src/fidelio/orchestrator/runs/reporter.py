@@ -18,7 +18,7 @@ import msgspec
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached, RequestClosed, RequestExists
 from fidelio.inbox import NewRequest, RequestChange, dismiss_request, open_request
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import StoredText, json_text, one_line, sanitize_text, store_text
+from fidelio.ledger.long_text import StoredText, json_text, sanitize_text, shorten_to_line, store_text
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.model import Limits, limit_passed
 from fidelio.orchestrator.executors.contract import Question, Reply
@@ -91,7 +91,7 @@ class RunReporter:
             await self._tell(EventDraft(CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
 
     async def said(self, text: str) -> None:
-        await self._tell_once(lambda: _with(SAID, self._run, "said", store_text(text), brief=one_line(text)))
+        await self._tell_once(lambda: _with(SAID, self._run, "said", store_text(text), brief=shorten_to_line(text)))
 
     async def called(self, call: str, tool: str, arguments: Any = None) -> None:
         given = store_text(json_text(arguments))
@@ -148,7 +148,7 @@ class RunReporter:
 
     async def _closed(self, request: str) -> Request:
         self._changed()
-        closed = await self._context.inbox.closed(request)
+        closed = await self._context.inbox.wait_until_closed(request)
         if (closed.state, closed.answered_by) == ("dismissed", _AGENT):
             # Withdrawn before we lost sight of the agent. What it says again ends with the same withdrawal.
             await asyncio.Event().wait()

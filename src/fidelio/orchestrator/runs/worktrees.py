@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import ExecutorFailure, UsageProblem
-from fidelio.ledger.long_text import one_line
+from fidelio.ledger.long_text import shorten_to_line
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.rules import NO_WORKTREE
 from fidelio.orchestrator.runs.environment import inheritable_environment
@@ -216,7 +216,7 @@ async def _free_branch(project: str, wanted: str, place: str) -> str:
 async def _read(directory: str, *arguments: str) -> str:
     code, said = await _git(directory, *arguments)
     if code:
-        raise ExecutorFailure(f"git {arguments[0]} failed in {directory}: {one_line(said, 400)}", reason=NO_WORKTREE)
+        raise ExecutorFailure(f"git {arguments[0]} failed in {directory}: {shorten_to_line(said, 400)}", reason=NO_WORKTREE)
     return said
 
 

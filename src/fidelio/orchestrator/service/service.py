@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import UsageProblem
 from fidelio.home import Home
-from fidelio.inbox import Answered, Inbox
+from fidelio.inbox import AnsweredRequest, Inbox
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event, Page, Request
 from fidelio.mcp_client import McpServer
@@ -113,7 +113,7 @@ class AgentService:
 
     async def questions(self, session: AgentSession) -> tuple[Request, ...]:
         """What the session asks a person, the oldest first."""
-        return () if session.question is None else (await self.context.inbox.waiting(session=session.id)).items
+        return () if session.question is None else (await self.context.inbox.list_requests(session=session.id)).items
 
     async def result(self, name: str, project: str | None = None, run: str | None = None) -> Result:
         return await self.queries.result(await self.queries.find(name, project), run)
@@ -150,7 +150,7 @@ class AgentService:
         by: str,
         channel: str,
         caller: str | None = None,
-    ) -> Answered:
+    ) -> AnsweredRequest:
         """Answers what the agent asks: the request that is named, or the one that has waited longest.
 
         `caller` is the session of the agent that answers: for itself and for those who started it, it may not.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +24,7 @@ from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
     from fidelio.app.records import ChainVerdict
-    from fidelio.workflows.report import AnswerGiven, Report, Visit
+    from fidelio.workflows.report import Report, ReportedAnswer, Visit
 
 
 @click.command("trace")
@@ -56,10 +55,12 @@ def report_command(cli: CliContext, session: str, as_json: bool) -> None:
 
     The definition is the one that the session started with. The chain is verified along the way.
     """
+    from msgspec import to_builtins
+
     report, verdict = run_async(_report(cli, session))
     if as_json:
         proof = {"holds": True, "events": verdict.events, "head": verdict.head.hex()}
-        print_json({**asdict(report), "differences": report.differences, "chain": proof})
+        print_json({**to_builtins(report), "differences": report.differences, "chain": proof})
     else:
         _print_report(cli, report, verdict)
 
@@ -134,18 +135,18 @@ def _steps(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str]]:
     """Every step that was asked for, done or not; then what loops repeated, each time, and what nobody asked for."""
     reported = [(entry["step_id"], entry["output"]) for entry in visit.done]
     names = {name for name, _ in reported}
-    for step in visit.asked:
+    for step in visit.steps:
         yield from ((done, f"{name}: {said}" if said else name) for name, said in reported if name == step)
         yield from [] if step in names else [(open_, step)]
-    yield from ((done, f"{name}: {said}" if said else name) for name, said in reported if name not in visit.asked)
-    yield from ((open_, f"{step} (in a loop)") for step in dict.fromkeys(visit.asked_in_loops) if step not in names)
+    yield from ((done, f"{name}: {said}" if said else name) for name, said in reported if name not in visit.steps)
+    yield from ((open_, f"{step} (in a loop)") for step in dict.fromkeys(visit.loop_steps) if step not in names)
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(map(printable, names))
 
 
-def _print_answer(cli: CliContext, answer: AnswerGiven) -> None:
+def _print_answer(cli: CliContext, answer: ReportedAnswer) -> None:
     click.echo(f"  ? {printable(answer.question)}")
     if answer.state == "open":
         click.echo(f"    waits for an answer: {cli.program} answer {answer.request} OPTION")

@@ -37,7 +37,7 @@ async def show_demo(application: Application, address: str, *, token: str | None
             _announce(request, program)
             if person is not None:
                 await inbox.answer(request, person, by="person:scripted", channel="cli")
-            await inbox.closed(request)
+            await inbox.wait_until_closed(request)
             await agent.go_on()
             await asyncio.wait_for(display, LAST_EVENT_SECONDS)
         finally:

@@ -40,7 +40,7 @@ def inbox_command(
             records, inbox = await application.records(), await application.inbox()
             state: RequestState | None = None if everything else "open"
             asker = await _asker(records, session)
-            page = await inbox.waiting(session=asker, state=state, cursor=after, limit=limit)
+            page = await inbox.list_requests(session=asker, state=state, cursor=after, limit=limit)
             questions = await _questions(records, page.items)
         if as_json:
             print_json({"requests": [question_json(question) for question in questions], "next": page.next})
@@ -65,10 +65,10 @@ def answer_command(cli: CliContext, request: str, option: str, text: str, as_jso
 
     An answer is given once: the same one again is fine, a different one is refused.
     """
-    from fidelio.inbox import this_person
+    from fidelio.inbox import require_person
 
     async def work() -> None:
-        person = this_person()
+        person = require_person()
         async with cli.open() as application:
             inbox = await application.inbox()
             try:
@@ -90,7 +90,7 @@ async def _watch(cli: CliContext, session: str | None, *, as_json: bool) -> None
     async with cli.open() as application:
         records, inbox, known = await application.records(), await application.inbox(), dict[str, str]()
         asker = await _asker(records, session)
-        if not as_json and not (await inbox.waiting(session=asker, limit=1)).items:
+        if not as_json and not (await inbox.list_requests(session=asker, limit=1)).items:
             click.echo(f"Nothing waits for you in {_place(cli)} yet.")
         async for request in inbox.follow(session=asker):
             if known.get(request.id) != request.state:

@@ -256,9 +256,9 @@ def _print_hit(hit: Hit) -> None:
 async def _end_session(
     cli: CliContext, *, ending: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool
 ) -> None:
-    from fidelio.inbox import this_person
+    from fidelio.inbox import require_person
 
-    person = this_person()
+    person = require_person()
     async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
         ended = await application.end_session(ending, by=person)
     if as_json:

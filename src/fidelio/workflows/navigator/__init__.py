@@ -1,1 +1,1 @@
-"""Workflow sessions that the server leads move by move."""
+"""The navigator: the server offers the possible moves of a workflow session and accepts only those."""

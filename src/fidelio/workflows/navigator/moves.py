@@ -1,39 +1,41 @@
-"""Works out what follows from a move in the navigator dialect: the next request, and child sessions that begin.
+"""Consequences of a move in the navigator dialect: the next request, and the child sessions that the move starts.
 
-A question that is reached is put on record at once, so that it is in the inbox and its clock runs. A workflow that a step or
-an activity starts begins with the move that starts it, in the same transaction.
+The request of the next checkpoint is opened at once, so that it is in the inbox and its timer runs. A child session that a step
+or an activity triggers starts in the same transaction as the move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
+from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation, describe_situation
 from fidelio.engine.record import CHILD_STARTED, ENTERED, EventDraft, Record, fold_drafts
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import ends_workflow, list_open_transitions
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
-from fidelio.errors import DefinitionError
+from fidelio.engine.variables import draft_report
+from fidelio.errors import DefinitionError, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.requests import yield_request
-from fidelio.workflows.start import SessionStart, StartService, new_call
-from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, new_events
+from fidelio.workflows.start import SessionStart, StartService, build_new_call
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, build_events
 
-# Workflows that start each other as soon as they begin would never come to anything.
-DEEPEST = 8
+# Workflows that trigger each other at their start would otherwise start sessions without end.
+MAX_CHILD_DEPTH = 8
 
 
-class ReachedCheckpoint(msgspec.Struct, frozen=True):
-    """What is possible after a move, and the question that it has come to, as it goes on record; none when it came to none."""
+class NextSituation(msgspec.Struct, frozen=True):
+    """The possible moves after a move, and the event and request of the next checkpoint, if any."""
 
     situation: Situation
     drafts: tuple[EventDraft, ...] = ()
@@ -41,7 +43,7 @@ class ReachedCheckpoint(msgspec.Struct, frozen=True):
 
 
 class MoveConsequences(msgspec.Struct, frozen=True):
-    """What follows from a move. `child` is the session that begins with it and goes first."""
+    """The events, requests and linked changes of a move. `child` is the session that it starts and that continues first."""
 
     drafts: tuple[EventDraft, ...]
     situation: Situation
@@ -51,60 +53,87 @@ class MoveConsequences(msgspec.Struct, frozen=True):
     child: str = ""
 
 
-def reach_checkpoint(workflow: Workflow, record: Record, *, person: bool, now: int) -> ReachedCheckpoint:
-    """A question that is all that is possible now waits from now on. Where other work can still come first, it does not yet."""
-    found = describe_situation(workflow, record, now=now, person=person)
-    checkpoint = find_current_checkpoint(workflow, record, found.checkpoint) if found.checkpoint else None
-    if record.waiting is not None or checkpoint is None or any(move.target != checkpoint.id for move in found.offered):
-        return ReachedCheckpoint(found)
+def yield_next_checkpoint(workflow: Workflow, record: Record, *, person: bool, now: int) -> NextSituation:
+    """Open the request of the next checkpoint, unless other moves are possible before it."""
+    situation = describe_situation(workflow, record, now=now, person=person)
+    checkpoint = find_current_checkpoint(workflow, record, situation.checkpoint) if situation.checkpoint else None
+    if record.waiting is not None or checkpoint is None or any(move.target != checkpoint.id for move in situation.offered):
+        return NextSituation(situation)
     draft, request = yield_request(workflow, record, checkpoint, person=person)
-    return ReachedCheckpoint(
+    return NextSituation(
         describe_situation(workflow, fold_drafts(record, [draft], now), now=now, person=person), (draft,), (request,)
     )
 
 
 def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
-    """The record as strict as this server is, to look at what is possible. What is kept stays as the session began."""
-    fidelity = unit.fidelity(record)
+    """Return the record with the effective level, to find the possible moves. The stored record keeps its level."""
+    fidelity = unit.effective_fidelity(record)
     return record if fidelity == record.fidelity else replace(record, fidelity=fidelity)
 
 
-def first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
-    """The way into a fresh session, where there is exactly one."""
+def draft_first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
+    """Draft the entry into the first activity of a new session, if only a single activity can be entered."""
     entries = () if workflow.independent else list_open_transitions(workflow, record)
     if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
         return []
     return draft_transition(workflow, record, entries[0].to)
 
 
-class Consequences:
-    """Works out what follows from a move, down to the sessions that begin with it."""
+def find_elicited_option(record: Record, act: MoveRequest, elicited: Collection[str]) -> str | None:
+    """The option of the answer that this call has elicited from a person, or None."""
+    last = record.last
+    if last is None or last.checkpoint != act.target or last.request not in elicited:
+        return None
+    return None if record.find_pending(act.target) else last.option
+
+
+def transition_target(act: MoveRequest) -> str:
+    """The activity that a move enters; empty for moves that are no transitions."""
+    return act.target if act.action == "transition" else ""
+
+
+def is_end(workflow: Workflow, act: MoveRequest) -> bool:
+    """Whether a move ends the workflow."""
+    return act.action == "transition" and ends_workflow(workflow, act.target)
+
+
+def circular_wait_error() -> SessionNotFound:
+    return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
+
+
+class MovePlanner:
+    """Plans the consequences of a move, including those in the child sessions that it starts."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
         self._starts = StartService(unit)
 
-    def birth(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> SessionStart:
-        return self._starts.birth(workflow, agent, variables=dict(variables), variables_by=by)
+    def build_start(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> SessionStart:
+        """Build the start of a session with initial variables."""
+        return self._starts.build_start(workflow, agent, variables=dict(variables), variables_by=by)
 
-    async def of(
+    def draft_report(self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any]) -> list[EventDraft]:
+        """Draft the events that record the variables which an agent reports."""
+        return draft_report(workflow, call.record, variables, call.agent, person=self._unit.policy.demands_person)
+
+    async def plan(
         self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[EventDraft], *, step: str = ""
     ) -> MoveConsequences:
-        """What follows when these drafts are written; `step` is the one that they complete."""
+        """Plan the consequences of these drafts; `step` is the step that they complete."""
         after = fold_drafts(call.record, drafts, self._unit.clock())
         triggers = find_fired_triggers(workflow, call.record, after, step)
-        due = [one for one in triggers if one.step or not await self._started_before(call, after, one)]
-        return self._with_children(call, workflow, drafts, after, due, depth=1)
+        due = [trigger for trigger in triggers if trigger.step or not await self._has_started(call, after, trigger)]
+        return self._plan_with_children(call, workflow, drafts, after, due, depth=1)
 
-    async def _started_before(self, call: WorkflowCall, after: Record, trigger: TriggerMatch) -> bool:
-        """Whether this visit has started the workflow already, as an agent can by itself in another dialect."""
+    async def _has_started(self, call: WorkflowCall, after: Record, trigger: TriggerMatch) -> bool:
+        """Whether this visit has already started the workflow, as an agent can do itself in another dialect."""
         if after.visit > call.record.visits:
             return False
         events = await all_events(self._unit.ledger, call.session.id, types=[ENTERED, CHILD_STARTED])
-        entered = max((one.seq for one in events if one.type == ENTERED), default=0)
-        return any(one.seq > entered and one.body.get("workflow") == trigger.workflow for one in events)
+        entered = max((event.seq for event in events if event.type == ENTERED), default=0)
+        return any(event.seq > entered and event.body.get("workflow") == trigger.workflow for event in events)
 
-    def _with_children(
+    def _plan_with_children(
         self,
         call: WorkflowCall,
         workflow: Workflow,
@@ -114,48 +143,49 @@ class Consequences:
         *,
         depth: int,
     ) -> MoveConsequences:
-        """`after` is the record that the drafts lead to, `due` the workflows that begin with them."""
+        """Plan the drafts; `after` is the record after them, `due` are the workflows that they trigger."""
         if not due:
-            return self._reaching(workflow, drafts, after)
-        started, linked, said = list[EventDraft](), list[LinkedChange[Record]](), list[str]()
+            return self._plan_without_children(workflow, drafts, after)
+        started, linked, warnings = list[EventDraft](), list[LinkedChange[Record]](), list[str]()
         for trigger in due:
             try:
-                born = self._child(call, workflow, after, trigger, depth)
+                changes = self._start_child(call, workflow, after, trigger, depth)
             except DefinitionError as problem:
-                said.append(f"Workflow '{trigger.workflow}' is to be started here and cannot be: {problem.sentence} Go on.")
+                warnings.append(f"Workflow '{trigger.workflow}' is to be started here and cannot be: {problem.sentence} Go on.")
                 continue
-            started.append(draft_child_started(born[0].session, trigger.workflow, trigger))
-            linked += born
+            started.append(draft_child_started(changes[0].session, trigger.workflow, trigger))
+            linked += changes
         if not linked:
-            return self._reaching(workflow, drafts, after, said)
+            return self._plan_without_children(workflow, drafts, after, warnings)
         now = self._unit.clock()
-        led = with_server_level(self._unit, fold_drafts(after, started, now))
-        waits = describe_situation(workflow, led, now=now, person=self._unit.policy.answered_by_person)
-        return MoveConsequences((*drafts, *started), waits, (), tuple(linked), tuple(said), linked[0].session)
+        record = with_server_level(self._unit, fold_drafts(after, started, now))
+        situation = describe_situation(workflow, record, now=now, person=self._unit.policy.demands_person)
+        return MoveConsequences((*drafts, *started), situation, (), tuple(linked), tuple(warnings), linked[0].session)
 
-    def _reaching(
-        self, workflow: Workflow, drafts: Sequence[EventDraft], after: Record, said: Sequence[str] = ()
+    def _plan_without_children(
+        self, workflow: Workflow, drafts: Sequence[EventDraft], after: Record, warnings: Sequence[str] = ()
     ) -> MoveConsequences:
-        """What follows from a move that no session begins with."""
-        led, person = with_server_level(self._unit, after), self._unit.policy.answered_by_person
-        asks = reach_checkpoint(workflow, led, person=person, now=self._unit.clock())
-        return MoveConsequences((*drafts, *asks.drafts), asks.situation, asks.requests, warnings=tuple(said))
+        """Plan a move that starts no session."""
+        record, person = with_server_level(self._unit, after), self._unit.policy.demands_person
+        following = yield_next_checkpoint(workflow, record, person=person, now=self._unit.clock())
+        drafts = (*drafts, *following.drafts)
+        return MoveConsequences(drafts, following.situation, following.requests, warnings=tuple(warnings))
 
-    def _child(
+    def _start_child(
         self, parent: WorkflowCall, workflow: Workflow, record: Record, trigger: TriggerMatch, depth: int
     ) -> tuple[LinkedChange[Record], ...]:
-        """The session of a workflow that is started, and those that begin with it in turn."""
+        """Build the changes that start a child session, and the sessions that its own start triggers."""
         definition = self._unit.library.workflow(trigger.workflow)
-        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.answered_by_person)
-        standing = replace(parent, record=record)
-        born = self._starts.birth(definition, parent.agent, parent=standing, **inherited)
-        session, begun = new_session_id(), [EventDraft(born.event.type, dict(born.event.body))]
-        fresh = fold_drafts(Record(), begun, self._unit.clock())
-        entry = first_entry(definition, fresh)
-        child = new_call(session, fresh, parent.agent)
-        after = fold_drafts(fresh, entry, self._unit.clock())
-        due = find_fired_triggers(definition, fresh, after) if depth < DEEPEST else []
-        found = self._with_children(child, definition, entry, after, due, depth=depth + 1)
-        events = (born.event, *new_events(found.drafts, parent.agent))
-        own = LinkedChange(session, events, Record(), born.create, found.requests, (born.snapshot,))
-        return (own, *found.linked)
+        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.demands_person)
+        current_parent = replace(parent, record=record)
+        start = self._starts.build_start(definition, parent.agent, parent=current_parent, **inherited)
+        session, first = new_session_id(), [EventDraft(start.event.type, dict(start.event.body))]
+        initial = fold_drafts(Record(), first, self._unit.clock())
+        entry = draft_first_entry(definition, initial)
+        child = build_new_call(session, initial, parent.agent)
+        after = fold_drafts(initial, entry, self._unit.clock())
+        due = find_fired_triggers(definition, initial, after) if depth < MAX_CHILD_DEPTH else []
+        planned = self._plan_with_children(child, definition, entry, after, due, depth=depth + 1)
+        events = (start.event, *build_events(planned.drafts, parent.agent))
+        own = LinkedChange(session, events, Record(), start.create, planned.requests, (start.snapshot,))
+        return (own, *planned.linked)

@@ -1,31 +1,27 @@
-"""Service of the navigator dialect: says which moves are possible in a session, and accepts exactly those.
+"""Service of the navigator dialect: returns the possible moves of a session, and accepts exactly those.
 
-The state token of every reply opens the session again, here or on a server that shares the keys. Where a workflow waits for
-one that it has started, that one is shown until it has ended, whichever of the two a token was made for. A move is made only
-in the session that its token names.
+The state token of every reply opens the session again, here or on a server that shares the keys. While a session waits for its
+child, calls with a token of either session show the child. A move is made only in the session that its token names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace as replaced
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.library import WorkflowVersion
-from fidelio.definitions.models import Workflow
 from fidelio.definitions.models.resource import Resource
-from fidelio.engine.answers import AnswerContext, resolve_answer
+from fidelio.engine.answers import resolve_answer
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move, build_choice
 from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.record import CHILD_FINISHED, EventDraft, Record, fold_drafts
 from fidelio.engine.state import Refusal
-from fidelio.engine.transitions import ends_workflow
-from fidelio.engine.variables import draft_report
-from fidelio.errors import DefinitionDeleted, DefinitionError, MoveRefused, SessionNotFound
+from fidelio.errors import DefinitionDeleted, DefinitionError, MoveRefused
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest, assurance_of
 from fidelio.ledger.paging import all_events
@@ -33,23 +29,38 @@ from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.checkpoints import CheckpointService, answer_refusal
 from fidelio.workflows.missing import deleted_activity_error, missing_activity_warnings
 from fidelio.workflows.moves import Move, MoveService, move_not_allowed
-from fidelio.workflows.navigator import wording as words
-from fidelio.workflows.navigator.moves import Consequences, first_entry, reach_checkpoint, with_server_level
-from fidelio.workflows.navigator.states import carried_record, find_earlier_answer, has_moved_on, last_move_time
-from fidelio.workflows.navigator.survey import NavigatorView, SituationReader
-from fidelio.workflows.requests import close_answered, yield_request
-from fidelio.workflows.start import ORCHESTRATOR, new_call
+from fidelio.workflows.navigator import messages
+from fidelio.workflows.navigator.moves import (
+    MovePlanner,
+    circular_wait_error,
+    draft_first_entry,
+    find_elicited_option,
+    is_end,
+    transition_target,
+    with_server_level,
+    yield_next_checkpoint,
+)
+from fidelio.workflows.navigator.situations import (
+    NavigatorView,
+    SituationReader,
+    carried_record,
+    find_earlier_answer,
+    has_moved_on,
+    last_move_time,
+)
+from fidelio.workflows.requests import close_answered_requests, yield_request
+from fidelio.workflows.start import ORCHESTRATOR, build_new_call
 from fidelio.workflows.tokens import Claims
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, new_events
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
-# So many workflows may wait for each other; more would be a circle.
-DEEPEST = 32
+# A longer chain of sessions that wait for each other is treated as a cycle.
+MAX_WAITING_SESSIONS = 32
 
 
 class NavigatorReply(msgspec.Struct, frozen=True):
-    """The reply to a call: where the session stands after it, and the tokens that open it there."""
+    """The reply to a call: the view of the session after it, and the tokens that open the session."""
 
-    standing: NavigatorView
+    view: NavigatorView
     message: str
     state: str
     token: str
@@ -57,345 +68,332 @@ class NavigatorReply(msgspec.Struct, frozen=True):
     resource: Resource | None = None
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """What a call has come to. `goes_to` is the session that the agent is in now, where that is another one.
+class _CallOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a call. `switch_to` is the session in which the agent continues, if that is another session.
 
-    `begins`: that one has begun with this call; else it goes on.
+    `is_started`: the call has started that session; otherwise the session continues.
     """
 
     version: WorkflowVersion
     message: str = ""
     situation: Situation | None = None
-    goes_to: str = ""
-    begins: bool = False
+    switch_to: str = ""
+    is_started: bool = False
     resource: Resource | None = None
 
 
-class _Elsewhere(Exception):
-    """The session that a token names is not the one that the agent is in."""
+class _OtherSession(Exception):
+    """The agent is currently in another session than the token names."""
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
         self.session = session
 
 
-class _NotAsked(Exception):
-    """A question that only a person may answer has not been put on record yet."""
+class _RequestNotOpen(Exception):
+    """A checkpoint that only a person may answer has no open request yet."""
 
 
 class NavigatorService:
-    """Everything that leads an agent move by move."""
+    """Carries out the calls of the navigator dialect."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
         self._checkpoints = CheckpointService(unit)
         self._moves = MoveService(unit)
-        self._consequences = Consequences(unit)
-        self._survey = SituationReader(unit)
+        self._planner = MovePlanner(unit)
+        self._situations = SituationReader(unit)
 
     async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> NavigatorReply:
-        """A fresh session, inside its first activity where there is one to begin with."""
-        began, session, version = self._unit.clock(), new_session_id(), self._survey.version(workflow_id)
-        born = self._consequences.birth(version.workflow, agent, variables, f"agent:{agent}")
-        fresh = fold_drafts(Record(), [EventDraft(born.event.type, dict(born.event.body))], began)
-        said = self._checkpoints.variable_warnings(version, fresh, variables)
-        begun = new_call(session, fresh, agent)
-        found = await self._consequences.of(begun, version.workflow, first_entry(version.workflow, fresh))
+        """Start a session and enter its first activity, if only a single activity can be entered."""
+        began, session, version = self._unit.clock(), new_session_id(), self._situations.version(workflow_id)
+        start = self._planner.build_start(version.workflow, agent, variables, f"agent:{agent}")
+        initial = fold_drafts(Record(), [EventDraft(start.event.type, dict(start.event.body))], began)
+        warnings = self._checkpoints.variable_warnings(version, initial, variables)
+        call = build_new_call(session, initial, agent)
+        consequences = await self._planner.plan(call, version.workflow, draft_first_entry(version.workflow, initial))
+        message, child = messages.describe_start(version.workflow), consequences.child
+        outcome = _CallOutcome(version, message, consequences.situation, child, is_started=bool(child))
         decision = WorkflowDecision(
-            _Made(version, words.describe_start(version.workflow), found.situation, found.child, begins=bool(found.child)),
-            events=(born.event, *new_events(found.drafts, agent)),
-            requests=found.requests,
-            blobs=(born.snapshot,),
-            warnings=(*said, *found.warnings, *missing_activity_warnings(version.workflow)),
-            create=born.create,
-            linked=found.linked,
+            outcome,
+            events=(start.event, *build_events(consequences.drafts, agent)),
+            requests=consequences.requests,
+            blobs=(start.snapshot,),
+            warnings=(*warnings, *consequences.warnings, *missing_activity_warnings(version.workflow)),
+            create=start.create,
+            linked=consequences.linked,
         )
-        blank = replace(begun, record=Record())
-        return await self._shown(await self._unit.commit_call("nav_start", blank, decision, began))
+        blank = replace(call, record=Record())
+        return await self._build_reply(await self._unit.commit_call("nav_start", blank, decision, began))
 
     async def look(self, token: str, *, tool: str = "nav_situation") -> NavigatorReply:
-        """Where the session stands. Looking changes nothing."""
+        """Return the situation of the session, without changing it."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
-            await self._here(call)
-            version, gone = self._survey.of(call)
-            found = self._survey.recall(call.session.id, call.record, version)
-            lost = gone or deleted_activity_error(self._unit, call, version.workflow)
-            said = (str(lost),) if lost is not None else self._checkpoints.variable_warnings(version, call.record, {})
-            return WorkflowDecision(_Made(version, situation=found), warnings=said)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
+            await self._require_current(call)
+            version, deleted = self._situations.load_version(call)
+            situation = self._situations.pop_cached(call.session.id, call.record, version)
+            error = deleted or deleted_activity_error(self._unit, call, version.workflow)
+            warnings = (str(error),) if error is not None else self._checkpoints.variable_warnings(version, call.record, {})
+            return WorkflowDecision(_CallOutcome(version, situation=situation), warnings=warnings)
 
-        return await self._shown(await self._performed(tool, self._unit.claims(token), decide))
+        return await self._build_reply(await self._perform(tool, self._unit.open_token(token), decide))
 
     async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> NavigatorReply:
-        """A resource, where reading one is possible now. What the agent reports with the call is put on record."""
+        """Read a resource if that is possible now, and record the variables that the agent reports with the call."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
-            await self._here(call)
-            version, gone = self._survey.of(call)
-            if gone is not None:
-                raise gone
-            said = self._checkpoints.variable_warnings(version, call.record, variables)
-            resource = self._survey.resource(version, call.record, reference)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
+            await self._require_current(call)
+            version, deleted = self._situations.load_version(call)
+            if deleted is not None:
+                raise deleted
+            warnings = self._checkpoints.variable_warnings(version, call.record, variables)
+            resource = self._situations.resource(version, call.record, reference)
             if isinstance(resource, Refusal):
-                raise await self._no(call, version, resource)
-            made = _Made(version, f"Resource {reference}: {resource.title or resource.name}", resource=resource)
-            return await self._informed(call, made, variables, said) if variables else WorkflowDecision(made, warnings=said)
+                raise await self._refusal_error(call, version, resource)
+            outcome = _CallOutcome(version, f"Resource {reference}: {resource.title or resource.name}", resource=resource)
+            if not variables:
+                return WorkflowDecision(outcome, warnings=warnings)
+            return await self._report_variables(call, outcome, variables, warnings)
 
-        return await self._shown(await self._performed("nav_action", self._unit.claims(token), decide))
+        return await self._build_reply(await self._perform("nav_action", self._unit.open_token(token), decide))
 
-    async def _informed(
-        self, call: WorkflowCall, made: _Made, variables: Mapping[str, Any], said: tuple[str, ...]
-    ) -> WorkflowDecision[_Made]:
-        """What follows from knowing more."""
-        found = await self._consequences.of(call, made.version.workflow, self._telling(made.version, call, variables))
+    async def _report_variables(
+        self, call: WorkflowCall, outcome: _CallOutcome, variables: Mapping[str, Any], warnings: tuple[str, ...]
+    ) -> WorkflowDecision[_CallOutcome]:
+        """Decide a call that only reports variables."""
+        report = self._planner.draft_report(outcome.version.workflow, call, variables)
+        consequences = await self._planner.plan(call, outcome.version.workflow, report)
+        child, situation = consequences.child, consequences.situation
         return WorkflowDecision(
-            replace(made, situation=found.situation, goes_to=found.child, begins=bool(found.child)),
-            events=new_events(found.drafts, call.agent),
-            requests=found.requests,
-            warnings=(*said, *found.warnings),
-            linked=found.linked,
+            replace(outcome, situation=situation, switch_to=child, is_started=bool(child)),
+            events=build_events(consequences.drafts, call.agent),
+            requests=consequences.requests,
+            warnings=(*warnings, *consequences.warnings),
+            linked=consequences.linked,
         )
 
     async def act(
-        self, token: str, act: MoveRequest, variables: Mapping[str, Any], *, asked_person: Collection[str] = ()
+        self, token: str, act: MoveRequest, variables: Mapping[str, Any], *, elicited: Collection[str] = ()
     ) -> NavigatorReply:
-        """Makes one move, if it is one of those that are possible, after what the agent reports with it.
+        """Make a move if it is possible, after recording the variables that the agent reports with it.
 
-        `asked_person` are the requests that this very call has put to a person: it learns what they said.
+        `elicited` are the requests that this call has already elicited from a person: their answers are returned.
         """
+        claims = self._unit.open_token(token)
 
-        claims = self._unit.claims(token)
-
-        async def decide(call: WorkflowCall) -> WorkflowDecision[_Made]:
-            await self._here(call)
-            version, gone = self._survey.of(call)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
+            await self._require_current(call)
+            version, deleted = self._situations.load_version(call)
             if claims.sid != call.session.id:
-                # Whoever sends a move into another session has not seen it: a repeated call must not end the parent, too.
-                raise await self._no(call, version, Refusal("STALE_STATE", *words.describe_moved_on(version.workflow)))
-            if gone is None and _ends(version.workflow, act):
-                gone = deleted_activity_error(self._unit, call, version.workflow)
-            if gone is not None:
-                return await self._last(call, version, Move(_way(act), variables=variables), gone)
-            if act.answers and (given := _given(call.record, act, asked_person)) is not None:
-                found = await self._consequences.of(call, version.workflow, ())
-                made = _Made(version, words.describe_answer(act.target, given), found.situation)
-                return WorkflowDecision(made, events=new_events(found.drafts, call.agent), requests=found.requests)
-            # What nothing has come after is neither stale nor a repetition.
-            newest = self._survey.has_shown(call.session.id, call.record, token)
-            repeated = None if newest else await self._repeated(call, version, act)
-            return repeated or await self._decided(call, version, act, variables)
+                # The agent has not seen this session: a repeated call that ended the child must not end the parent, too.
+                refusal = Refusal("STALE_STATE", *messages.describe_moved_on(version.workflow))
+                raise await self._refusal_error(call, version, refusal)
+            if deleted is None and is_end(version.workflow, act):
+                deleted = deleted_activity_error(self._unit, call, version.workflow)
+            if deleted is not None:
+                move = Move(transition_target(act), variables=variables)
+                return await self._end_without_definition(call, version, move, deleted)
+            if act.answers and (option := find_elicited_option(call.record, act, elicited)) is not None:
+                consequences = await self._planner.plan(call, version.workflow, ())
+                outcome = _CallOutcome(version, messages.describe_answer(act.target, option), consequences.situation)
+                events = build_events(consequences.drafts, call.agent)
+                return WorkflowDecision(outcome, events=events, requests=consequences.requests)
+            # The latest state of the session is neither stale nor repeated.
+            is_latest = self._situations.is_latest_state(call.session.id, call.record, token)
+            repeated = None if is_latest else await self._confirm_repeated(call, version, act)
+            return repeated or await self._decide_move(call, version, act, variables)
 
-        async def ask(call: WorkflowCall) -> WorkflowDecision[_Made]:
-            await self._here(call)
-            version, _ = self._survey.of(call)
+        async def decide_request(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
+            await self._require_current(call)
+            version, _ = self._situations.load_version(call)
             checkpoint = find_current_checkpoint(version.workflow, call.record, act.target)
             if checkpoint is None or call.record.waiting is not None:
-                return WorkflowDecision(_Made(version), unfinished=True)
-            person = self._unit.policy.asks_person
+                return WorkflowDecision(_CallOutcome(version), unfinished=True)
+            person = self._unit.policy.requests_demand_person
             draft, request = yield_request(version.workflow, call.record, checkpoint, person=person)
-            return WorkflowDecision(
-                _Made(version), events=new_events([draft], call.agent), requests=(request,), unfinished=True
-            )
+            events = build_events([draft], call.agent)
+            return WorkflowDecision(_CallOutcome(version), events=events, requests=(request,), unfinished=True)
 
         try:
-            return await self._shown(await self._performed("nav_action", claims, decide))
-        except _NotAsked:
-            await self._performed("nav_action", claims, ask)
-            return await self._shown(await self._performed("nav_action", claims, decide))
+            return await self._build_reply(await self._perform("nav_action", claims, decide))
+        except _RequestNotOpen:
+            await self._perform("nav_action", claims, decide_request)
+            return await self._build_reply(await self._perform("nav_action", claims, decide))
 
-    async def _last(
-        self, call: WorkflowCall, version: WorkflowVersion, move: Move, gone: DefinitionDeleted
-    ) -> WorkflowDecision[_Made]:
-        """The end of a session whose definition is gone; any other move needs it."""
+    async def _end_without_definition(
+        self, call: WorkflowCall, version: WorkflowVersion, move: Move, deleted: DefinitionDeleted
+    ) -> WorkflowDecision[_CallOutcome]:
+        """Decide the end of a session whose definition was deleted; any other move is refused."""
         await self._refuse_stale(call, version)
-        end = await self._moves.last_move(call, move, gone)
-        back = tuple(map(self._going_on, end.linked))
-        made = _Made(version, words.describe_end(version.workflow), goes_to=back[0].session if back else "")
-        return WorkflowDecision(made, end.events, end.requests, warnings=end.warnings, linked=back)
+        end = await self._moves.end_without_definition(call, move, deleted)
+        parents = tuple(map(self._continue_parent, end.linked))
+        switch_to = parents[0].session if parents else ""
+        outcome = _CallOutcome(version, messages.describe_end(version.workflow), switch_to=switch_to)
+        return WorkflowDecision(outcome, end.events, end.requests, warnings=end.warnings, linked=parents)
 
     async def _refuse_stale(self, call: WorkflowCall, version: WorkflowVersion) -> None:
         if has_moved_on(call):
-            sentence, remedy = words.describe_stale(carried_record(call.claims), call)
-            raise await self._no(call, version, Refusal("STALE_STATE", sentence, remedy))
+            sentence, remedy = messages.describe_stale(carried_record(call.claims), call)
+            raise await self._refusal_error(call, version, Refusal("STALE_STATE", sentence, remedy))
 
-    async def _repeated(self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest) -> WorkflowDecision[_Made] | None:
-        """An answer that comes once more is confirmed, another one to the same question refused; neither touches anything."""
+    async def _confirm_repeated(
+        self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest
+    ) -> WorkflowDecision[_CallOutcome] | None:
+        """Confirm a repeated answer, or refuse a different answer to the same request; neither changes the session."""
         workflow, record = version.workflow, call.record
-        given = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
-        if given is not None:
-            found = resolve_answer(workflow, record, build_choice(act), self._how(), instance=given.instance, earlier=given)
-            if isinstance(found, Refusal):
-                raise await self._no(call, version, found)
-            said = self._checkpoints.variable_warnings(version, record, {})
-            return WorkflowDecision(
-                _Made(version, words.describe_answer(act.target, given.option or given.mode)), warnings=said
-            )
+        earlier = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
+        if earlier is not None:
+            context, choice = self._checkpoints.answer_context(), build_choice(act)
+            resolution = resolve_answer(workflow, record, choice, context, instance=earlier.instance, earlier=earlier)
+            if isinstance(resolution, Refusal):
+                raise await self._refusal_error(call, version, resolution)
+            warnings = self._checkpoints.variable_warnings(version, record, {})
+            message = messages.describe_answer(act.target, earlier.option or earlier.mode)
+            return WorkflowDecision(_CallOutcome(version, message), warnings=warnings)
         await self._refuse_stale(call, version)
         return None
 
-    async def _decided(
+    async def _decide_move(
         self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, variables: Mapping[str, Any]
-    ) -> WorkflowDecision[_Made]:
-        said = self._checkpoints.variable_warnings(version, call.record, variables)
-        told = self._telling(version, call, variables) if variables else []
-        informed = replace(call, record=fold_drafts(call.record, told, self._unit.clock())) if told else call
-        asks, drafts = await self._accepted(call, informed.record, version, act)
+    ) -> WorkflowDecision[_CallOutcome]:
+        warnings = self._checkpoints.variable_warnings(version, call.record, variables)
+        report = self._planner.draft_report(version.workflow, call, variables) if variables else []
+        informed = replace(call, record=fold_drafts(call.record, report, self._unit.clock())) if report else call
+        requests, drafts = await self._apply_move(call, informed.record, version, act)
         step = act.target if act.action == "complete_step" else ""
-        found = await self._consequences.of(informed, version.workflow, drafts, step=step)
-        ended = fold_drafts(informed.record, drafts, self._unit.clock()) if _ends(version.workflow, act) else None
-        back = await self._back(call, ended) if ended is not None else ()
-        made = _Made(
+        consequences = await self._planner.plan(informed, version.workflow, drafts, step=step)
+        parents = tuple[LinkedChange[Record], ...]()
+        if is_end(version.workflow, act):
+            ended = fold_drafts(informed.record, drafts, self._unit.clock())
+            parents = tuple(map(self._continue_parent, await self._moves.finish_in_parent(call, ended)))
+        outcome = _CallOutcome(
             version,
-            words.describe_move(version.workflow, act, found.situation),
-            found.situation,
-            found.child or (back[0].session if back else ""),
-            begins=bool(found.child),
+            messages.describe_move(version.workflow, act, consequences.situation),
+            consequences.situation,
+            consequences.child or (parents[0].session if parents else ""),
+            is_started=bool(consequences.child),
         )
         return WorkflowDecision(
-            made,
-            events=new_events([*told, *found.drafts], call.agent),
-            requests=(*asks, *close_answered(found.drafts), *found.requests),
-            warnings=(*said, *words.loop_warnings(drafts), *found.warnings),
-            linked=(*found.linked, *back),
+            outcome,
+            events=build_events([*report, *consequences.drafts], call.agent),
+            requests=(*requests, *close_answered_requests(consequences.drafts), *consequences.requests),
+            warnings=(*warnings, *messages.loop_warnings(drafts), *consequences.warnings),
+            linked=(*consequences.linked, *parents),
         )
 
-    def _telling(self, version: WorkflowVersion, call: WorkflowCall, variables: Mapping[str, Any]) -> list[EventDraft]:
-        person = self._unit.policy.answered_by_person
-        return draft_report(version.workflow, call.record, variables, call.agent, person=person)
-
-    def _how(self) -> AnswerContext:
-        rules = self._unit.policy
-        return AnswerContext(self._unit.clock(), demands_person=rules.answered_by_person, min_response_ms=rules.min_response_ms)
-
-    async def _accepted(
+    async def _apply_move(
         self, call: WorkflowCall, informed: Record, version: WorkflowVersion, act: MoveRequest
     ) -> tuple[tuple[NewRequest, ...], list[EventDraft]]:
-        """The events of the move, and the question that they put on record when nobody has put it there before.
+        """Return the events of the move, and the request that an answer opens if it is not open yet.
 
-        `informed` is the record with what the agent reports; a refusal shows the one that stays.
+        `informed` is the record with the reported variables; a refusal shows the record without them.
         """
-        rules, workflow = self._unit.policy, version.workflow
-        if act.action == "transition" and not rules.moves:
-            why = move_not_allowed()
-            raise await self._no(call, version, Refusal(words.NOT_YOURS, why.sentence, why.remedy))
-        asks: tuple[NewRequest, ...] = ()
+        policy, workflow = self._unit.policy, version.workflow
+        if act.action == "transition" and not policy.allows_moves:
+            error = move_not_allowed()
+            raise await self._refusal_error(call, version, Refusal(messages.NOT_YOURS, error.sentence, error.remedy))
+        requests: tuple[NewRequest, ...] = ()
         checkpoint = find_current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.find_pending(act.target) is None:
-            _, asked = yield_request(workflow, informed, checkpoint, person=rules.asks_person)
+            _, request = yield_request(workflow, informed, checkpoint, person=policy.requests_demand_person)
             since = await last_move_time(self._unit.ledger, call.session.id, call.record)
-            asks, act = (asked,), replaced(act, request=asked.id, reached=since)
+            requests, act = (request,), replace_fields(act, request=request.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
-        known = self._survey.recall(call.session.id, informed, version) if informed is call.record else None
+        cached = self._situations.pop_cached(call.session.id, informed, version) if informed is call.record else None
         actor = MoveActor(f"agent:{call.agent}", channel, assurance_of(channel))
-        found = apply_move(workflow, with_server_level(self._unit, informed), act, self._how(), actor, found=known)
-        if isinstance(found, Refusal):
-            raise await self._unacceptable(call, version, act, found)
-        return asks, found
+        record, context = with_server_level(self._unit, informed), self._checkpoints.answer_context()
+        drafts = apply_move(workflow, record, act, context, actor, found=cached)
+        if isinstance(drafts, Refusal):
+            raise await self._answer_error(call, version, act, drafts)
+        return requests, drafts
 
-    async def _unacceptable(self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, no: Refusal) -> Exception:
-        if no.code != "checkpoint.person":
-            return await self._no(call, version, no)
+    async def _answer_error(
+        self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, refusal: Refusal
+    ) -> Exception:
+        if refusal.code != "checkpoint.person":
+            return await self._refusal_error(call, version, refusal)
         waiting = call.record.find_pending(act.target)
-        return _NotAsked() if waiting is None else answer_refusal(no, waiting.request)
+        return _RequestNotOpen() if waiting is None else answer_refusal(refusal, waiting.request)
 
-    async def _no(self, call: WorkflowCall, version: WorkflowVersion, no: Refusal) -> MoveRefused:
-        standing = await self._survey.standing(call.session.id, version, call.record, call.agent)
-        return MoveRefused(no.sentence, remedy=no.remedy, reason=no.code, standing=standing)
+    async def _refusal_error(self, call: WorkflowCall, version: WorkflowVersion, refusal: Refusal) -> MoveRefused:
+        view = await self._situations.build_view(call.session.id, version, call.record, call.agent)
+        return MoveRefused(refusal.sentence, remedy=refusal.remedy, reason=refusal.code, standing=view)
 
-    async def _back(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
-        """The parent that waits for this session goes on with its end; what it comes to then is put on record with it."""
-        return tuple(map(self._going_on, await self._moves.finish_in_parent(call, record)))
-
-    def _going_on(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
+    def _continue_parent(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
+        """Add to the change of a parent whose child has ended the request of its next checkpoint, if any."""
         now = self._unit.clock()
         after = fold_drafts(parent.before, parent.events, now)
         try:
-            workflow = self._survey.version(after.workflow).workflow
+            workflow = self._situations.version(after.workflow).workflow
         except DefinitionError:
-            # It goes on once its own definition is back.
+            # The parent continues once its definition can be loaded again.
             return parent
         if after.children:
             return parent
-        asks = reach_checkpoint(workflow, with_server_level(self._unit, after), person=self._unit.policy.asks_person, now=now)
-        more = new_events(asks.drafts, parent.events[0].actor)
-        return replace(parent, events=(*parent.events, *more), requests=asks.requests)
+        person = self._unit.policy.requests_demand_person
+        following = yield_next_checkpoint(workflow, with_server_level(self._unit, after), person=person, now=now)
+        events = build_events(following.drafts, parent.events[0].actor)
+        return replace(parent, events=(*parent.events, *events), requests=following.requests)
 
-    async def _performed(
-        self, tool: str, claims: Claims, decide: Callable[[WorkflowCall], Awaitable[WorkflowDecision[_Made]]]
-    ) -> CallResult[_Made]:
-        """Carries the call out in the session that the agent is in."""
-        for _ in range(DEEPEST):
+    async def _perform(
+        self, tool: str, claims: Claims, decide: Callable[[WorkflowCall], Awaitable[WorkflowDecision[_CallOutcome]]]
+    ) -> CallResult[_CallOutcome]:
+        """Carry out a call in the session that the agent is in."""
+        for _ in range(MAX_WAITING_SESSIONS):
             try:
                 return await self._unit.perform(tool, claims, decide)
-            except _Elsewhere as where:
-                claims = Claims(sid=where.session, aid=claims.aid)
-        raise _circle()
+            except _OtherSession as other:
+                claims = Claims(sid=other.session, aid=claims.aid)
+        raise circular_wait_error()
 
-    async def _here(self, call: WorkflowCall) -> None:
-        """Raises where the agent is in another session: in a child that this one waits for, or in a parent that goes on."""
+    async def _require_current(self, call: WorkflowCall) -> None:
+        """Raise if the agent is in another session: in a child that this session waits for, or in a parent that continues."""
         record = call.record
         if record.suspended_by and record.status != "completed":
-            raise _Elsewhere(record.suspended_by)
+            raise _OtherSession(record.suspended_by)
         if record.status != "completed" or record.parent is None:
             return
         ended = await all_events(self._unit.ledger, record.parent.session, types=[CHILD_FINISHED])
         if any(event.body.get("session") == call.session.id for event in ended):
-            raise _Elsewhere(record.parent.session)
+            raise _OtherSession(record.parent.session)
 
-    async def _shown(self, outcome: CallResult[_Made]) -> NavigatorReply:
-        made, agent = outcome.result, outcome.agent
-        session, record, version, token = outcome.session, outcome.record, made.version, outcome.token
-        if made.goes_to:
-            call = await self._followed(Claims(sid=made.goes_to, aid=agent))
-            session, record, (version, _) = call.session.id, call.record, self._survey.of(call)
+    async def _build_reply(self, call_result: CallResult[_CallOutcome]) -> NavigatorReply:
+        outcome, agent = call_result.result, call_result.agent
+        session, record, version, token = call_result.session, call_result.record, outcome.version, call_result.token
+        if outcome.switch_to:
+            call = await self._load_current(Claims(sid=outcome.switch_to, aid=agent))
+            session, record, (version, _) = call.session.id, call.record, self._situations.load_version(call)
             token = self._unit.tokens.make(session, record, agent=agent)
-        found = None if made.goes_to else made.situation
-        standing = await self._survey.standing(session, version, record, agent, found)
-        message = made.message or words.describe_position(version.workflow, record, standing.situation)
-        if made.goes_to:
-            message = f"{message} {words.describe_switch(made.version.workflow, version.workflow, begins=made.begins)}"
-        state = self._unit.tokens.make_state(await self._survey.carried(session, record), agent=agent)
-        self._survey.remember(standing, version, state)
-        return NavigatorReply(standing, message, state, token, outcome.warnings, made.resource)
+        situation = None if outcome.switch_to else outcome.situation
+        view = await self._situations.build_view(session, version, record, agent, situation)
+        message = outcome.message or messages.describe_position(version.workflow, record, view.situation)
+        if outcome.switch_to:
+            message = (
+                f"{message} {messages.describe_switch(outcome.version.workflow, version.workflow, begins=outcome.is_started)}"
+            )
+        state = self._unit.tokens.make_state(await self._situations.collect_carried(session, record), agent=agent)
+        self._situations.cache_view(view, version, state)
+        return NavigatorReply(view, message, state, token, call_result.warnings, outcome.resource)
 
-    async def standing(self, token: str) -> NavigatorView:
-        """Where the agent is, for a reply to a call that is on record already."""
-        call = await self._followed(self._unit.claims(token))
-        version, _ = self._survey.of(call)
-        return await self._survey.standing(call.session.id, version, call.record, call.agent)
+    async def load_view(self, token: str) -> NavigatorView:
+        """Load the view of the session that the agent is in, for the reply to a call that was already recorded."""
+        call = await self._load_current(self._unit.open_token(token))
+        version, _ = self._situations.load_version(call)
+        return await self._situations.build_view(call.session.id, version, call.record, call.agent)
 
-    async def _followed(self, claims: Claims) -> WorkflowCall:
-        for _ in range(DEEPEST):
+    async def _load_current(self, claims: Claims) -> WorkflowCall:
+        for _ in range(MAX_WAITING_SESSIONS):
             call = await self._unit.load_claims(claims)
             try:
-                await self._here(call)
-            except _Elsewhere as where:
-                claims = Claims(sid=where.session, aid=claims.aid)
+                await self._require_current(call)
+            except _OtherSession as other:
+                claims = Claims(sid=other.session, aid=claims.aid)
             else:
                 return call
-        raise _circle()
+        raise circular_wait_error()
 
-    async def state_of(self, standing: NavigatorView) -> str:
-        """The token that opens a session where it stands."""
-        carried = await self._survey.carried(standing.session, standing.record)
-        return self._unit.tokens.make_state(carried, agent=standing.agent)
-
-
-def _circle() -> SessionNotFound:
-    return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
-
-
-def _given(record: Record, act: MoveRequest, asked_person: Collection[str]) -> str | None:
-    """What the person has answered whom this call has asked."""
-    last = record.last
-    if last is None or last.checkpoint != act.target or last.request not in asked_person:
-        return None
-    return None if record.find_pending(act.target) else last.option
-
-
-def _way(act: MoveRequest) -> str:
-    return act.target if act.action == "transition" else ""
-
-
-def _ends(workflow: Workflow, act: MoveRequest) -> bool:
-    return act.action == "transition" and ends_workflow(workflow, act.target)
+    async def make_state(self, view: NavigatorView) -> str:
+        """Make the state token of a view."""
+        carried = await self._situations.collect_carried(view.session, view.record)
+        return self._unit.tokens.make_state(carried, agent=view.agent)

@@ -1,19 +1,19 @@
-"""Values of a report. They are apart from the builder because surfaces read and print them."""
+"""Structs of a report. Surfaces print them, and their encoded names are the keys of its JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 
-@dataclass(slots=True)
-class AnswerGiven:
-    """One question of the session, and who answered it how. `state` is open, answered, dismissed or withdrawn."""
+
+class ReportedAnswer(msgspec.Struct, rename={"opened_at": "asked_at"}):
+    """A request of the session and its answer. `state` is open, answered, dismissed or withdrawn."""
 
     checkpoint: str
     question: str
     request: str
-    asked_at: int
+    opened_at: int
     state: str = "open"
     option: str = ""
     by: str = ""
@@ -22,29 +22,36 @@ class AnswerGiven:
     after_ms: int = 0
 
 
-@dataclass(slots=True)
-class Visit:
-    """One stay in an activity: what its definition asked for and what was reported.
+_VISIT_KEYS = {
+    "steps": "asked",
+    "loop_steps": "asked_in_loops",
+    "has_manifest": "manifest_given",
+    "unopened_checkpoints": "never_asked",
+}
 
-    `asked` and `asked_in_loops` are steps, `never_asked` questions that applied, `never_started` workflows that it triggers.
+
+class Visit(msgspec.Struct, rename=_VISIT_KEYS):
+    """A visit of an activity: what its definition required and what was reported.
+
+    `steps` and `loop_steps` are the steps of the definition. `unopened_checkpoints` are required checkpoints that applied and
+    were not opened, `never_started` workflows that its triggers name and that were not started.
     """
 
     activity: str
     name: str
     entered_at: int
     left_at: int | None = None
-    asked: list[str] = field(default_factory=list)
-    asked_in_loops: list[str] = field(default_factory=list)
-    done: list[dict[str, str]] = field(default_factory=list)
-    manifest_given: bool = False
-    answers: list[AnswerGiven] = field(default_factory=list)
-    never_asked: list[str] = field(default_factory=list)
-    never_started: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
+    steps: list[str] = []
+    loop_steps: list[str] = []
+    done: list[dict[str, str]] = []
+    has_manifest: bool = False
+    answers: list[ReportedAnswer] = []
+    unopened_checkpoints: list[str] = []
+    never_started: list[str] = []
+    differences: list[str] = []
 
 
-@dataclass(slots=True)
-class RefusedCall:
+class RefusedCall(msgspec.Struct):
     """A call that was refused."""
 
     at: int
@@ -53,13 +60,11 @@ class RefusedCall:
     reason: str
 
 
-@dataclass(slots=True)
-class Report:
-    """A session from its first event to its last. `set_by` says of every variable who gave it its value.
+class Report(msgspec.Struct):
+    """A session from its first event to its last.
 
-    `found_in`: the place that its definition came from, empty where that was not noted.
-
-    `ended_unchecked_by`: who has ended it over which channel when its definition was gone, where that is how it ended.
+    `set_by` maps variables to the actors that set them. `found_in` is the root from which the definition was loaded, empty if
+    it was not recorded. `ended_unchecked_by` is the actor and channel of an end without the definition, else empty.
     """
 
     session: str
@@ -76,12 +81,12 @@ class Report:
     started_at: int = 0
     ended_at: int | None = None
     ended_unchecked_by: str = ""
-    agents: list[str] = field(default_factory=list)
-    visits: list[Visit] = field(default_factory=list)
-    refused: list[RefusedCall] = field(default_factory=list)
-    variables: dict[str, Any] = field(default_factory=dict)
-    set_by: dict[str, str] = field(default_factory=dict)
-    never_entered: list[str] = field(default_factory=list)
+    agents: list[str] = []
+    visits: list[Visit] = []
+    refused: list[RefusedCall] = []
+    variables: dict[str, Any] = {}
+    set_by: dict[str, str] = {}
+    never_entered: list[str] = []
 
     @property
     def completed(self) -> bool:

@@ -35,11 +35,11 @@ class Dialect:
         self.house = house
         self._began = now_ms()
 
-    async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
+    async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """A call with bad arguments is on record, too, when it says which session it means."""
         token = arguments.get("session_token") or arguments.get("checkpoint_handle")
         if isinstance(token, str) and token:
-            await (await self.house.workflows()).note_misuse(tool, token, error)
+            await (await self.house.workflows()).record_refused_call(tool, token, error)
 
     def render_error(self, error: FidelioError) -> str:
         """The text of an error, without the directories of the server."""
@@ -72,7 +72,7 @@ class Dialect:
         question = await context.ask(needed.request)
 
         async def unanswered() -> None:
-            await (await self.house.workflows()).note_misuse(tool, token, needed, session=question.session)
+            await (await self.house.workflows()).record_refused_call(tool, token, needed, session=question.session)
 
         return replace(question, waiting=Done(context.render(needed), is_error=True), unanswered=unanswered)
 

@@ -58,7 +58,7 @@ class GatesDialect(Dialect):
         from fidelio.surfaces.mcp.dialects.gates.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
+            ToolTable(rows(self), on_misuse=self.record_refused_call, render_error=self.render_error),
             instructions=INSTRUCTIONS,
             program=self.house.program,
             ask=self.house.ask,
@@ -90,14 +90,14 @@ class GatesDialect(Dialect):
         return reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
-        from fidelio.workflows.content import SUMMARY_WITH_ROLES, summary_of  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.content import SUMMARY_WITH_ROLES, summarize_workflow  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
         if arguments.summary:
-            return document(context, {**summary_of(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
+            return document(context, {**summarize_workflow(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
         return self._encoder.document(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
@@ -123,7 +123,7 @@ class GatesDialect(Dialect):
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
-                arguments.session_token, arguments.checkpoint_id, choice, asked_person=context.person_requests
+                arguments.session_token, arguments.checkpoint_id, choice, elicited=context.person_requests
             )
         except PersonNeeded as needed:
             return await self.ask(context, needed, "respond_checkpoint", arguments.session_token)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Definition, Workflow
     from fidelio.engine.record import Record
     from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
-    from fidelio.workflows.content import ContentService, SkillFound
+    from fidelio.workflows.content import ContentService, SkillText
     from fidelio.workflows.unit_of_work import CallResult
 
 # More definitions than the workflows that one server leads through at a time have.
@@ -94,13 +94,13 @@ def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
     return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
 
 
-def skill_json(reads: ContentService, skill: SkillFound, workflow: str) -> dict[str, Any]:
+def skill_json(reads: ContentService, skill: SkillText, workflow: str) -> dict[str, Any]:
     """The skill with references in place of its resources: what get_resource takes, and what it would return."""
     if skill.loaded is None:
         return {}
     body = definition_json(skill.loaded.definition)
     body.pop("resources", None)
-    named = [msgspec.to_builtins(one) for one in reads.resources_of(skill.loaded, workflow)]
+    named = [msgspec.to_builtins(one) for one in reads.list_resources(skill.loaded, workflow)]
     return {**body, "_resources": named} if named else body
 
 

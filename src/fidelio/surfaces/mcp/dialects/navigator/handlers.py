@@ -39,14 +39,14 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         from fidelio.surfaces.mcp.dialects.navigator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
+            ToolTable(rows(self), on_misuse=self.record_refused_call, render_error=self.render_error),
             instructions=INSTRUCTIONS,
             program=self.house.program,
             ask=self.house.ask,
         )
 
-    async def note_misuse(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
-        await super().note_misuse(tool, {"session_token": arguments.get("state")}, error)
+    async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
+        await super().record_refused_call(tool, {"session_token": arguments.get("state")}, error)
 
     async def nav_start(self, arguments: NavStart, context: CallContext) -> Done:
         service = await self.house.workflows()
@@ -73,7 +73,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         except WorkflowRefusal as refusal:
             return await _refused(context, service, refusal, arguments.state)
         except UsageProblem as problem:
-            await service.note_misuse("nav_action", arguments.state, problem)
+            await service.record_refused_call("nav_action", arguments.state, problem)
             raise
 
     async def _perform(self, context: CallContext, service: WorkflowService, arguments: NavAction) -> NavigatorReply:
@@ -81,7 +81,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
             index = _require(arguments.index, "index", arguments.action)
             return await service.navigation.read(arguments.state, index, arguments.variables)
         return await service.navigation.act(
-            arguments.state, _act(arguments), arguments.variables, asked_person=context.person_requests
+            arguments.state, _act(arguments), arguments.variables, elicited=context.person_requests
         )
 
 
@@ -94,9 +94,9 @@ async def _refused(context: CallContext, service: WorkflowService, refusal: Work
     from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
 
     navigation = service.navigation
-    standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.standing(state)
+    standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.load_view(state)
     keeps = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
-    return refusal_reply(context, refusal, standing, state if keeps else await navigation.state_of(standing))
+    return refusal_reply(context, refusal, standing, state if keeps else await navigation.make_state(standing))
 
 
 def _act(arguments: NavAction) -> MoveRequest:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from fidelio.engine.moves import LoopPosition, PossibleMove
     from fidelio.errors import WorkflowRefusal
     from fidelio.workflows.navigator.service import NavigatorReply
-    from fidelio.workflows.navigator.survey import NavigatorView
+    from fidelio.workflows.navigator.situations import NavigatorView
 
 Json = dict[str, Any]
 
 
 def situation_reply(context: CallContext, found: NavigatorReply) -> Done:
     """The one shape of every navigation reply."""
-    body = _landscape(context, found.standing, found.message, found.state, success=True)
+    body = _landscape(context, found.view, found.message, found.state, success=True)
     if found.resource is not None:
         about = {"index": found.resource.index, "name": found.resource.name, "title": found.resource.title}
         body["resource"] = {**about, "content": found.resource.content}
@@ -43,7 +43,7 @@ def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: Navi
 
 def checkpoint_reply(context: CallContext, found: NavigatorReply) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
-    if (question := _question(context, found.standing)) is not None:
+    if (question := _question(context, found.view)) is not None:
         how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
         body = {"active": True, "checkpoint": question, "message": how}
     whole = {**body, "state": found.state}

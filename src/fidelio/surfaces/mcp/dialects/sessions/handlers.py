@@ -130,7 +130,7 @@ class SessionsDialect(Dialect):
         from fidelio.surfaces.mcp.dialects.sessions.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
+            ToolTable(rows(self), on_misuse=self.record_refused_call, render_error=self.render_error),
             instructions=INSTRUCTIONS,
             resources=schema_resources(),
             program=self.house.program,
@@ -212,10 +212,10 @@ class SessionsDialect(Dialect):
     def _summary(self, workflow: Workflow) -> str:
         """The summary as TOON. The newest is cached: encoding takes longer than the rest of a call, and every session asks."""
         from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.content import SUMMARY, summary_of  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.content import SUMMARY, summarize_workflow  # noqa: PLC0415  # waits for the first call
 
         if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, encode_toon(summary_of(workflow, SUMMARY))
+            self._newest = workflow, encode_toon(summarize_workflow(workflow, SUMMARY))
         return self._newest[1]
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
@@ -281,7 +281,7 @@ class SessionsDialect(Dialect):
         service = await self.house.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
-            outcome = await service.checkpoints.respond(_handle(arguments), choice, asked_person=context.person_requests)
+            outcome = await service.checkpoints.respond(_handle(arguments), choice, elicited=context.person_requests)
         except PersonNeeded as needed:
             return await self.ask(context, needed, "respond_checkpoint", _handle(arguments))
         return reply(context, resolved_json(outcome.result, outcome.token), outcome)

@@ -1,4 +1,4 @@
-"""Words the messages of the navigator dialect: what a call has done, and where the session is."""
+"""Messages of the navigator dialect: the result of a call, and the position of the session."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _GO_ON = "Nothing was done. Go on with the state of this reply, which shows what
 
 
 def describe_start(workflow: Workflow) -> str:
-    more = " Its activities are independent of each other: enter the one that fits." if workflow.independent else ""
-    return f"Started workflow '{workflow.id}'.{more}"
+    note = " Its activities are independent of each other: enter the one that fits." if workflow.independent else ""
+    return f"Started workflow '{workflow.id}'.{note}"
 
 
 def describe_move(workflow: Workflow, act: MoveRequest, after: Situation) -> str:
-    """What a move has done."""
+    """Describe the result of a move."""
     if act.action == "complete_step":
         return f"Completed step '{act.target}'"
     if act.action == "advance_loop":
-        return _pass(act.target, after)
+        return _describe_iteration(act.target, after)
     if act.action == "transition":
         ends = ends_workflow(workflow, act.target)
         return describe_end(workflow) if ends else f"Entered activity '{act.target}'"
@@ -43,15 +43,15 @@ def describe_end(workflow: Workflow) -> str:
     return f"Workflow '{workflow.id}' is completed."
 
 
-def describe_position(workflow: Workflow, record: Record, found: Situation) -> str:
-    """Where a session stands, for whoever comes back to it."""
+def describe_position(workflow: Workflow, record: Record, situation: Situation) -> str:
+    """Describe the position of a session."""
     if record.status == "completed":
         return describe_end(workflow)
     if not record.activity:
         return f"Workflow '{workflow.id}' has not entered an activity yet."
-    if found.checkpoint:
-        return f"In activity '{record.activity}': checkpoint '{found.checkpoint}' is to be answered."
-    step = found.position.step
+    if situation.checkpoint:
+        return f"In activity '{record.activity}': checkpoint '{situation.checkpoint}' is to be answered."
+    step = situation.position.step
     return f"In activity '{record.activity}': step '{step}' is next." if step else f"In activity '{record.activity}'."
 
 
@@ -61,26 +61,27 @@ def describe_switch(left: Workflow, entered: Workflow, *, begins: bool) -> str:
     return f"Back in workflow '{entered.id}'."
 
 
-def describe_stale(then: Record | None, call: WorkflowCall) -> tuple[str, str]:
-    """`then` is the record of the state, where it carries one."""
-    stood = _at(then) if then is not None else f"'{call.claims.act or 'the start'}'"
-    sentence = f"This state is stale: it stands at {stood}, the session at {_at(call.record)}."
+def describe_stale(earlier: Record | None, call: WorkflowCall) -> tuple[str, str]:
+    """Return the sentence and remedy for a stale state; `earlier` is the record that the state carries, if any."""
+    position = _describe_record(earlier) if earlier is not None else f"'{call.claims.act or 'the start'}'"
+    sentence = f"This state is stale: it stands at {position}, the session at {_describe_record(call.record)}."
     return sentence, _GO_ON
 
 
-def _at(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     running, activity = record.here.running, f"'{record.activity or 'the start'}'"
     visit = f"{activity}, visit {record.visit}" if record.activity else activity
     return visit if running is None else f"{visit}, pass {running.iteration} of loop '{running.loop}'"
 
 
 def describe_moved_on(workflow: Workflow) -> tuple[str, str]:
+    """Return the sentence and remedy for a state of a session that the agent has left."""
     sentence = f"This state is stale: the work has gone on in workflow '{workflow.id}'."
     return sentence, _GO_ON
 
 
 def no_resource(record: Record, reference: str, numbers: Sequence[str], problem: str) -> Refusal:
-    """`problem` is what is wrong with the file, where there is one."""
+    """Refuse to read a resource; `problem` is the error of its file, empty if there is no such file."""
     if (waiting := record.waiting) is not None:
         return Refusal("CHECKPOINT_BLOCKING", f"Checkpoint '{waiting.checkpoint}' is to be answered first.")
     listed = f"Those that can be read here are: {', '.join(numbers)}." if numbers else "There is none to read here."
@@ -88,18 +89,18 @@ def no_resource(record: Record, reference: str, numbers: Sequence[str], problem:
 
 
 def loop_warnings(drafts: Iterable[EventDraft]) -> Iterator[str]:
-    """That a loop goes over less than its list has."""
+    """Warn of loops whose maximum is lower than the number of their items."""
     for draft in drafts:
         if draft.type == LOOP_ADVANCED and (rest := draft.body.get("left_out")):
-            taken, loop = len(draft.body["items"]), draft.body["loop"]
+            count, loop = len(draft.body["items"]), draft.body["loop"]
             yield (
-                f"Loop '{loop}' goes over the first {taken} of {taken + rest} items: its maxIterations is {taken}. "
+                f"Loop '{loop}' goes over the first {count} of {count + rest} items: its maxIterations is {count}. "
                 "Raise it in the definition, or do the rest by yourself and say so."
             )
 
 
-def _pass(loop: str, after: Situation) -> str:
-    running = next((one for one in reversed(after.position.loops) if one.id == loop), None)
+def _describe_iteration(loop: str, after: Situation) -> str:
+    running = next((running for running in reversed(after.position.loops) if running.id == loop), None)
     if running is None:
         return f"Loop '{loop}' goes into its next pass"
     total = f" of {running.total}" if running.total is not None else ""

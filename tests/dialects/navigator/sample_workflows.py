@@ -217,7 +217,7 @@ FILES = {
 }
 
 
-def write_pieces(root: Path) -> Path:
+def write_sample_workflows(root: Path) -> Path:
     for name, text in FILES.items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)

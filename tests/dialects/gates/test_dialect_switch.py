@@ -192,7 +192,7 @@ def comparable(report: Report) -> Report:
     for visit in report.visits:
         visit.entered_at, visit.left_at = 0, 0
         for answer in visit.answers:
-            answer.request, answer.asked_at, answer.after_ms = "", 0, 0
+            answer.request, answer.opened_at, answer.after_ms = "", 0, 0
     for refused in report.refused:
         refused.at = 0
     return report

@@ -20,8 +20,8 @@ from fidelio.workflows.report import report_session
 from tests.definitions.test_library_errors import withheld
 from tests.dialects.conftest import Opens, playing
 from tests.dialects.gates.conftest import payload
-from tests.dialects.score import write_score
-from tests.dialects.test_gone import deleted, end, events, spoilt
+from tests.dialects.sample_workflow import write_sample_workflow
+from tests.dialects.test_deleted_definitions import deleted, end, events, spoilt
 from tests.support import proves
 from tests.support.tool_calls import call_tool
 
@@ -51,7 +51,7 @@ def without_activities(other: Path) -> None:
 async def test_a_server_that_looks_elsewhere_ends_nothing(
     settings: Settings, library: Path, tmp_path: Path, lacks: Spoils, dialect: str
 ) -> None:
-    other = write_score(tmp_path / "other")
+    other = write_sample_workflow(tmp_path / "other")
     lacks(other)
     async with playing(settings, library) as play, playing(settings, other, dialect=dialect) as elsewhere:
         token = await play.at("tune")
@@ -70,7 +70,7 @@ async def test_a_server_that_looks_elsewhere_ends_nothing(
 
 @proves("reach.place")
 async def test_one_who_is_led_is_told_that_nobody_looks_there(settings: Settings, library: Path, tmp_path: Path) -> None:
-    other = write_score(tmp_path / "other")
+    other = write_sample_workflow(tmp_path / "other")
     deleted(other, "solo")
     led = {"dialect": "navigator"}
     async with playing(settings, library, **led) as play, playing(settings, other, **led) as elsewhere:
@@ -89,7 +89,7 @@ async def test_one_who_is_led_is_told_that_nobody_looks_there(settings: Settings
 @proves("reach.place")
 async def test_what_hides_the_definition_is_not_what_came_of_it(settings: Settings, library: Path, tmp_path: Path) -> None:
     """The place is on the search path and has the workflow; a later one has a file of the same name that cannot be read."""
-    other = write_score(tmp_path / "other")
+    other = write_sample_workflow(tmp_path / "other")
     spoilt(other, "solo")
     async with playing(settings, library) as play:
         token = await play.start("solo")
@@ -116,7 +116,7 @@ async def test_a_place_is_the_same_however_it_is_written(settings: Settings, lib
 
 @proves("reach.same-place")
 async def test_workflows_of_the_home_that_were_deleted_with_their_directory_are_gone(settings: Settings) -> None:
-    own = write_score(settings.home.workflows)
+    own = write_sample_workflow(settings.home.workflows)
     async with Application(settings) as house:
         started: Any = await call_tool(tools_of("sessions", house), "start_session", {"workflow_id": "solo"})
     shutil.rmtree(own)
@@ -124,7 +124,7 @@ async def test_workflows_of_the_home_that_were_deleted_with_their_directory_are_
     async with Application(settings) as house:
         tools = tools_of("sessions", house)
         await call_tool(tools, "get_workflow", {"session_token": ending["session_token"]})
-        write_score(own)
+        write_sample_workflow(own)
         # Opened while it was missing, this server does not see what has come back: it must not say that it is gone.
         not_yet: Any = await call_tool(tools, "next_activity", ending)
         shutil.rmtree(own)
@@ -184,12 +184,12 @@ async def test_a_passing_fault_ends_nothing(
 async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Settings, library: Path) -> None:
     async with Application(settings, [str(library)]) as house:
         reply: Any = await call_tool(tools_of("navigator", house), "nav_start", {"workflow_id": "solo"})
-        claims: Any = (await house.workflows()).unit.claims(json.loads(reply.text)["state"])
+        claims: Any = (await house.workflows()).unit.open_token(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:
         report = await report_session(ledger, claims.sid)
-    (kept,) = claims.carried_sessions()
+    (carried,) = claims.carried_sessions()
 
-    assert (kept.record.workflow, kept.record.found_in) == ("solo", "")
+    assert (carried.record.workflow, carried.record.found_in) == ("solo", "")
     assert report.found_in == str(library)
 
 

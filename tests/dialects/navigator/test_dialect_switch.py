@@ -261,9 +261,9 @@ def told(report: Report) -> dict[str, Any]:
     visits = [
         {
             "activity": visit.activity,
-            "asked": visit.asked,
+            "asked": visit.steps,
             "done": visit.done,
-            "manifest": visit.manifest_given,
+            "manifest": visit.has_manifest,
             "answers": [(one.checkpoint, one.question, one.option, one.by, one.assurance) for one in visit.answers],
             "differences": visit.differences,
         }

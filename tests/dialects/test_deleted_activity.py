@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.settings import Settings
 from tests.dialects.conftest import Opens, Player, Reply, playing
-from tests.dialects.test_gone import UNCHECKED, ended_by_person, events
+from tests.dialects.test_deleted_definitions import UNCHECKED, ended_by_person, events
 from tests.support import proves
 
 Loses = Callable[[Path], None]

@@ -13,7 +13,7 @@ from fidelio.settings import Settings
 from fidelio.tokens.packed import PREFIX
 from tests.dialects.conftest import Opens
 from tests.dialects.navigator.conftest import Guide
-from tests.dialects.test_gone import BROKEN, GONE, UNCHECKED, WAY_OUT, Takes, deleted, events, requests, spoilt
+from tests.dialects.test_deleted_definitions import BROKEN, GONE, UNCHECKED, WAY_OUT, Takes, deleted, events, requests, spoilt
 from tests.support import proves
 
 END = ("transition", "__terminal__")

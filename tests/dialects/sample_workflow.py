@@ -1,4 +1,4 @@
-"""A small library that has every construct once: the score that the dialects are played from."""
+"""A small sample library that has every construct of a definition once, for the tests of the dialects."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ FILES = {
 }
 
 
-def write_score(root: Path) -> Path:
+def write_sample_workflow(root: Path) -> Path:
     for name, text in FILES.items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)

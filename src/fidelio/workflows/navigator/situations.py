@@ -1,0 +1,324 @@
+"""Reads of the navigator dialect: the situation of a session, and the comparison of a state token with its record.
+
+If the definition was deleted, only the end of the session is possible. If only the current activity was deleted, the end is
+offered in addition.
+
+A call whose reply was lost is repeated with an old state token. It must not act on a later activity, visit or iteration, which
+may have a step or a checkpoint of the same id. So a state acts only at the position at which it was made. The exception is a
+repeated answer: its checkpoint instance is known, and the answer is confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from fidelio.definitions import META
+from fidelio.definitions.library import DefinitionSource, WorkflowVersion
+from fidelio.definitions.models import Workflow
+from fidelio.definitions.models.resource import Resource
+from fidelio.engine.checkpoints import find_instance
+from fidelio.engine.moves import PossibleMove, SessionPosition, Situation, describe_situation
+from fidelio.engine.record import (
+    ANSWERED,
+    CHILD_FINISHED,
+    ENTERED,
+    LOOP_ADVANCED,
+    RESTORED,
+    STARTED,
+    STEP_COMPLETED,
+    VARIABLES_SET,
+    CheckpointAnswer,
+    Record,
+)
+from fidelio.engine.state import Refusal
+from fidelio.engine.transitions import TERMINAL, is_activity_missing
+from fidelio.errors import ComponentNotFound, DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
+from fidelio.ledger import Ledger
+from fidelio.ledger.paging import all_events
+from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load_definition, placeholder_workflow
+from fidelio.workflows.moves import move_not_allowed
+from fidelio.workflows.navigator import messages
+from fidelio.workflows.navigator.moves import with_server_level
+from fidelio.workflows.tokens import MAX_CACHED_SIZE, CarriedSession, Claims, StateClaims, shorten_claim
+from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit, refuse_unanswered_end
+
+
+def placeholder_version(record: Record) -> WorkflowVersion:
+    """Build a substitute for a deleted definition, with the hash that the session started with: it is not drift."""
+    return WorkflowVersion(placeholder_workflow(record), record.definition, _no_source)
+
+
+def end_only_situation(unit: WorkflowUnit, session: str, record: Record) -> Situation:
+    """The situation of a session without a definition: its end is possible, or blocked with a reason."""
+    position = SessionPosition(record.workflow, record.activity)
+    if record.status == "completed":
+        return Situation(position)
+    if unit.effective_fidelity(record) == "enforce":
+        return _blocked(position, end_by_person_remedy(session), "DEFINITION_GONE")
+    try:
+        refuse_unanswered_end(record, session)
+    except WorkflowRefusal as refusal:
+        return _blocked(position, str(refusal), refusal.reason)
+    return Situation(position, (PossibleMove("transition", TERMINAL),))
+
+
+def with_unchecked_end(unit: WorkflowUnit, session: str, workflow: Workflow, record: Record, situation: Situation) -> Situation:
+    """Add the end to the possible moves if the current activity was deleted and no request is open."""
+    has_end = any(move.target == TERMINAL for move in (*situation.required, *situation.blocked))
+    if has_end or record.waiting is not None or not is_activity_missing(workflow, record):
+        return situation
+    end = end_only_situation(unit, session, record)
+    return replace(situation, required=(*situation.required, *end.required), blocked=(*situation.blocked, *end.blocked))
+
+
+def _blocked(position: SessionPosition, reason: str, code: str) -> Situation:
+    return Situation(position, blocked=(PossibleMove("transition", TERMINAL, reason=reason, code=code),))
+
+
+def _no_source(activity: str) -> DefinitionSource:
+    raise ComponentNotFound(f"Activity not found: {activity}.", remedy="Its definition was deleted.")
+
+
+class NavigatorView(msgspec.Struct, frozen=True):
+    """The record of a session and its possible moves.
+
+    `resources` are the numbers of the readable resources. `person`: the policy of the server demands a person for every answer.
+    `wait_ms` is the time until a relayed answer is accepted; an earlier one cannot be the answer of a person.
+    """
+
+    session: str
+    workflow: Workflow
+    record: Record
+    situation: Situation
+    agent: str
+    resources: tuple[str, ...] = ()
+    person: bool = False
+    wait_ms: int = 0
+
+
+class _ResourceList(msgspec.Struct, frozen=True):
+    """The resources of a workflow whose files have this `hash`; `problems` maps their numbers to errors, empty if readable."""
+
+    hash: str
+    problems: dict[str, str]
+    readable: tuple[str, ...]
+
+
+class _CachedView(msgspec.Struct, frozen=True):
+    """The situation of a session whose last event is `seq`, and its state token; empty if that is too large to cache."""
+
+    seq: int
+    version: WorkflowVersion
+    situation: Situation
+    state: str
+
+
+class SituationReader:
+    """Builds the views of navigated sessions, and caches the last ones."""
+
+    def __init__(self, unit: WorkflowUnit) -> None:
+        self._unit = unit
+        self._meta_versions: tuple[WorkflowVersion, WorkflowVersion] | None = None
+        self._resource_lists: dict[str, _ResourceList] = {}
+        self._views: dict[str, _CachedView] = {}
+
+    def version(self, workflow_id: str) -> WorkflowVersion:
+        """Load a definition. `meta` gets no initial activity: the agent selects from its independent activities."""
+        return self._without_meta_entry(self._unit.library.version(workflow_id))
+
+    def load_version(self, call: WorkflowCall) -> tuple[WorkflowVersion, DefinitionDeleted | None]:
+        """Load the definition of a session. If it was deleted, return a substitute and the error."""
+        try:
+            return self._without_meta_entry(load_definition(self._unit, call)), None
+        except DefinitionDeleted as error:
+            return placeholder_version(call.record), error
+
+    def _without_meta_entry(self, version: WorkflowVersion) -> WorkflowVersion:
+        if version.workflow.id != META:
+            return version
+        if self._meta_versions is None or self._meta_versions[0] is not version:
+            workflow = version.workflow.model_copy(update={"initial_activity": None})
+            self._meta_versions = version, version._replace(workflow=workflow)
+        return self._meta_versions[1]
+
+    async def collect_carried(self, session: str, record: Record) -> list[CarriedSession]:
+        """Collect the parents that wait for the session, and the session last, for a state token."""
+        carried = [CarriedSession(session, record)]
+        while (parent := carried[0].record.parent) is not None:
+            try:
+                call = await self._unit.load_claims(Claims(sid=parent.session))
+            except SessionNotFound:
+                break
+            if carried[0].session not in [child.session for child in call.record.children]:
+                break
+            carried.insert(0, CarriedSession(parent.session, call.record))
+        return carried
+
+    async def build_view(
+        self, session: str, version: WorkflowVersion, record: Record, agent: str, situation: Situation | None = None
+    ) -> NavigatorView:
+        """Build the view of a session; `situation` is passed if the caller has it already."""
+        workflow, person = version.workflow, self._unit.policy.demands_person
+        situation = situation or self._describe(session, workflow, record)
+        situation = self._block_moves(with_unchecked_end(self._unit, session, workflow, record, situation))
+        wait = await self._remaining_wait(session, record, situation)
+        return NavigatorView(
+            session, workflow, record, situation, agent, self._readable_resources(version, record), person, wait
+        )
+
+    def _describe(self, session: str, workflow: Workflow, record: Record) -> Situation:
+        if is_placeholder(workflow):
+            return end_only_situation(self._unit, session, record)
+        effective, person = with_server_level(self._unit, record), self._unit.policy.demands_person
+        return describe_situation(workflow, effective, now=self._unit.clock(), person=person)
+
+    def resource(self, version: WorkflowVersion, record: Record, reference: str) -> Resource | Refusal:
+        """Load a resource if it is among the `resources` of the view."""
+        numbers, name = self._readable_resources(version, record), version.workflow.id
+        problems = self._list_resources(version).problems
+        number = next((number for number in problems if _is_same_number(number, reference)), "")
+        if number not in numbers:
+            return messages.no_resource(record, reference, numbers, problems.get(number, ""))
+        try:
+            return self._unit.library.resource(f"{name}/{number}", workflow=name).definition
+        except DefinitionError as problem:
+            return Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)
+
+    def _block_moves(self, situation: Situation) -> Situation:
+        """Block the transitions for a worker, which may not move the session."""
+        if self._unit.policy.allows_moves:
+            return situation
+        why, transitions = move_not_allowed().sentence, [move for move in situation.offered if move.action == "transition"]
+        blocked = [replace(move, reason=why, code=messages.NOT_YOURS) for move in transitions]
+        required = tuple(move for move in situation.required if move.action != "transition")
+        optional = tuple(move for move in situation.optional if move.action != "transition")
+        return replace(situation, required=required, optional=optional, blocked=(*situation.blocked, *blocked))
+
+    def cache_view(self, view: NavigatorView, version: WorkflowVersion, state: str) -> None:
+        """Cache the situation for the next call. With an open request it depends on the time, so it is not cached."""
+        if view.record.waiting is not None:
+            return
+        if len(self._views) >= CACHED_SESSIONS:
+            self._views.pop(next(iter(self._views)))
+        cached_state = state if len(state) <= MAX_CACHED_SIZE else ""
+        self._views[view.session] = _CachedView(view.record.seq, version, view.situation, cached_state)
+
+    def pop_cached(self, session: str, record: Record, version: WorkflowVersion) -> Situation | None:
+        """Remove and return the cached situation, if it is that of this record and definition."""
+        cached = self._views.pop(session, None)
+        return cached.situation if cached is not None and cached.seq == record.seq and cached.version is version else None
+
+    def is_latest_state(self, session: str, record: Record, token: str) -> bool:
+        """Whether the token is the state of the last reply, and nothing was committed since."""
+        cached = self._views.get(session)
+        return cached is not None and cached.seq == record.seq and cached.state == token
+
+    async def _remaining_wait(self, session: str, record: Record, situation: Situation) -> int:
+        minimum = self._unit.policy.min_response_ms if situation.checkpoint else 0
+        if not minimum:
+            return 0
+        waiting = record.find_pending(situation.checkpoint)
+        since = waiting.yielded_at if waiting is not None else await last_move_time(self._unit.ledger, session, record)
+        return max(0, since + minimum - self._unit.clock())
+
+    def _readable_resources(self, version: WorkflowVersion, record: Record) -> tuple[str, ...]:
+        if not record.activity or record.waiting is not None or is_placeholder(version.workflow):
+            return ()
+        return self._list_resources(version).readable
+
+    def _list_resources(self, version: WorkflowVersion) -> _ResourceList:
+        """List the resources of a workflow; cached as long as the hash of its files does not change."""
+        name = version.workflow.id
+        resources = self._resource_lists.get(name)
+        if resources is None or resources.hash != version.hash:
+            problems = dict(self._check_resources(name))
+            readable = tuple(number for number, problem in problems.items() if not problem)
+            resources = self._resource_lists[name] = _ResourceList(version.hash, problems, readable)
+        return resources
+
+    def _check_resources(self, name: str) -> Iterator[tuple[str, str]]:
+        for component in self._unit.library.components("resources", name):
+            number = component.index or component.id
+            try:
+                self._unit.library.resource(f"{name}/{number}", workflow=name)
+            except DefinitionError as problem:
+                yield number, problem.sentence
+            else:
+                yield number, ""
+
+
+def _is_same_number(number: str, reference: str) -> bool:
+    """Compare numbers of resources: 3 is the same as 03."""
+    if number.isdecimal() and reference.isdecimal():
+        return int(number) == int(reference)
+    return number == reference
+
+
+# The events after which a checkpoint can become the next one. Reads and refused calls are not among them.
+_MOVES = (STARTED, RESTORED, ENTERED, STEP_COMPLETED, LOOP_ADVANCED, ANSWERED, VARIABLES_SET, CHILD_FINISHED)
+# Nearly always one of the last events is such a move, and reading these few is enough.
+_RECENT = 64
+
+
+def has_moved_on(call: WorkflowCall) -> bool:
+    """Whether the session has left the activity, visit or iteration in which the token was made.
+
+    A session token contains only the activity, and a short handle no position.
+    """
+    earlier, act = carried_record(call.claims), call.claims.act
+    if earlier is not None:
+        return _position(earlier) != _position(call.record)
+    return act is not None and act != shorten_claim(call.record.activity)
+
+
+def carried_record(claims: Claims) -> Record | None:
+    """The record in a state token; None for other tokens, and for a state that was too large to carry it."""
+    carried = claims.carried_sessions() if isinstance(claims, StateClaims) else ()
+    return carried[-1].record if carried else None
+
+
+async def find_earlier_answer(
+    ledger: Ledger, call: WorkflowCall, workflow: Workflow, checkpoint: str
+) -> CheckpointAnswer | None:
+    """Find the answer to the checkpoint instance of a state token, if it came after the token was made."""
+    earlier, claims = carried_record(call.claims), call.claims
+    if earlier is None:
+        request = claims.req if claims.bcp == shorten_claim(checkpoint) else None
+        if request is None or any(pending.request == request for pending in call.record.pending):
+            return None
+        return await _read_answer(ledger, call.session.id, checkpoint, request=request)
+    instance = find_instance(workflow, earlier, checkpoint)
+    if not earlier.activity or earlier.find_answer_of(instance) is not None or call.record.find_open(instance) is not None:
+        return None
+    answer = call.record.find_answer_of(instance)
+    if answer is not None or find_instance(workflow, call.record, checkpoint) == instance:
+        return answer
+    return await _read_answer(ledger, call.session.id, checkpoint, key=instance.key)
+
+
+async def last_move_time(ledger: Ledger, session: str, record: Record) -> int:
+    """The time of the last event after which a checkpoint could become the next checkpoint."""
+    recent = await ledger.events(session, after=max(0, record.seq - _RECENT), types=_MOVES)
+    return max((event.time for event in recent or await all_events(ledger, session, types=_MOVES)), default=0)
+
+
+async def _read_answer(
+    ledger: Ledger, session: str, checkpoint: str, *, request: str = "", key: str = ""
+) -> CheckpointAnswer | None:
+    for event in await all_events(ledger, session, types=(ANSWERED,)):
+        body = event.body
+        if request == body.get("request") or key == body.get("key"):
+            option, mode, effect = body.get("option", ""), body.get("mode", "option"), body.get("effect") or {}
+            who = (body["by"], body["channel"], body["assurance"])
+            return CheckpointAnswer(checkpoint, "", 0, option, effect, *who, event.time, mode=mode)
+    return None
+
+
+def _position(record: Record) -> tuple[str, int, str, int, int]:
+    visit, running = record.here, record.here.running
+    if running is None:
+        return visit.activity, visit.visit, "", 0, 0
+    return visit.activity, visit.visit, running.loop, running.iteration, running.entered
