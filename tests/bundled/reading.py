@@ -11,7 +11,7 @@ from pathlib import Path
 from fidelio.definitions.flow import list_steps, list_triggers
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow, variables_in
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.components import Skill
 
 BUNDLED = Path(str(files("fidelio"))) / "bundled"
 # `hello` is a first taste, written to be short; the other three show how a real workflow is written.

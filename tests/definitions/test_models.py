@@ -16,8 +16,7 @@ from fidelio.definitions.models import (
     unknown_keys,
     variables_in,
 )
-from fidelio.definitions.models.resource import Rules
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.components import Rules, Skill
 from fidelio.definitions.models.workflow import WorkflowFile
 from fidelio.definitions.parsing import validate
 from fidelio.definitions.reading import read_text

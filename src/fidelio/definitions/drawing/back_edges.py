@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from fidelio.definitions.drawing.coordinates import Band
+from fidelio.definitions.drawing.geometry import Box, Label, Line, Point, Rect, rounded_path
 from fidelio.definitions.drawing.graph import Edge
-from fidelio.definitions.drawing.shapes import Box, Label, Line, Point, Rect, rounded_path
-from fidelio.definitions.drawing.slots import label_lines, label_size
+from fidelio.definitions.drawing.layers import label_lines, label_size
 
 _CLEAR = 20.0
 _SLIP, _SLIP_STEP, _SLIP_ROOM = 8.0, 5.0, 20.0

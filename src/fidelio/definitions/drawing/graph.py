@@ -5,8 +5,20 @@ Mermaid, SVG and plain text use the same graph, so that they show the same workf
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from fidelio.definitions.flow import (
+    collect_activity_ids,
+    find_variable_domains,
+    is_end,
+    list_flow_edges,
+    list_triggers,
+    may_end_after,
+)
+from fidelio.definitions.models import Activity, Workflow
+from fidelio.definitions.wording import describe_count
 
 
 class Shape(StrEnum):
@@ -92,3 +104,121 @@ def describe_marks(marks: Marks) -> tuple[str, ...]:
     )
     phrases = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counted if count]
     return (*phrases, "optional") if marks.optional else tuple(phrases)
+
+
+_START, _END = "fidelio:start", "fidelio:end"
+_LINKS = {
+    "next": Link.NEXT,
+    "condition": Link.CONDITION,
+    "decision": Link.DECISION,
+    "answer": Link.ANSWER,
+    "loop": Link.CONDITION,
+}
+_LINK_ORDER = list(Link)
+
+
+def build_graph(workflow: Workflow) -> Graph:
+    edges = _merge_edges(
+        [*_list_entry_edges(workflow), *(edge for a in workflow.activities for edge in _list_outgoing_edges(workflow, a))]
+    )
+    nodes = _add_warnings(_build_nodes(workflow, edges), edges, independent=workflow.independent)
+    kind = "independent activity" if workflow.independent else "activity"
+    count = describe_count(len(workflow.activities), kind, kind.removesuffix("y") + "ies")
+    return Graph(workflow.title, f"{workflow.id} {workflow.version} · {count}", nodes, edges)
+
+
+def _list_entry_edges(workflow: Workflow) -> Iterator[Edge]:
+    if workflow.initial_activity:
+        yield Edge(_START, _find_target_node(workflow, workflow.initial_activity))
+
+
+def _list_outgoing_edges(workflow: Workflow, activity: Activity) -> Iterator[Edge]:
+    for edge in list_flow_edges(activity):
+        labels = (edge.words,) if edge.words else ()
+        yield Edge(activity.id, _find_target_node(workflow, edge.target), _LINKS[edge.reason], labels)
+    for trigger, _ in list_triggers(activity):
+        yield Edge(activity.id, _workflow_node_id(trigger.workflow), Link.TRIGGER, ("starts",))
+    if not workflow.independent and may_end_after(activity, find_variable_domains(workflow)):
+        conditional = bool(activity.transitions)
+        link, labels = (Link.CONDITION, ("otherwise",)) if conditional else (Link.NEXT, ())
+        yield Edge(activity.id, _END, link, labels)
+
+
+def _find_target_node(workflow: Workflow, name: str) -> str:
+    if is_end(name, collect_activity_ids(workflow)):
+        return _END
+    return name if workflow.activity(name) else _missing_node_id(name)
+
+
+def _missing_node_id(name: str) -> str:
+    return f"fidelio:missing:{name}"
+
+
+def _workflow_node_id(name: str) -> str:
+    return f"fidelio:workflow:{name}"
+
+
+def _merge_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    together: dict[tuple[str, str], Edge] = {}
+    for edge in edges:
+        key = edge.source, edge.target
+        together[key] = _join_edges(together[key], edge) if key in together else edge
+    return tuple(together.values())
+
+
+def _join_edges(first: Edge, second: Edge) -> Edge:
+    plainer, other = sorted((first, second), key=lambda edge: _LINK_ORDER.index(edge.link))
+    if plainer.link is Link.NEXT:
+        return plainer
+    return Edge(first.source, first.target, plainer.link, tuple(dict.fromkeys((*first.labels, *other.labels, *plainer.labels))))
+
+
+def _build_nodes(workflow: Workflow, edges: tuple[Edge, ...]) -> list[Node]:
+    nodes = [_build_activity_node(activity) for activity in workflow.activities]
+    targets = dict.fromkeys(edge.target for edge in edges)
+    if any(edge.source == _START for edge in edges):
+        nodes.insert(0, Node(_START, "Start", Shape.START))
+    for target in targets:
+        if target.startswith(_workflow_node_id("")):
+            nodes.append(Node(target, target.removeprefix(_workflow_node_id("")), Shape.WORKFLOW))
+        elif target.startswith(_missing_node_id("")):
+            name = target.removeprefix(_missing_node_id(""))
+            flaw = "cannot be read" if name in workflow.broken else "no such activity"
+            nodes.append(Node(target, name, Shape.MISSING, warning=flaw))
+    if _END in targets:
+        nodes.append(Node(_END, "End", Shape.END))
+    return nodes
+
+
+def _build_activity_node(activity: Activity) -> Node:
+    marks = Marks(
+        steps=len(activity.steps),
+        checkpoints=len(activity.checkpoints),
+        locked=any(checkpoint.blocking and checkpoint.required for checkpoint in activity.checkpoints),
+        loops=len(activity.loops),
+        decisions=len(activity.decisions),
+        optional=not activity.required,
+    )
+    return Node(activity.id, activity.name, Shape.ACTIVITY, marks)
+
+
+def _add_warnings(nodes: list[Node], edges: tuple[Edge, ...], *, independent: bool) -> tuple[Node, ...]:
+    if independent:
+        return tuple(nodes)
+    reached = _find_reachable(edges)
+    return tuple(
+        node
+        if node.warning or node.id in reached or node.shape is not Shape.ACTIVITY
+        else Node(node.id, node.title, node.shape, node.marks, "nothing leads here")
+        for node in nodes
+    )
+
+
+def _find_reachable(edges: tuple[Edge, ...]) -> set[str]:
+    reached, waiting = {_START}, [_START]
+    while waiting:
+        here = waiting.pop()
+        new = [edge.target for edge in edges if edge.source == here and edge.target not in reached]
+        reached.update(new)
+        waiting.extend(new)
+    return reached

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fidelio.definitions.drawing.back_edges import BackEdgeRouter
-from fidelio.definitions.drawing.coordinates import Band, compute_bands, compute_x
+from fidelio.definitions.drawing.coordinates import Band, compute_bands, compute_x, order_layers
+from fidelio.definitions.drawing.geometry import Box, Label, Line, Picture, Point, Rect, curve_path, rounded_path
 from fidelio.definitions.drawing.graph import Edge, Graph
-from fidelio.definitions.drawing.layering import compute_layers
-from fidelio.definitions.drawing.ordering import order_layers
-from fidelio.definitions.drawing.shapes import Box, Label, Line, Picture, Point, Rect, curve_path, rounded_path
-from fidelio.definitions.drawing.slots import LOOP_WIDTH, Net, Slot, build_net, label_lines, label_size
+from fidelio.definitions.drawing.layers import LOOP_WIDTH, Net, Slot, build_net, compute_layers, label_lines, label_size
 
 _ARROW_TIP = 1.5
 

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from textwrap import wrap
 
 from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks
-from fidelio.definitions.drawing.layering import compute_layers
+from fidelio.definitions.drawing.layers import compute_layers
 from fidelio.definitions.wording import to_ascii
 
 

@@ -14,8 +14,7 @@ from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import DefinitionSource, FileContent
 from fidelio.definitions.library.identifiers import STRUCTURED, ComponentName, check_inner_folder, split_reference
 from fidelio.definitions.library.loading import get_findings, load_manifest, load_model
-from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations
-from fidelio.definitions.library.lookup import read_component
+from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations, read_component
 from fidelio.definitions.models import Activity, Workflow, WorkflowManifest
 from fidelio.definitions.parsing import name_kind, validate
 from fidelio.definitions.reading.document import ParsedDocument, read_text

@@ -14,8 +14,7 @@ from fidelio.definitions import META
 from fidelio.definitions.library.files import DefinitionSource, compute_digest
 from fidelio.definitions.library.identifiers import ComponentName, check_id, suggest_names
 from fidelio.definitions.library.listing import WorkflowSummary, summarize_workflow
-from fidelio.definitions.library.locations import ComponentFolder, Root, WorkflowLocations
-from fidelio.definitions.library.lookup import find_component
+from fidelio.definitions.library.locations import ComponentFolder, Root, WorkflowLocations, find_component
 from fidelio.errors import ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from fidelio.definitions.library.components import ComponentLoader
     from fidelio.definitions.library.loading import LoadedDefinition
     from fidelio.definitions.models import Activity, Workflow
-    from fidelio.definitions.models.resource import Resource, Rules, Template
-    from fidelio.definitions.models.skill import Skill
+    from fidelio.definitions.models.components import Resource, Rules, Skill, Template
 
 ComponentKind = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from fidelio.definitions import META
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import FileContent, Files, join_path
 from fidelio.definitions.library.identifiers import (
@@ -17,12 +18,13 @@ from fidelio.definitions.library.identifiers import (
     check_id,
     find_unusable_files,
     sort_components,
+    split_reference,
     suggest_names,
 )
 from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.library.roots import find_candidates, find_unused_files, report_hidden, report_misnamed
 from fidelio.definitions.reading.document import Format
-from fidelio.errors import InaccessibleDefinition, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import BadId, ComponentNotFound, InaccessibleDefinition, UnreadableDefinition, WorkflowNotFound
 
 _RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
 
@@ -150,3 +152,55 @@ def _hide_root(problem: InaccessibleDefinition) -> InaccessibleDefinition:
     found = problem.findings[0]
     name = os.path.basename(found.file)  # noqa: PTH119  # a name, not a path
     return InaccessibleDefinition([error(name, found.rule, found.sentence, found.remedy)])
+
+
+FoundComponent = tuple[WorkflowLocation, ComponentName]
+
+_KIND_NAMES: dict[ComponentFolder, str] = {
+    "activities": "Activity",
+    "skills": "Skill",
+    "resources": "Resource",
+    "templates": "Template",
+}
+
+
+def find_component(
+    locations: WorkflowLocations, folder: ComponentFolder, reference: str, *, workflow: str, after: Sequence[str | None] = ()
+) -> FoundComponent:
+    """The first file that matches the reference, or `ComponentNotFound`."""
+    explicit, name = split_reference(reference, folder)
+    candidates = tuple(_search_order(locations, explicit or workflow, () if explicit else (*after, META)))
+    for location in candidates:
+        if (component := _find_match(location, folder, name)) is not None:
+            return location, component
+    known = {component.id for location in candidates for component in location.components(folder)}
+    sentence = f"{_KIND_NAMES[folder]} not found: {name} in workflow {explicit or workflow}."
+    raise ComponentNotFound(
+        sentence, remedy=suggest_names(name, known) or f"Write `workflow/{name}` for one of another workflow."
+    )
+
+
+def read_component(location: WorkflowLocation, folder: ComponentFolder, component: ComponentName) -> FileContent:
+    return location.files.read(location.path(location.folder(folder), component.file))
+
+
+def _search_order(locations: WorkflowLocations, first: str, further: Sequence[str | None]) -> Iterator[WorkflowLocation]:
+    start = locations.find(first)
+    yield start
+    seen = {start.id}
+    for workflow in further:
+        try:
+            location = locations.find(workflow) if workflow else None
+        except (WorkflowNotFound, BadId):
+            continue
+        if location is not None and location.id not in seen:
+            seen.add(location.id)
+            yield location
+
+
+def _find_match(location: WorkflowLocation, folder: ComponentFolder, name: str) -> ComponentName | None:
+    components = location.components(folder)
+    by_name = next((component for component in components if component.matches(name)), None)
+    if by_name is not None or folder not in ("resources", "templates"):
+        return by_name
+    return next((component for component in components if component.has_index(name)), None)

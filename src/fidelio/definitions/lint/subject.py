@@ -15,7 +15,7 @@ from fidelio.definitions.library.locations import ComponentFolder
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.components import Skill
 from fidelio.definitions.reading import ParsedDocument, Position
 from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.errors import BadId, ComponentNotFound, UnreadableDefinition, WorkflowNotFound
