@@ -79,7 +79,7 @@ def test_only_edges_of_a_cycle_lead_back(graph: Graph) -> None:
 def _ahead(start: str, graph: Graph) -> set[str]:
     ahead, waiting = {start}, [start]
     while waiting:
-        new = [edge.target for edge in graph.leaving(waiting.pop()) if edge.target not in ahead]
+        new = [edge.target for edge in graph.outgoing(waiting.pop()) if edge.target not in ahead]
         ahead.update(new)
         waiting.extend(new)
     return ahead

@@ -1,4 +1,4 @@
-"""Geometry of a picture: boxes, lines and labels with coordinates, and SVG paths."""
+"""Geometry of a picture: boxes, lines and labels with coordinates, SVG paths, and the width and wrapping of text."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ class Rect:
     def middle(self) -> Point:
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
-    def meets(self, top: float, bottom: float) -> bool:
+    def overlaps(self, top: float, bottom: float) -> bool:
         return self.top < bottom and top < self.bottom
-
-    def moved(self, across: float) -> Rect:
-        return Rect(self.left + across, self.top, self.right + across, self.bottom)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node with its place."""
+    """A node with its position and the lines of its title."""
 
     node: Node
     rect: Rect
@@ -70,12 +67,12 @@ class Picture:
 
 
 def fmt(value: float) -> str:
-    """As few characters as the eye needs: one decimal, and none for whole numbers."""
+    """Format a coordinate with at most a single decimal, which is precise enough for a picture."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 
 
 def curve_path(points: Sequence[Point]) -> str:
-    """A line that leaves and reaches every point vertically, so that it is smooth and stays between the layers."""
+    """Path data of a curve that is vertical at every point, so that it is smooth and stays between the layers."""
     path = f"M{fmt(points[0][0])} {fmt(points[0][1])}"
     for (x0, y0), (x1, y1) in pairwise(points):
         half = fmt((y0 + y1) / 2)
@@ -87,16 +84,16 @@ def curve_path(points: Sequence[Point]) -> str:
 
 
 def rounded_path(points: Sequence[Point]) -> str:
-    """Straight pieces with rounded corners."""
+    """Path data of straight segments with rounded corners."""
     path = f"M{fmt(points[0][0])} {fmt(points[0][1])}"
     for before, here, after in zip(points, points[1:], points[2:], strict=False):
-        start, end = _towards(here, before), _towards(here, after)
+        start, end = _move_towards(here, before), _move_towards(here, after)
         path += f"L{fmt(start[0])} {fmt(start[1])}"
         path += f"Q{fmt(here[0])} {fmt(here[1])} {fmt(end[0])} {fmt(end[1])}"
     return path + f"L{fmt(points[-1][0])} {fmt(points[-1][1])}"
 
 
-def _towards(corner: Point, other: Point) -> Point:
+def _move_towards(corner: Point, other: Point) -> Point:
     length = abs(other[0] - corner[0]) + abs(other[1] - corner[1])
     part = min(_CORNER, length / 2) / length if length else 0.0
     return corner[0] + (other[0] - corner[0]) * part, corner[1] + (other[1] - corner[1]) * part
@@ -109,12 +106,12 @@ _ELLIPSIS = "…"
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """The approximate width of one line, in the unit of `size`."""
-    ems = sum(_ems(character) for character in text)
-    return ems * size * (1.1 if bold else 1.0)
+    """The approximate width of a line of text, in the unit of `size`."""
+    width = sum(_measure_character(character) for character in text)
+    return width * size * (1.1 if bold else 1.0)
 
 
-def _ems(character: str) -> float:
+def _measure_character(character: str) -> float:
     if character in _NARROW:
         return 0.29
     if character in _SLIM:
@@ -129,9 +126,9 @@ def _ems(character: str) -> float:
 
 
 def wrap(text: str, limit: float, size: float, *, lines: int = 4, bold: bool = False) -> tuple[str, ...]:
-    """Breaks a text into at most `lines` lines no wider than `limit`; what does not fit ends in an ellipsis.
+    """Break a text into at most `lines` lines no wider than `limit`; a text that does not fit ends in an ellipsis.
 
-    The lines are of about the same length: a last line with one short word on it looks like a mistake.
+    The lines have about the same length, because a last line with a single short word looks like a mistake.
     """
     done = _fill_lines(text, limit, size, bold=bold)
     if len(done) > lines:
@@ -166,7 +163,7 @@ def _split_words(text: str, limit: float, size: float, *, bold: bool) -> list[st
 
 
 def _break_word(word: str, limit: float, size: float, *, bold: bool) -> list[str]:
-    """A word wider than a line is cut where it must be; identifiers without a space would leave their box otherwise."""
+    """Split a word that is wider than a line, such as a long identifier, so that it does not exceed its box."""
     pieces = [""]
     for character in word:
         if pieces[-1] and text_width(pieces[-1] + character, size, bold=bold) > limit:
@@ -176,10 +173,10 @@ def _break_word(word: str, limit: float, size: float, *, bold: bool) -> list[str
 
 
 def shorten(text: str, limit: float, size: float, *, bold: bool = False) -> str:
-    """The beginning of a text that fits, with an ellipsis where something was left off."""
+    """The text if it fits, else as much of its beginning as fits, with an ellipsis."""
     if text_width(text, size, bold=bold) <= limit:
         return text
-    kept = text
-    while kept and text_width(kept + _ELLIPSIS, size, bold=bold) > limit:
-        kept = kept[:-1]
-    return kept.rstrip() + _ELLIPSIS
+    beginning = text
+    while beginning and text_width(beginning + _ELLIPSIS, size, bold=bold) > limit:
+        beginning = beginning[:-1]
+    return beginning.rstrip() + _ELLIPSIS

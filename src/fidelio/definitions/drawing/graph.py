@@ -1,6 +1,7 @@
-"""The graph of a workflow that all drawings start from.
+"""The graph of a workflow that all drawings start from, and its construction from the definition.
 
-Mermaid, SVG and plain text use the same graph, so that they show the same workflow. It does not depend on files or models.
+Mermaid, SVG and plain text use the same graph, so that they show the same workflow. Edges between the same nodes are merged,
+and an unconditional edge does not list the conditions under which it is also taken.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Link(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What an activity holds. `locked`: it waits for an answer before it goes on."""
+    """Counts of the elements of an activity. `locked`: it has a checkpoint that blocks until it is answered."""
 
     steps: int = 0
     checkpoints: int = 0
@@ -55,7 +56,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One box. `warning` says what is wrong with it, in a few words, and is empty when nothing is."""
+    """A box. `warning` describes a problem of the node in a few words; it is empty if there is none."""
 
     id: str
     title: str
@@ -66,7 +67,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One arrow. Several reasons to go the same way are one arrow with several labels."""
+    """An arrow. Several transitions between the same nodes are a single arrow with several labels."""
 
     source: str
     target: str
@@ -80,7 +81,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A workflow as boxes and arrows. Every edge joins two of the nodes."""
+    """A workflow as nodes and edges. Every edge joins two of the nodes."""
 
     title: str
     subtitle: str
@@ -90,12 +91,12 @@ class Graph:
     def node(self, node_id: str) -> Node:
         return next(node for node in self.nodes if node.id == node_id)
 
-    def leaving(self, node_id: str) -> tuple[Edge, ...]:
+    def outgoing(self, node_id: str) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.edges if edge.source == node_id)
 
 
 def describe_marks(marks: Marks) -> tuple[str, ...]:
-    """The marks as short phrases, such as "3 steps" and "1 checkpoint", leaving out what is not there."""
+    """The marks as short phrases, such as "3 steps" and "1 checkpoint", without those that are zero."""
     counted = (
         (marks.steps, "step"),
         (marks.checkpoints, "checkpoint"),
@@ -159,11 +160,11 @@ def _workflow_node_id(name: str) -> str:
 
 
 def _merge_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
-    together: dict[tuple[str, str], Edge] = {}
+    merged: dict[tuple[str, str], Edge] = {}
     for edge in edges:
         key = edge.source, edge.target
-        together[key] = _join_edges(together[key], edge) if key in together else edge
-    return tuple(together.values())
+        merged[key] = _join_edges(merged[key], edge) if key in merged else edge
+    return tuple(merged.values())
 
 
 def _join_edges(first: Edge, second: Edge) -> Edge:

@@ -26,7 +26,7 @@ _RED, _YELLOW, _GREEN, _BOLD, _FAINT, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m
 
 
 def lint(library: Library) -> tuple[Finding, ...]:
-    """Every finding once, in the order of the files and lines."""
+    """All distinct findings, in the order of the files and lines."""
     found = set(library.findings())
     for subject in list_subjects(library):
         for rule in RULES.values():
@@ -35,7 +35,7 @@ def lint(library: Library) -> tuple[Finding, ...]:
 
 
 def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ()) -> tuple[Finding, ...]:
-    """The findings in a directory of workflows, or in that of a single one, which may use what the roots in `base` offer."""
+    """The findings in a directory of workflows, or in that of a single workflow. They may use workflows of the roots `base`."""
     directory = Path(path)
     root = directory
     if any((directory / name).is_file() for name in MANIFESTS):
@@ -53,23 +53,23 @@ def has_errors(findings: tuple[Finding, ...]) -> bool:
 
 
 def format_findings(findings: Iterable[Finding], *, color: bool = False, root: str | os.PathLike[str] = "") -> str:
-    """One paragraph per finding, in the form that editors turn into links, and a last line that sums up."""
+    """Render a paragraph per finding, in the form that editors turn into links, and a summary line."""
     found = list(findings)
-    lines = [line for finding in found for line in _paragraph(finding, os.fspath(root), color=color)]
+    lines = [line for finding in found for line in _render_finding(finding, os.fspath(root), color=color)]
     return "\n".join([*lines, render_summary(found, color=color)])
 
 
-def _paragraph(finding: Finding, root: str, *, color: bool) -> Iterator[str]:
-    file = _relative(finding.file, root)
-    place = f"{file}:{finding.line}:{finding.column}" if finding.line else file
+def _render_finding(finding: Finding, root: str, *, color: bool) -> Iterator[str]:
+    file = _make_relative(finding.file, root)
+    position = f"{file}:{finding.line}:{finding.column}" if finding.line else file
     tone = _RED if finding.severity == "error" else _YELLOW
     kind = f"{_paint(finding.severity, tone, color=color)} {_paint(finding.rule, _BOLD, color=color)}"
-    yield f"{place}: {kind} {finding.sentence}"
+    yield f"{position}: {kind} {finding.sentence}"
     if finding.remedy:
         yield f"    {_paint(finding.remedy, _FAINT, color=color)}"
 
 
-def _relative(file: str, root: str) -> str:
+def _make_relative(file: str, root: str) -> str:
     if not root or not file.startswith(os.path.join(root, "")):  # noqa: PTH118  findings name their files as text
         return file
     return os.path.relpath(file, root)
@@ -80,7 +80,7 @@ def _paint(text: str, tone: str, *, color: bool) -> str:
 
 
 def render_summary(findings: Iterable[Finding], *, color: bool = False) -> str:
-    """The last line: how many errors and warnings, or that there are none."""
+    """The summary line: the number of errors and warnings."""
     count = Counter(finding.severity for finding in findings)
     if not count:
         return _paint("No findings.", _GREEN, color=color)
