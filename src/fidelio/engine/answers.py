@@ -97,7 +97,7 @@ def resolve_answer(
     """
     mode = choice.mode
     if mode is None:
-        return Refusal("checkpoint.mode", phrases.EXACTLY_ONE)
+        return Refusal("checkpoint.mode", phrases.ANSWER_MODE_REQUIRED)
     instance = instance or (record.waiting.instance if record.waiting else None)
     given = earlier or (record.find_answer_of(instance) if instance else None)
     if given is not None:

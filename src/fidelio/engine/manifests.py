@@ -105,7 +105,7 @@ def check_unasked_checkpoints(workflow: Workflow, record: Record) -> list[Proble
     values = collect_reported_values(workflow, record)
     return [
         Problem(
-            "unasked", phrases.checkpoint_never_asked(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True
+            "unasked", phrases.checkpoint_not_presented(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True
         )
         for free in find_unattached_checkpoints(activity)
         if free.required and not record.find_answer(free.id) and holds(free.condition, values, reported_only=True)
@@ -231,7 +231,7 @@ def _find_asked_too_rarely(record: Record, activity: Activity, manifest: Sequenc
             continue
         times = sum(entry.step_id == step.id for entry in manifest)
         if times > answer.iteration:
-            sentence = phrases.checkpoint_asked_too_rarely(step.id, checkpoint.id, times, answer.iteration)
+            sentence = phrases.too_few_checkpoint_answers(step.id, checkpoint.id, times, answer.iteration)
             yield Problem("unasked", sentence, "Yield the checkpoint in every iteration.")
 
 
@@ -295,4 +295,6 @@ def _check_activity_report(workflow: Workflow, entry: ActivityReport) -> Iterabl
     if not entry.outcome.strip():
         yield Problem("activity-manifest", phrases.empty_outcome(entry.activity_id), advisory=True)
     if activity is not None and entry.transition_condition and not matches_any_transition(entry.transition_condition, activity):
-        yield Problem("activity-manifest", phrases.unknown_claim(entry.activity_id, entry.transition_condition), advisory=True)
+        yield Problem(
+            "activity-manifest", phrases.unknown_condition_claim(entry.activity_id, entry.transition_condition), advisory=True
+        )

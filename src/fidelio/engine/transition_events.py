@@ -141,7 +141,7 @@ def _check_holds(
         candidate for candidate in matching if claim is not None and candidate.when is not None and _matches(claim, candidate)
     ] or matching
     if claimed and all(candidate.holds is False for candidate in claimed):
-        return [Problem("not-held", phrases.does_not_hold(target, _explain_not_held(claimed[0], evaluated)))]
+        return [Problem("not-held", phrases.condition_not_met_for(target, _explain_not_held(claimed[0], evaluated)))]
     first = next(
         (candidate for candidate in evaluated if candidate.holds and candidate.when is not None and candidate.open), None
     )
@@ -150,7 +150,7 @@ def _check_holds(
         and matching
         and not any(candidate.open or candidate.kind in ("loop", "answer") for candidate in matching)
     ):
-        return [Problem("not-held", phrases.does_not_hold(target, f"'{first.condition}' holds and comes first"))]
+        return [Problem("not-held", phrases.condition_not_met_for(target, f"'{first.condition}' holds and comes first"))]
     return _find_doubts(workflow, record, target, candidates)
 
 

@@ -29,7 +29,7 @@ ComponentKind = Literal["workflow", "activity", "skill", "resource", "template",
 
 
 class WorkflowVersion(NamedTuple):
-    """One version of a workflow: the hash covers all its files. `source` returns the file of an activity.
+    """A version of a workflow: the hash covers all its files. `source` returns the file of an activity.
 
     `inaccessible`: the system refuses access to a file, so a missing activity may exist.
     """
@@ -111,7 +111,7 @@ class Library:
         return self.components("templates", workflow)
 
     def components(self, folder: ComponentFolder, workflow: str) -> tuple[ComponentName, ...]:
-        """The names of the workflow's components of one kind, in order. No file is read."""
+        """The names of the workflow's components of a kind, in order. No file is read."""
         return self._locations.find(workflow).components(folder)
 
     def rules(self) -> LoadedDefinition[Rules] | None:
@@ -156,7 +156,7 @@ class Library:
         return compute_digest("".join(lines).encode())
 
     def version(self, workflow: str) -> WorkflowVersion:
-        """The workflow and its hash, with one check of its files."""
+        """The workflow and its hash, with a single check of its files."""
         return self._locations.memo.get_or_make(("version", workflow), lambda: self._version(workflow))
 
     def _version(self, workflow: str) -> WorkflowVersion:

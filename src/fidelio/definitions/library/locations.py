@@ -1,4 +1,4 @@
-"""Locations of workflows: their root, their manifest and the names of their components. No file is parsed."""
+"""Locations of workflows and lookup of their components by name or number. No file is parsed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _FORMATS: dict[ComponentFolder, frozenset[Format]] = {
 
 
 class Root(NamedTuple):
-    """A directory with workflows. The label names it for people."""
+    """A directory with workflows. The label is its name in texts for people."""
 
     path: Path
     label: str
 
 
 class WorkflowLocation(NamedTuple):
-    """One workflow on disk. `directory` is empty for a workflow that is a single file."""
+    """A workflow on disk. `directory` is empty for a workflow that is a single file."""
 
     id: str
     root: Root
@@ -63,7 +63,7 @@ class WorkflowLocation(NamedTuple):
         return os.path.relpath(path, self.files.root)
 
     def components(self, folder: ComponentFolder) -> tuple[ComponentName, ...]:
-        """The components of one kind, in order."""
+        """The components of a kind, in order."""
         if not self.directory:
             return ()
         return self.components_in(self.folder(folder), _FORMATS[folder])
@@ -72,7 +72,7 @@ class WorkflowLocation(NamedTuple):
         return sort_components(self.files.everything(self._inner(folder)), formats)
 
     def find_misnamed(self, folder: ComponentFolder) -> list[Finding]:
-        """Findings for files of one kind that are ignored because of their names."""
+        """Findings for files of a kind that are ignored because of their names."""
         return self.find_misnamed_in(self.folder(folder), _FORMATS[folder]) if self.directory else []
 
     def find_misnamed_in(self, folder: str, formats: frozenset[Format]) -> list[Finding]:
@@ -94,7 +94,7 @@ class WorkflowLocation(NamedTuple):
         return next((self.path("", name) for name in _RULES if name in names), None)
 
     def find_hidden_rules(self) -> Iterator[Finding]:
-        """Findings for files with global rules that are hidden by another one."""
+        """Findings for files with global rules that are hidden by another such file."""
         if self.directory:
             yield from report_hidden(self.directory, self.files.everything(self.directory), _RULES, "The list of global rules")
 
@@ -116,7 +116,7 @@ class WorkflowLocations:
 
     def find(self, workflow: str) -> WorkflowLocation:
         name = check_id(workflow)
-        location = self.memo.get_or_make(("place", name), lambda: self._search(name))
+        location = self.memo.get_or_make(("location", name), lambda: self._search(name))
         if location is None:
             remedy = suggest_names(name, self.all()) or "`fidelio list` or the tool list_workflows shows what there is."
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
@@ -176,7 +176,7 @@ def find_component(
     known = {component.id for location in candidates for component in location.components(folder)}
     sentence = f"{_KIND_NAMES[folder]} not found: {name} in workflow {explicit or workflow}."
     raise ComponentNotFound(
-        sentence, remedy=suggest_names(name, known) or f"Write `workflow/{name}` for one of another workflow."
+        sentence, remedy=suggest_names(name, known) or f"Write `workflow/{name}` for a component of another workflow."
     )
 
 

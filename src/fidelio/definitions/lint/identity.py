@@ -9,7 +9,7 @@ from fidelio.definitions.flow import list_steps
 from fidelio.definitions.library.identifiers import check_id
 from fidelio.definitions.lint.rules import LintProblem, rule
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject, SourceFile
-from fidelio.definitions.models import Definition, unknown_keys
+from fidelio.definitions.models import Definition, list_unknown_keys
 from fidelio.definitions.models.base import Path
 from fidelio.errors import BadId
 
@@ -132,6 +132,6 @@ def check_unknown_key(subject: LintSubject) -> Iterator[LintProblem]:
 
 
 def _find_unknown_keys(model: Definition, source: SourceFile) -> Iterator[LintProblem]:
-    for path in unknown_keys(model):
+    for path in list_unknown_keys(model):
         sentence = f"The key {path[-1]!r} is unknown here."
         yield LintProblem(source, path, sentence, "Correct its spelling, or delete it.")

@@ -192,7 +192,7 @@ def _forgotten(building: _Building, visit: Visit, activity: Activity) -> None:
         if checkpoint.required and checkpoint.id not in stay.asked and _applied(building, checkpoint, steps, due):
             visit.never_asked.append(checkpoint.id)
             worded = {phrases.checkpoint_unanswered(step.id, checkpoint.id) for step in steps}
-            _differ(visit, [] if worded & set(visit.differences) else [phrases.checkpoint_never_asked(checkpoint.id)])
+            _differ(visit, [] if worded & set(visit.differences) else [phrases.checkpoint_not_presented(checkpoint.id)])
     named = [trigger.workflow for trigger in (*activity.triggers, *(one for step in due for one in step.triggers))]
     visit.never_started = [name for name in dict.fromkeys(named) if name not in stay.started]
     _differ(visit, [phrases.workflow_never_started(name) for name in visit.never_started])
