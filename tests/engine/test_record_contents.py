@@ -125,7 +125,7 @@ def test_the_end_closes_whatever_was_open() -> None:
 
 @proves("engine.light")
 def test_the_rules_load_neither_pydantic_nor_what_reads_files() -> None:
-    modules = "answers, apply_move, manifests, moves, transition_checks, transition_events, transitions, triggers"
+    modules = "answers, apply_move, manifests, moves, transition_events, transitions, triggers"
     program = f"import sys; from fidelio.engine import {modules}; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
 

@@ -24,8 +24,8 @@ def list_names(ids: Iterable[str]) -> str:
     return f"[{', '.join([*(name[:MAX_NAME_LENGTH] for name in listed[:MAX_NAMES]), *more])}]"
 
 
-def first_activity(expected: str, asked: str) -> str:
-    return f"First activity must be '{expected}' but '{asked}' was requested. Start with the workflow's initialActivity."
+def first_activity(expected: str, requested: str) -> str:
+    return f"First activity must be '{expected}' but '{requested}' was requested. Start with the workflow's initialActivity."
 
 
 def activity_missing(activity: str, *, unreadable: bool) -> str:
@@ -131,8 +131,8 @@ def workflow_never_started(workflow: str) -> str:
     return f"Workflow '{workflow}' was to be started here and never was."
 
 
-def too_few_checkpoint_answers(step: str, checkpoint: str, done: int, asked: int) -> str:
-    return f"Step '{step}' is reported {done} times, but its checkpoint '{checkpoint}' was asked only {asked} times."
+def too_few_checkpoint_answers(step: str, checkpoint: str, done: int, answers: int) -> str:
+    return f"Step '{step}' is reported {done} times, but its checkpoint '{checkpoint}' was asked only {answers} times."
 
 
 def unknown_activity(activity: str) -> str:
@@ -201,8 +201,8 @@ def checkpoint_newer_than_token(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint[:MAX_NAME_LENGTH]}' was asked after this token was made."
 
 
-def workflow_mismatch(workflow: str, asked: str) -> str:
-    return f"Workflow mismatch: the session token is for '{workflow}' but '{asked[:MAX_NAME_LENGTH]}' was requested."
+def workflow_mismatch(workflow: str, requested: str) -> str:
+    return f"Workflow mismatch: the session token is for '{workflow}' but '{requested[:MAX_NAME_LENGTH]}' was requested."
 
 
 def undeclared_variables(variables: Iterable[str]) -> str:

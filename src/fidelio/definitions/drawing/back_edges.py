@@ -26,7 +26,7 @@ _LABEL_HEIGHTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82)
 
 @dataclass(slots=True)
 class BackEdgeRouter:
-    """Assigns a lane to each edge. `taken` contains the occupied areas, including the lanes assigned so far."""
+    """Assigns a lane to each edge. `taken` contains the occupied areas, including every lane assigned so far."""
 
     boxes: dict[str, Box]
     bands: dict[str, Band]

@@ -49,7 +49,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An edge with its path, as SVG path data, and its label if it has one."""
+    """An edge with its path, as SVG path data, and its label, if any."""
 
     edge: Edge
     path: str

@@ -51,7 +51,7 @@ class ParsedDocument:
         return encode_toon(self.data)
 
     def at(self, path: Path) -> Position:
-        """The position of `path`, or of the nearest enclosing path that has one."""
+        """The position of `path`, or of the nearest enclosing path with a known position."""
         for length in range(len(path), 0, -1):
             if position := self.positions.get(path[:length]):
                 return position
