@@ -19,6 +19,7 @@ GLOSSARY = ROOT / "docs" / "concepts" / "glossary.md"
 # A name that must stay, and why.
 EXEMPT_NAMES: dict[str, str] = {
     "opened_at": "column of the table requests, and key in the JSON of a request",
+    "pass_context": "field of the stored record, key of events, and `passContext` of definition files",
 }
 # Public classes of one name in several packages that implement one contract, and that contract.
 SHARED_CONTRACTS: dict[str, str] = {}

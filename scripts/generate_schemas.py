@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelio.definitions.models import Activity, Definition
-from fidelio.definitions.models.resource import Rules, StructuredResource
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.components import Rules, Skill, StructuredResource
 from fidelio.definitions.models.workflow import WorkflowFile
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -67,7 +67,7 @@ class Home(NamedTuple):
         return self.path / "worker.log"
 
     def lock_path(self, name: str) -> Path:
-        """The lock file of an operation that only one process may run at a time."""
+        """The lock file of an operation that only a single process may run at a time."""
         locks = self.path / "locks"
         locks.mkdir(mode=0o700, exist_ok=True)
         return locks / f"{name}.lock"
@@ -84,12 +84,12 @@ class Home(NamedTuple):
         return self
 
     def require_existing(self) -> Home:
-        """The home, for commands that only read: a named home that does not exist is an error, not an empty record.
+        """The home, for commands that only read: it is an error if it does not exist, unless it is the user's default home.
 
-        The user's own directory need not have been named by anybody, so it is made.
+        The default home is created, because no option has named it.
         """
-        if self._is_absent() and not self._is_usual():
-            raise HomeNotFound(f"There is no home at {self.path}.", remedy="Check what --home or FIDELIO_HOME says.")
+        if self._is_absent() and not self._is_default():
+            raise HomeNotFound(f"There is no home at {self.path}.", remedy="Check --home or FIDELIO_HOME.")
         return self.ensure()
 
     def _is_absent(self) -> bool:
@@ -102,7 +102,7 @@ class Home(NamedTuple):
             return False
         return False
 
-    def _is_usual(self) -> bool:
+    def _is_default(self) -> bool:
         try:
             return self == user_home()
         except HomeProblem:
@@ -110,16 +110,16 @@ class Home(NamedTuple):
 
 
 def find_home(
-    asked: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Home:
     environ = os.environ if environ is None else environ
-    chosen = asked or environ.get("FIDELIO_HOME")
+    chosen = path or environ.get("FIDELIO_HOME")
     if chosen:
-        return Home(_absolute(chosen))
-    return Home(_nearest(cwd or _absolute(".")) or _user_directory(environ))
+        return Home(_make_absolute(chosen))
+    return Home(_find_nearest(cwd or _make_absolute(".")) or _find_user_directory(environ))
 
 
 def sync_directory(directory: Path) -> None:
@@ -133,10 +133,10 @@ def sync_directory(directory: Path) -> None:
 
 def user_home(environ: Mapping[str, str] | None = None) -> Home:
     """The home of the user, independent of the project."""
-    return Home(_user_directory(os.environ if environ is None else environ))
+    return Home(_find_user_directory(os.environ if environ is None else environ))
 
 
-def _absolute(path: str | os.PathLike[str]) -> Path:
+def _make_absolute(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(path).expanduser().absolute()
     except OSError as error:
@@ -148,23 +148,23 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
         raise HomeProblem(f"{path} names no home: there is no such user.", remedy="Write the whole path.") from error
 
 
-def _nearest(start: Path) -> Path | None:
+def _find_nearest(start: Path) -> Path | None:
     """The nearest home above the directory; inaccessible directories are skipped."""
-    return next((place / DIRECTORY for place in (start, *start.parents) if os.path.isdir(place / DIRECTORY)), None)  # noqa: PTH112  # Path.is_dir raises
+    return next((parent / DIRECTORY for parent in (start, *start.parents) if os.path.isdir(parent / DIRECTORY)), None)  # noqa: PTH112  # Path.is_dir raises
 
 
-def _user_directory(environ: Mapping[str, str]) -> Path:
+def _find_user_directory(environ: Mapping[str, str]) -> Path:
     data = environ.get("XDG_DATA_HOME")
     # XDG: a relative value is ignored, because it would depend on the working directory.
-    base = Path(data) if data and Path(data).is_absolute() else _user_home() / ".local" / "share"
+    base = Path(data) if data and Path(data).is_absolute() else _find_user_home() / ".local" / "share"
     return base / "fidelio"
 
 
-def _user_home() -> Path:
+def _find_user_home() -> Path:
     try:
         return Path.home()
     except RuntimeError as error:
         raise HomeProblem(
             "This user has no home directory: HOME is not set, and the system does not know the user.",
-            remedy="Say where Fidelio may keep its things with --home DIR or FIDELIO_HOME.",
+            remedy="Choose a home with --home DIR or FIDELIO_HOME.",
         ) from error

@@ -19,7 +19,7 @@ POSTGRES = ("postgresql://", "postgres://")
 
 
 class AgentLimits(NamedTuple):
-    """How many agents work at once, in one project and in all, and how deep sessions may start sessions.
+    """Maximum numbers of concurrent agents, in a project and in all, and of nested sessions.
 
     An agent is a program of several hundred megabytes; the numbers suit a developer's machine.
     """
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
     server_name: str = "fidelio"
     server_version: str = __version__
     min_response_ms: int = 3000
-    # Whether a token that does not verify may begin a session at the place it claims.
+    # Whether a token that does not verify may start a session at the position that it claims.
     adoption: bool = True
     # How long a call that waits for an agent stays open; most clients give up after a minute. 0: to the end.
     sync_seconds: float = 50.0
@@ -48,16 +48,16 @@ class Settings(NamedTuple):
 
 def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
     environ = os.environ if environ is None else environ
-    place = find_home(home, environ=environ)
+    resolved_home = find_home(home, environ=environ)
     return Settings(
-        home=place,
-        ledger=find_ledger_address(environ, place),
+        home=resolved_home,
+        ledger=find_ledger_address(environ, resolved_home),
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
-        min_response_ms=_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
-        adoption=_switch(environ, "FIDELIO_ADOPTION", default="on"),
-        sync_seconds=_milliseconds(environ, "FIDELIO_SYNC_SECONDS", default=50.0) / 1000,
-        agents=_agent_limits(environ),
+        min_response_ms=_read_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
+        adoption=_read_switch(environ, "FIDELIO_ADOPTION", default="on"),
+        sync_seconds=_read_milliseconds(environ, "FIDELIO_SYNC_SECONDS", default=50.0) / 1000,
+        agents=_read_agent_limits(environ),
         executor=environ.get("FIDELIO_AGENTS_EXECUTOR") or None,
     )
 
@@ -79,7 +79,7 @@ def find_ledger_address(environ: Mapping[str, str], home: Home) -> str:
     return str(Path(address).absolute()) if is_path else address
 
 
-def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> int:
+def _read_milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> int:
     text = environ.get(name) or str(default)
     try:
         seconds = float(text)
@@ -90,23 +90,23 @@ def _milliseconds(environ: Mapping[str, str], name: str, *, default: float) -> i
     return round(seconds * 1000)
 
 
-def _switch(environ: Mapping[str, str], name: str, *, default: str) -> bool:
+def _read_switch(environ: Mapping[str, str], name: str, *, default: str) -> bool:
     text = environ.get(name) or default
     if text not in ("on", "off"):
         raise UsageProblem(f"{name} is {text!r}.", remedy="Say on or off.")
     return text == "on"
 
 
-def _agent_limits(environ: Mapping[str, str]) -> AgentLimits:
-    usual = AgentLimits()
+def _read_agent_limits(environ: Mapping[str, str]) -> AgentLimits:
+    defaults = AgentLimits()
     return AgentLimits(
-        per_project=_count(environ, "FIDELIO_AGENTS_PER_PROJECT", at_least=1, default=usual.per_project),
-        total=_count(environ, "FIDELIO_AGENTS_TOTAL", at_least=1, default=usual.total),
-        depth=_count(environ, "FIDELIO_AGENTS_DEPTH", at_least=0, default=usual.depth),
+        per_project=_read_count(environ, "FIDELIO_AGENTS_PER_PROJECT", at_least=1, default=defaults.per_project),
+        total=_read_count(environ, "FIDELIO_AGENTS_TOTAL", at_least=1, default=defaults.total),
+        depth=_read_count(environ, "FIDELIO_AGENTS_DEPTH", at_least=0, default=defaults.depth),
     )
 
 
-def _count(environ: Mapping[str, str], name: str, *, at_least: int, default: int) -> int:
+def _read_count(environ: Mapping[str, str], name: str, *, at_least: int, default: int) -> int:
     text = environ.get(name) or str(default)
     if not (text.isascii() and text.isdigit() and at_least <= int(text) <= 10_000):
         raise UsageProblem(f"{name} is {text!r}.", remedy=f"Give a whole number from {at_least} to 10000.")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fidelio.definitions.flow import list_steps, list_triggers
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow, variables_in
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow, list_variables
+from fidelio.definitions.models.components import Skill
 
 BUNDLED = Path(str(files("fidelio"))) / "bundled"
 # `hello` is a first taste, written to be short; the other three show how a real workflow is written.
@@ -78,5 +78,5 @@ def _given(*maybe: Condition | None) -> Iterator[Condition]:
 
 def asked_for(activity: Activity) -> set[str]:
     """The variables that the activity's conditions and loops look at."""
-    names = (name for condition in conditions(activity) for name in variables_in(condition))
+    names = (name for condition in conditions(activity) for name in list_variables(condition))
     return {name.split(".")[0] for name in names} | {loop.over for loop in activity.loops if loop.over}

@@ -8,7 +8,7 @@ import pytest
 
 import fidelio
 from fidelio.definitions.library import Library
-from fidelio.definitions.models import Workflow, unknown_keys, variables_in
+from fidelio.definitions.models import Workflow, list_unknown_keys, list_variables
 from tests.definitions.libraries import library
 from tests.support import proves
 
@@ -28,7 +28,7 @@ def workflows(shelf: Library) -> list[Workflow]:
 def test_the_bundled_workflows_have_no_findings_and_no_unknown_keys(shelf: Library) -> None:
     assert {"hello", "meta"} <= {entry.id for entry in shelf.list()}
     assert shelf.findings() == ()
-    assert [key for workflow in workflows(shelf) for key in unknown_keys(workflow)] == []
+    assert [key for workflow in workflows(shelf) for key in list_unknown_keys(workflow)] == []
 
 
 @proves("definitions.bundled")
@@ -50,7 +50,7 @@ def test_every_condition_in_a_bundled_workflow_is_about_a_declared_variable(shel
         declared = {variable.name for variable in workflow.variables}
         for activity in workflow.activities:
             conditions = [step.condition for step in activity.steps] + [way.condition for way in activity.transitions]
-            assert {name for condition in conditions if condition for name in variables_in(condition)} <= declared
+            assert {name for condition in conditions if condition for name in list_variables(condition)} <= declared
 
 
 @proves("definitions.bundled")

@@ -13,11 +13,10 @@ from fidelio.definitions.models import (
     Activity,
     Checkpoint,
     Condition,
-    unknown_keys,
-    variables_in,
+    list_unknown_keys,
+    list_variables,
 )
-from fidelio.definitions.models.resource import Rules
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.components import Rules, Skill
 from fidelio.definitions.models.workflow import WorkflowFile
 from fidelio.definitions.parsing import validate
 from fidelio.definitions.reading import read_text
@@ -186,7 +185,7 @@ def test_a_manifest_of_any_generation_loads() -> None:
     assert file.artifact_locations["out"].gitignored
     assert file.execution_model is not None
     assert isinstance(file.activities[2], Activity)
-    assert list(unknown_keys(file)) == []
+    assert list(list_unknown_keys(file)) == []
 
 
 @proves("models.unknown-keys")
@@ -195,7 +194,7 @@ def test_a_key_that_no_model_knows_is_kept_and_listed() -> None:
 
     activity = loaded(odd)
 
-    assert list(unknown_keys(activity)) == [("modeOverrides",), ("steps", 0, "colour")]
+    assert list(list_unknown_keys(activity)) == [("modeOverrides",), ("steps", 0, "colour")]
     assert activity.model_dump(exclude_unset=True)["steps"][0]["colour"] == "red"
 
 
@@ -206,8 +205,8 @@ def test_keys_that_older_skills_and_rules_carry_are_not_unknown() -> None:
     )
     rules = Rules.model_validate({"id": "r", "sections": [{"id": "s", "title": "S", "guidance": ["x"]}]})
 
-    assert list(unknown_keys(skill)) == [("critical_rule",)]
-    assert list(unknown_keys(rules)) == []
+    assert list(list_unknown_keys(skill)) == [("critical_rule",)]
+    assert list(list_unknown_keys(rules)) == []
 
 
 @proves("models.unknown-keys")
@@ -226,7 +225,7 @@ def test_a_condition_survives_its_model(condition: dict[str, Any]) -> None:
         _CONDITION.dump_python(model, exclude_unset=True, mode="json" if "inf" not in repr(condition) else "python") is not None
     )
     assert _CONDITION.validate_python(model.model_dump()) == model
-    assert all(isinstance(name, str) for name in variables_in(model))
+    assert all(isinstance(name, str) for name in list_variables(model))
 
 
 @proves("models.conditions")
@@ -235,7 +234,7 @@ def test_the_variables_of_a_condition_are_found_in_order() -> None:
     two = {"type": "simple", "variable": "two", "operator": "==", "value": 1}
     model = _CONDITION.validate_python({"type": "and", "conditions": [one, {"type": "not", "condition": two}, one]})
 
-    assert list(variables_in(model)) == ["one", "two", "one"]
+    assert list(list_variables(model)) == ["one", "two", "one"]
 
 
 @proves("models.faults")

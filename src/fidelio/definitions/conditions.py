@@ -1,4 +1,4 @@
-"""Evaluate conditions with three values (true, false, unknown), and render them as one line of text.
+"""Evaluate conditions with three values (true, false, unknown), and render them as a line of text.
 
 A comparison with a variable that has no value is unknown, not false: a value that an agent has not reported is not denied.
 `exists` and `notExists` test for a value, so they are never unknown.
@@ -37,7 +37,7 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported_only: bool = False) -> Truth:
-    """True, False, or None when it is not known yet. No condition at all holds.
+    """Evaluate a condition: True, False, or None if it is unknown. None as condition always holds.
 
     With `reported_only`, an absent variable makes every comparison unknown, also `exists`.
     """
@@ -47,8 +47,8 @@ def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported
         return _evaluate_comparison(condition, look_up(condition.variable, variables), reported_only)
     if condition.type == "not":
         return negate(holds(condition.condition, variables, reported_only=reported_only))
-    parts = [holds(part, variables, reported_only=reported_only) for part in condition.conditions]
-    return all_hold(parts) if condition.type == "and" else negate(all_hold([negate(part) for part in parts]))
+    truths = [holds(operand, variables, reported_only=reported_only) for operand in condition.conditions]
+    return all_hold(truths) if condition.type == "and" else negate(all_hold([negate(truth) for truth in truths]))
 
 
 def all_hold(truths: Sequence[Truth]) -> Truth:
@@ -96,7 +96,7 @@ def _evaluate_comparison(condition: Simple, value: Any, reported_only: bool) -> 
 
 def is_equal(left: Any, right: Any) -> bool:
     """Compare without conversion: 1 is not true and "1" is not 1."""
-    # Python calls True equal to 1; a definition that asks for true does not mean the number.
+    # In Python True equals 1; a definition that requires true does not accept the number.
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
@@ -117,20 +117,22 @@ _OPERATOR = re.compile(r"\s*(==|!=|>=|<=|>|<)\s*")
 
 
 def render_condition(condition: Condition) -> str:
+    """Render with parentheses where operators are mixed."""
     if condition.type == "simple":
         return _render_simple(condition)
     if condition.type == "not":
         return f"NOT ({render_condition(condition.condition)})"
-    parts = (_render_operand(part, inside=condition.type) for part in condition.conditions)
-    return _CONNECTIVES[condition.type].join(parts)
+    operands = (_render_operand(operand, inside=condition.type) for operand in condition.conditions)
+    return _CONNECTIVES[condition.type].join(operands)
 
 
 def render_plain_condition(condition: Condition) -> str:
+    """Render without parentheses, as older servers did; agents that learned that form still use it in claims."""
     if condition.type == "simple":
         return _render_simple(condition) + (" undefined" if "xists" in condition.operator and condition.value is None else "")
     if condition.type == "not":
         return f"NOT ({render_plain_condition(condition.condition)})"
-    return _CONNECTIVES[condition.type].join(render_plain_condition(part) for part in condition.conditions)
+    return _CONNECTIVES[condition.type].join(render_plain_condition(operand) for operand in condition.conditions)
 
 
 def matches_condition(claim: str, condition: Condition) -> bool:
@@ -143,8 +145,8 @@ def matches_text(claim: str, text: str) -> bool:
 
 
 def _render_operand(condition: Condition, *, inside: str) -> str:
-    words = render_condition(condition)
-    return f"({words})" if condition.type in _CONNECTIVES and condition.type != inside else words
+    text = render_condition(condition)
+    return f"({text})" if condition.type in _CONNECTIVES and condition.type != inside else text
 
 
 def _render_simple(condition: Simple) -> str:

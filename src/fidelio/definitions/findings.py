@@ -13,7 +13,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One problem of a file. Line and column count from 1; 0 means the whole file."""
+    """A problem of a file. Line and column count from 1; 0 means the whole file."""
 
     file: str
     line: int
@@ -24,29 +24,29 @@ class Finding:
     remedy: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        return f"{place}: {self.severity} {self.rule}: {self.sentence} {self.remedy}".rstrip()
+        position = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{position}: {self.severity} {self.rule}: {self.sentence} {self.remedy}".rstrip()
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-# What reading and loading can find. Lint documents these beside its own rules, so the two lists never drift apart.
+# The findings of readers and library. The reference page of lint documents them together with the lint rules.
 READING_RULES: dict[str, str] = {
-    "unreadable": "The file cannot be opened, or is not text in its format.",
-    "half-read": "The file can be decoded, but part of it would be lost or mean something else than it looks like.",
-    "too-large": "The file is larger, deeper or more repetitive than any definition needs to be.",
-    "duplicate-key": "A key is written twice in one place, so one of the two values would be lost.",
+    "unreadable": "The file cannot be opened, or its text is not valid in its format.",
+    "half-read": "The file can be decoded, but a part of it would be lost or would not mean what it appears to mean.",
+    "too-large": "The file exceeds the limits of size, nesting or repetition.",
+    "duplicate-key": "A mapping has the same key twice, so one of the two values would be lost.",
     "wrong-count": "A TOON header declares another number of entries than follow.",
-    "schema": "The file is well-formed but does not say what its kind of file must say.",
-    "outside-root": "A path leads out of the directory that it belongs to.",
+    "schema": "The file is well-formed but does not match the schema of its kind of file.",
+    "outside-root": "A path leads out of its directory.",
     "duplicate-id": "Two files of one kind have the same id, so one of them would never be served.",
-    "bad-name": "A file or directory has a name that is no id, so nobody can ask for it and it is left out.",
-    "hidden-file": "Two files stand for the same thing, and only one of them is used.",
-    "unresolved-activity": "A workflow refers to an activity file that is not there.",
+    "bad-name": "The name of a file or directory is not a valid id, so it cannot be requested and is ignored.",
+    "hidden-file": "Two files define the same workflow or component, and only one of them is used.",
+    "unresolved-activity": "A workflow refers to an activity file that does not exist.",
 }
 
-# Everything else that reading finds is an error.
+# All other findings of readers and library are errors.
 READING_WARNINGS = frozenset({"hidden-file"})
 
 

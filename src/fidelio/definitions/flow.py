@@ -1,4 +1,4 @@
-"""Edges between the activities of a workflow, from all parts of the file that declare them.
+"""Edges between the activities of a workflow, from all elements that declare them.
 
 Besides transitions, answers to checkpoints, branches of decisions and loops lead to activities. Drawing and lint use this list.
 """
@@ -14,7 +14,7 @@ from fidelio.definitions.models.base import Path
 from fidelio.definitions.static_conditions import VariableDomain, find_constant_truth
 from fidelio.definitions.wording import describe_condition
 
-# Names that definitions in use write for "the workflow is over". They mean that only where no activity is called so.
+# Names that definitions use for the end of the workflow, unless an activity has that name.
 TERMINAL_NAMES = frozenset({"__terminal__", "workflow-end", "end-workflow"})
 
 Reason = Literal["next", "condition", "decision", "answer", "loop"]
@@ -40,11 +40,16 @@ def is_end(target: str, activities: frozenset[str]) -> bool:
 
 
 def list_flow_edges(activity: Activity) -> tuple[FlowEdge, ...]:
-    """In the order of the file, the plain transitions first."""
-    return (*_transitions(activity), *_branches(activity), *_answers(activity), *_loops(activity))
+    """All outgoing edges of the activity, in the order of the file, the transitions first."""
+    return (
+        *_list_transitions(activity),
+        *_list_branches(activity),
+        *_list_answers(activity),
+        *_list_loops(activity),
+    )
 
 
-def _transitions(activity: Activity) -> Iterator[FlowEdge]:
+def _list_transitions(activity: Activity) -> Iterator[FlowEdge]:
     for index, transition in enumerate(activity.transitions):
         path: Path = ("transitions", index, "to")
         if transition.is_default or transition.condition is None:
@@ -53,7 +58,7 @@ def _transitions(activity: Activity) -> Iterator[FlowEdge]:
             yield FlowEdge(transition.to, "condition", describe_condition(transition.condition), path)
 
 
-def _branches(activity: Activity) -> Iterator[FlowEdge]:
+def _list_branches(activity: Activity) -> Iterator[FlowEdge]:
     for at, decision in enumerate(activity.decisions):
         for index, branch in enumerate(decision.branches):
             if branch.transition_to:
@@ -61,7 +66,7 @@ def _branches(activity: Activity) -> Iterator[FlowEdge]:
                 yield FlowEdge(branch.transition_to, "decision", branch.label, path)
 
 
-def _answers(activity: Activity) -> Iterator[FlowEdge]:
+def _list_answers(activity: Activity) -> Iterator[FlowEdge]:
     for at, checkpoint in enumerate(activity.checkpoints):
         for index, option in enumerate(checkpoint.options):
             if option.effect and option.effect.transition_to:
@@ -69,7 +74,7 @@ def _answers(activity: Activity) -> Iterator[FlowEdge]:
                 yield FlowEdge(option.effect.transition_to, "answer", option.label, path)
 
 
-def _loops(activity: Activity) -> Iterator[FlowEdge]:
+def _list_loops(activity: Activity) -> Iterator[FlowEdge]:
     for at, loop in enumerate(activity.loops):
         for index, target in enumerate(loop.activities):
             yield FlowEdge(target, "loop", loop.name, ("loops", at, "activities", index))
@@ -113,8 +118,8 @@ def may_end_after(activity: Activity, domains: dict[str, VariableDomain]) -> boo
     always = [branch for branch in branches if branch.is_default or branch.condition is None]
     if always:
         return any(branch.transition_to is None for branch in always)
-    ways: list[Transition | Branch] = [*activity.transitions, *branches]
-    return not _is_exhaustive([way.condition for way in ways if way.condition is not None], domains)
+    edges: list[Transition | Branch] = [*activity.transitions, *branches]
+    return not _is_exhaustive([edge.condition for edge in edges if edge.condition is not None], domains)
 
 
 def _is_exhaustive(conditions: list[Condition], domains: dict[str, VariableDomain]) -> bool:

@@ -34,7 +34,7 @@ _SENTENCES = {
     "literal_error": ("cannot be {value!r}.", "It is one of {expected}."),
     "union_tag_not_found": ("has no `type`.", "Give the condition one of the types simple, and, or, not."),
     "union_tag_invalid": ("has the unknown type {tag!r}.", "It is one of {expected_tags}."),
-    "too_short": ("has too little in it.", "At least {min_length} are needed."),
+    "too_short": ("has too few entries.", "At least {min_length} are needed."),
     "string_too_short": ("is empty.", "Write at least one character."),
     "greater_than": ("has to be greater than {gt}, but is {value}.", "Write a larger number, or leave it out."),
 }
@@ -59,7 +59,7 @@ def _list_findings(problem: ValidationError, document: ParsedDocument, data: Any
         (_find_path(data, details["loc"]), details) for details in problem.errors(include_url=False, include_context=True)
     ]
     paths = [path for path, _ in errors]
-    # A value that may have several shapes is complained about once for each; the deepest complaint is the useful one.
+    # A value of a union type causes an error for each member; the deepest error is the useful one.
     reported = {path: details for path, details in reversed(errors) if not any(_is_inside(other, path) for other in paths)}
     return sorted(_make_finding(document, (*under, *path), details) for path, details in reported.items())
 
@@ -89,15 +89,15 @@ def _make_finding(document: ParsedDocument, path: Path, details: ErrorDetails) -
 def _describe_error(document: ParsedDocument, path: Path, details: ErrorDetails) -> tuple[str, str]:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind in _EXPECTED:
-        return f"has to be {_EXPECTED[kind]}, but is {name_kind(value)}.", _remedy(document, kind, value)
+        return f"has to be {_EXPECTED[kind]}, but is {name_kind(value)}.", _suggest_remedy(document, kind, value)
     if kind == "string_pattern_mismatch":
-        return f"cannot be {value!r}.", _pattern_remedy(path)
-    sentence, remedy = _SENTENCES.get(kind, ("is not right: {msg}.", ""))
+        return f"cannot be {value!r}.", _suggest_pattern(path)
+    sentence, remedy = _SENTENCES.get(kind, ("is not valid: {msg}.", ""))
     words = {"key": path[-1] if path else "", "value": value, "msg": details["msg"], "min_length": 1, **context}
     return sentence.format_map(words), remedy.format_map(words)
 
 
-def _remedy(document: ParsedDocument, kind: str, value: object) -> str:
+def _suggest_remedy(document: ParsedDocument, kind: str, value: object) -> str:
     if kind != "string_type":
         return "See the reference of the definition files."
     if document.format == "toon" and isinstance(value, dict) and len(value) == 1:
@@ -105,7 +105,7 @@ def _remedy(document: ParsedDocument, kind: str, value: object) -> str:
     return "Put it in quotes." if isinstance(value, (bool, int, float)) else "Write it as text."
 
 
-def _pattern_remedy(path: Path) -> str:
+def _suggest_pattern(path: Path) -> str:
     return "Write three numbers, such as 1.0.0." if path[-1] == "version" else "Write a duration such as 10m, 1-2h or 3 days."
 
 

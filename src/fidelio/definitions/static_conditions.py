@@ -26,10 +26,10 @@ _EXISTENCE = frozenset({"exists", "notExists"})
 
 @dataclass(frozen=True, slots=True)
 class VariableDomain:
-    """The declared type of a variable. `always_there`: it has a value during the whole session."""
+    """The declared type of a variable. `always_set`: it has a value during the whole session."""
 
     type: str
-    always_there: bool = False
+    always_set: bool = False
 
 
 class _OtherValue:
@@ -41,7 +41,7 @@ _OTHER_VALUE = _OtherValue()
 
 def find_constant_truth(condition: Condition, known: Mapping[str, VariableDomain]) -> ConstantTruth | None:
     """Whether the condition holds in every case or in none; None otherwise, also if variables may have no value."""
-    domains = _domains(condition, known)
+    domains = _find_domains(condition, known)
     if domains is None:
         return None
     names = list(domains)
@@ -63,14 +63,14 @@ def list_comparisons(condition: Condition) -> Iterator[Simple]:
                 yield from list_comparisons(part)
 
 
-def _domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[str, list[Any]] | None:
-    asked: dict[str, list[Simple]] = defaultdict(list)
+def _find_domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[str, list[Any]] | None:
+    by_variable: dict[str, list[Simple]] = defaultdict(list)
     for comparison in list_comparisons(condition):
-        asked[comparison.variable].append(comparison)
+        by_variable[comparison.variable].append(comparison)
     domains: dict[str, list[Any]] = {}
     cases = 1
-    for name, parts in asked.items():
-        domain = _domain(parts, known.get(name))
+    for name, comparisons in by_variable.items():
+        domain = _find_domain(comparisons, known.get(name))
         cases *= len(domain) if domain else 0
         if domain is None or cases > _MAX_CASES:
             return None
@@ -78,10 +78,10 @@ def _domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[
     return domains
 
 
-def _domain(parts: list[Simple], known: VariableDomain | None) -> list[Any] | None:
+def _find_domain(comparisons: list[Simple], known: VariableDomain | None) -> list[Any] | None:
     """Values that represent all values of the variable, or None if they cannot be determined."""
-    values = [part.value for part in parts if part.operator not in _EXISTENCE]
-    if any(part.operator in _ORDERINGS for part in parts):
+    values = [comparison.value for comparison in comparisons if comparison.operator not in _EXISTENCE]
+    if any(comparison.operator in _ORDERINGS for comparison in comparisons):
         numbers = [number for value in values if (number := _to_fraction(value)) is not None]
         if known is None or known.type != "number" or len(numbers) < len(values):
             return None
@@ -90,8 +90,8 @@ def _domain(parts: list[Simple], known: VariableDomain | None) -> list[Any] | No
         domain = [True, False, *(None for _ in range(None in values))]
     else:
         domain = [*_remove_duplicates(values), _OTHER_VALUE]
-    asks_existence = any(part.operator in _EXISTENCE for part in parts)
-    if asks_existence and not (known and known.always_there):
+    tests_existence = any(comparison.operator in _EXISTENCE for comparison in comparisons)
+    if tests_existence and not (known and known.always_set):
         domain.append(MISSING)
     return domain
 
@@ -104,7 +104,7 @@ def _to_fraction(value: object) -> Fraction | None:
 
 
 def _add_neighbours(values: list[Fraction]) -> list[Any]:
-    """The values, one between each two, and one beyond either end. Floats past their range have no neighbours, fractions do."""
+    """The values, with a value between each two and beyond either end. Fractions, because large floats have no neighbours."""
     between = [(low + high) / 2 for low, high in pairwise(values)]
     return [values[0] - 1, *values, *between, values[-1] + 1]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Everything else is quoted: that is always understood, and a bare word never turns out to be a number or a comment.
+# All other text is quoted, so that no reader takes it for a number or a comment.
 _PLAIN_TEXT = re.compile(r"\d+\.\d+\.\d+|[A-Za-z](?:[A-Za-z0-9 ._/()'!?;+*=<>&%@~^$-]*[A-Za-z0-9._/()'!?;+*=<>&%@~^$-])?")
 _WORDS = frozenset({"true", "false", "null"})
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -20,62 +20,62 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 def encode_toon(value: Any) -> str:
     """The text of any JSON value, without a newline at its end."""
     if isinstance(value, Mapping):
-        return "\n".join(_fields(value, 0))
+        return "\n".join(_encode_fields(value, 0))
     if _is_list(value):
-        return "\n".join(_list("", value, 0))
-    return _scalar(value)
+        return "\n".join(_encode_list("", value, 0))
+    return _encode_scalar(value)
 
 
-def _fields(fields: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _encode_fields(fields: Mapping[str, Any], depth: int) -> Iterator[str]:
     for key, value in fields.items():
-        yield from _field(_key(key), value, depth)
+        yield from _encode_field(_encode_key(key), value, depth)
 
 
-def _field(key: str, value: Any, depth: int) -> Iterator[str]:
+def _encode_field(key: str, value: Any, depth: int) -> Iterator[str]:
     margin = "  " * depth
     if isinstance(value, Mapping):
         yield f"{margin}{key}:"
-        yield from _fields(value, depth + 1)
+        yield from _encode_fields(value, depth + 1)
     elif _is_list(value):
-        yield from _list(key, value, depth)
+        yield from _encode_list(key, value, depth)
     else:
-        yield f"{margin}{key}: {_scalar(value)}"
+        yield f"{margin}{key}: {_encode_scalar(value)}"
 
 
-def _list(key: str, values: Sequence[Any], depth: int) -> Iterator[str]:
+def _encode_list(key: str, values: Sequence[Any], depth: int) -> Iterator[str]:
     head = f"{'  ' * depth}{key}[{len(values)}]:"
     if not values or any(isinstance(value, Mapping) or _is_list(value) for value in values):
         yield head
         for value in values:
-            yield from _item(value, depth + 1)
+            yield from _encode_item(value, depth + 1)
     else:
-        yield f"{head} {','.join(map(_scalar, values))}"
+        yield f"{head} {','.join(map(_encode_scalar, values))}"
 
 
-def _item(value: Any, depth: int) -> Iterator[str]:
+def _encode_item(value: Any, depth: int) -> Iterator[str]:
     """A list item: a dash and its value, indented. The first field of an object is on the line of its dash."""
     margin = "  " * depth
     if isinstance(value, Mapping):
-        lines = list(_fields(value, depth + 1))
+        lines = list(_encode_fields(value, depth + 1))
         yield f"{margin}- {lines[0].lstrip()}" if lines else f"{margin}-"
         yield from lines[1:]
     elif _is_list(value):
-        first, *rest = _list("", value, depth)
+        first, *rest = _encode_list("", value, depth)
         yield f"{margin}- {first.lstrip()}"
         yield from rest
     else:
-        yield f"{margin}- {_scalar(value)}"
+        yield f"{margin}- {_encode_scalar(value)}"
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _key(key: str) -> str:
+def _encode_key(key: str) -> str:
     return key if _PLAIN_KEY.fullmatch(key) else _quote(key)
 
 
-def _scalar(value: Any) -> str:
+def _encode_scalar(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

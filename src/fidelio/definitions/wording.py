@@ -60,7 +60,7 @@ def describe_count(count: int, noun: str, plural: str = "") -> str:
 
 
 def join_words(words: Iterable[str], last: str = "and") -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Join with commas and a last word: "a", "a and b", "a, b and c"."""
     *first, final = list(words) or [""]
     return f"{', '.join(first)} {last} {final}" if first else final
 
@@ -83,14 +83,14 @@ def describe_condition(condition: Condition) -> str:
         case Not():
             return f"not ({describe_condition(condition.condition)})"
         case And():
-            return " and ".join(_describe_operand(part, beside=Or) for part in condition.conditions)
+            return " and ".join(_describe_operand(part, other=Or) for part in condition.conditions)
         case Or():
-            return " or ".join(_describe_operand(part, beside=And) for part in condition.conditions)
+            return " or ".join(_describe_operand(part, other=And) for part in condition.conditions)
 
 
-def _describe_operand(condition: Condition, *, beside: type[And | Or]) -> str:
+def _describe_operand(condition: Condition, *, other: type[And | Or]) -> str:
     words = describe_condition(condition)
-    return f"({words})" if isinstance(condition, beside) else words
+    return f"({words})" if isinstance(condition, other) else words
 
 
 def _describe_comparison(condition: Simple) -> str:
@@ -105,7 +105,7 @@ def _describe_comparison(condition: Simple) -> str:
 
 
 def _negate_name(name: str) -> str:
-    """ "is ready" becomes "is not ready", "needs research" becomes "needs no research", "tested" becomes "not tested"."""
+    """Negate a phrase: "is ready" becomes "is not ready", "needs research" "needs no research", "tested" "not tested"."""
     verb, _, rest = name.partition(" ")
     if verb not in _NEGATED or not rest:
         return f"not {name}"
@@ -114,17 +114,17 @@ def _negate_name(name: str) -> str:
 
 
 def describe_effect(effect: Effect) -> str:
-    """The effect of an option as one phrase; empty if it has none."""
-    parts = [f"sets {name} to {describe_value(value)}" for name, value in effect.set_variable.items()]
+    """The effect of an option as a phrase; empty if it has none."""
+    phrases = [f"sets {name} to {describe_value(value)}" for name, value in effect.set_variable.items()]
     if effect.skip_activities:
-        parts.append(f"skips {join_words(effect.skip_activities)}")
+        phrases.append(f"skips {join_words(effect.skip_activities)}")
     if effect.transition_to:
-        parts.append(f"goes to {effect.transition_to}")
-    return ", ".join(parts)
+        phrases.append(f"goes to {effect.transition_to}")
+    return ", ".join(phrases)
 
 
 def describe_loop(loop: Loop) -> str:
-    """The condition of the loop as one phrase."""
+    """The condition of the loop as a phrase."""
     match loop.type:
         case "forEach":
             words = f"for each {describe_name(loop.variable or 'item')} of {describe_name(loop.over or 'a list')}"

@@ -1,4 +1,4 @@
-"""Decide on an answer to a checkpoint: accept it, confirm that it was given before, or refuse it.
+"""Decide on an answer to a checkpoint: accept it, confirm that it is already recorded, or refuse it.
 
 Elapsed time is counted in milliseconds from the event that opened the checkpoint. Each instance of a checkpoint has one answer:
 the same answer again is confirmed, a different one is refused. An answer relayed by a model is refused where the checkpoint
@@ -32,7 +32,7 @@ class AnswerChoice(msgspec.Struct, frozen=True):
 
     @property
     def mode(self) -> AnswerMode | None:
-        """The answer mode that the arguments select; None unless they select exactly one."""
+        """The answer mode that the arguments select; None if they select none or several."""
         modes: list[AnswerMode] = []
         if self.option_id is not None:
             modes.append("option")
@@ -55,7 +55,7 @@ class AnswerContext(msgspec.Struct, frozen=True):
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """An accepted answer. `repeated`: it is already recorded, so no event is written."""
+    """An accepted answer. `repeated`: it is already recorded, so there is no new event."""
 
     instance: CheckpointInstance
     mode: AnswerMode
@@ -97,11 +97,11 @@ def resolve_answer(
     """
     mode = choice.mode
     if mode is None:
-        return Refusal("checkpoint.mode", phrases.EXACTLY_ONE)
+        return Refusal("checkpoint.mode", phrases.ANSWER_MODE_REQUIRED)
     instance = instance or (record.waiting.instance if record.waiting else None)
-    given = earlier or (record.find_answer_of(instance) if instance else None)
-    if given is not None:
-        return _compare_with_given(given, choice, mode)
+    recorded = earlier or (record.find_answer_of(instance) if instance else None)
+    if recorded is not None:
+        return _compare_with_recorded(recorded, choice, mode)
     waiting = record.find_open(instance) if instance else None
     if waiting is None:
         return Refusal("checkpoint.not-active", phrases.NO_ACTIVE_CHECKPOINT, "The worker yields the checkpoint first.")
@@ -112,10 +112,10 @@ def resolve_answer(
             f"Its definition has changed. It can still be answered as it was asked: fidelio answer {waiting.request} OPTION."
         )
         return Refusal("checkpoint.not-found", phrases.checkpoint_not_found(waiting.checkpoint, waiting.activity), remedy)
-    return _decide(_OpenQuestion(workflow, record, checkpoint, waiting), choice, mode, context)
+    return _decide(_OpenRequest(workflow, record, checkpoint, waiting), choice, mode, context)
 
 
-class _OpenQuestion(msgspec.Struct, frozen=True):
+class _OpenRequest(msgspec.Struct, frozen=True):
     workflow: Workflow
     record: Record
     checkpoint: Checkpoint
@@ -125,15 +125,15 @@ class _OpenQuestion(msgspec.Struct, frozen=True):
         return self.waiting.person or demands_person(self.workflow, self.checkpoint, server=context.demands_person)
 
 
-def _compare_with_given(given: CheckpointAnswer, choice: AnswerChoice, mode: AnswerMode) -> Resolution | Refusal:
-    same = choice.option_id == given.option != "" if mode == "option" else mode == given.mode
+def _compare_with_recorded(recorded: CheckpointAnswer, choice: AnswerChoice, mode: AnswerMode) -> Resolution | Refusal:
+    same = choice.option_id == recorded.option != "" if mode == "option" else mode == recorded.mode
     if not same:
-        answer = given.option or "condition_not_met"
-        return Refusal("checkpoint.answered", phrases.already_answered(given.checkpoint, answer))
-    return Resolution(given.instance, given.mode, given.option, given.effect, repeated=True)
+        answer = recorded.option or "condition_not_met"
+        return Refusal("checkpoint.answered", phrases.already_answered(recorded.checkpoint, answer))
+    return Resolution(recorded.instance, recorded.mode, recorded.option, recorded.effect, repeated=True)
 
 
-def _decide(question: _OpenQuestion, choice: AnswerChoice, mode: AnswerMode, context: AnswerContext) -> Resolution | Refusal:
+def _decide(question: _OpenRequest, choice: AnswerChoice, mode: AnswerMode, context: AnswerContext) -> Resolution | Refusal:
     elapsed = max(0, context.now - question.waiting.yielded_at)
     if mode == "condition_not_met":
         option, refusal = "", _check_dismissal(question, context)
@@ -148,7 +148,7 @@ def _decide(question: _OpenQuestion, choice: AnswerChoice, mode: AnswerMode, con
     return Resolution(question.waiting.instance, mode, option, effect, question.waiting.request, elapsed)
 
 
-def _check_option(question: _OpenQuestion, option: str, context: AnswerContext, elapsed: int) -> Refusal | None:
+def _check_option(question: _OpenRequest, option: str, context: AnswerContext, elapsed: int) -> Refusal | None:
     if (refusal := _check_option_id(question.checkpoint, option)) is not None:
         return refusal
     if context.relayed and question.demands_person(context):
@@ -159,7 +159,7 @@ def _check_option(question: _OpenQuestion, option: str, context: AnswerContext, 
     return None
 
 
-def _check_auto_advance(question: _OpenQuestion, context: AnswerContext, elapsed: int) -> Refusal | None:
+def _check_auto_advance(question: _OpenRequest, context: AnswerContext, elapsed: int) -> Refusal | None:
     checkpoint = question.checkpoint
     reasons = ["it is blocking"] if checkpoint.blocking else []
     if checkpoint.default_option is None or checkpoint.auto_advance_ms is None:
@@ -178,7 +178,7 @@ def _check_auto_advance(question: _OpenQuestion, context: AnswerContext, elapsed
     return None
 
 
-def _check_dismissal(question: _OpenQuestion, context: AnswerContext) -> Refusal | None:
+def _check_dismissal(question: _OpenRequest, context: AnswerContext) -> Refusal | None:
     checkpoint = question.checkpoint
     if checkpoint.condition is None:
         return Refusal("checkpoint.no-condition", phrases.no_condition(checkpoint.id))
@@ -190,7 +190,7 @@ def _check_dismissal(question: _OpenQuestion, context: AnswerContext) -> Refusal
     return _refuse_without_person(question) if person and truth is None else None
 
 
-def _refuse_without_person(question: _OpenQuestion) -> Refusal:
+def _refuse_without_person(question: _OpenRequest) -> Refusal:
     remedy = f"A person answers it: fidelio answer {question.waiting.request} OPTION."
     return Refusal("checkpoint.person", phrases.needs_person(question.checkpoint.id), remedy)
 

@@ -122,24 +122,24 @@ def _advance_loop(
 
 
 def _choose_items(
-    workflow: Workflow, record: Record, loop: Loop, given: Sequence[Any] | None
+    workflow: Workflow, record: Record, loop: Loop, requested: Sequence[Any] | None
 ) -> tuple[Any, ...] | Refusal | None:
     """The items of the loop: those in the record, else those in the request."""
     if loop.type != "forEach":
         return None
     listed = find_loop_items(loop, collect_values(workflow, record))
-    if listed and given and tuple(given) != listed:
+    if listed and requested and tuple(requested) != listed:
         return _refuse_other_items(loop)
-    items = listed or tuple(given or ())
+    items = listed or tuple(requested or ())
     if not items:
         remedy = f"Give loop_items, or report {loop.over} in `variables`." if loop.over else "Give loop_items."
         return Refusal("LOOP_ITEMS_REQUIRED", f"It is not known what loop '{loop.id}' goes over.", remedy)
     return check_size({}, {loop.over or loop.id: list(items)}) or items
 
 
-def _keep_items(loop: Loop, running: LoopIteration, given: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
-    """A running loop keeps the items that it began with."""
-    if loop.type == "forEach" and given and tuple(given)[: loop.max_iterations] != running.items:
+def _keep_items(loop: Loop, running: LoopIteration, requested: Sequence[Any] | None) -> tuple[Any, ...] | Refusal | None:
+    """The items that a running loop began with; other items are refused."""
+    if loop.type == "forEach" and requested and tuple(requested)[: loop.max_iterations] != running.items:
         return _refuse_other_items(loop)
     return running.items
 
@@ -169,7 +169,7 @@ def _answer_checkpoint(
 
 
 def build_choice(request: MoveRequest) -> AnswerChoice:
-    """The answer that the request gives to its checkpoint."""
+    """The answer to a checkpoint that the request contains."""
     if request.action == "dismiss_checkpoint":
         return AnswerChoice(condition_not_met=True)
     return AnswerChoice(auto_advance=True) if request.action == "take_default" else AnswerChoice(request.option)
@@ -232,7 +232,7 @@ def _refuse_answer(
     if find_current_checkpoint(workflow, record, request.target) is None:
         return Refusal("CHECKPOINT_NOT_FOUND", phrases.checkpoint_not_found(request.target, record.activity))
     if (answer := record.find_answer(request.target)) is not None:
-        said = answer.option or "condition_not_met"
-        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.already_answered(request.target, said))
+        recorded = answer.option or "condition_not_met"
+        return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.already_answered(request.target, recorded))
     sentence = why.reason if why is not None else f"Checkpoint '{request.target}' is not to be answered now."
     return Refusal("CHECKPOINT_NOT_REACHED", sentence)

@@ -1,6 +1,6 @@
-"""Checkpoints of an activity: when they are due, who may answer them, and which instance of one is meant.
+"""Checkpoints of an activity: when they are due, who may answer them, and which instance is open.
 
-A checkpoint that a step names is reached before that step. One that no step names is due as soon as the activity is entered. In
+A checkpoint that a step names is due before that step. If no step names it, it is due as soon as the activity is entered. In
 a loop it is asked in every iteration. If the agent does not report iterations, a checkpoint of a loop that is yielded again
 after further work counts for the next iteration: an extra question is better than an iteration without its question.
 """
@@ -36,7 +36,7 @@ def demands_person(workflow: Workflow, checkpoint: Checkpoint, *, server: bool =
 
 
 def needs_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, server: bool = False) -> bool:
-    """Like `demands_person`, but an open checkpoint keeps the demand that held when it was opened."""
+    """Like `demands_person`, but an open checkpoint keeps the demand of the time when it became open."""
     waiting = record.find_pending(checkpoint.id)
     return (waiting is not None and waiting.person) or demands_person(workflow, checkpoint, server=server)
 
@@ -102,7 +102,7 @@ def encode_effect(effect: Effect | None) -> dict[str, Any]:
 
 
 def describe_last_checkpoint(record: Record) -> dict[str, Any] | None:
-    """The most recent checkpoint: the open one, else the one that was answered last."""
+    """The most recent checkpoint: the open checkpoint, else the last that was answered."""
     if (waiting := record.waiting) is not None:
         ids = {"activity_id": waiting.activity, "checkpoint_id": waiting.checkpoint}
         return {**ids, "state": "open", "option_id": None, "timestamp": waiting.yielded_at}

@@ -1,7 +1,7 @@
 """Check the manifests that an agent reports against the definition.
 
 A truthful manifest gets no warning. A step that is optional, repeated in a loop, or whose condition was not certain to hold
-when it was due may be present or absent. Each problem gets one sentence: one step out of order does not make the following ones
+when it was due may be present or absent. Each problem gets one sentence: a step out of order does not make the following steps
 wrong.
 """
 
@@ -34,14 +34,14 @@ MAX_PROBLEMS = 50
 
 
 class StepReport(msgspec.Struct, frozen=True):
-    """One entry of a step manifest."""
+    """An entry of a step manifest."""
 
     step_id: str
     output: str
 
 
 class ActivityReport(msgspec.Struct, frozen=True):
-    """One entry of an activity manifest."""
+    """An entry of an activity manifest."""
 
     activity_id: str
     outcome: str
@@ -71,8 +71,8 @@ def check_step_manifest(
     return [
         *([] if complete else _compare_with_definition(workflow, record, activity, manifest, leaving=leaving)),
         *_find_empty(manifest),
-        *_find_unasked(workflow, record, activity, manifest),
-        *(_find_asked_too_rarely(record, activity, manifest) if per_iteration and activity.loops else ()),
+        *_find_unanswered(workflow, record, activity, manifest),
+        *(_find_missing_iterations(record, activity, manifest) if per_iteration and activity.loops else ()),
     ]
 
 
@@ -105,7 +105,7 @@ def check_unasked_checkpoints(workflow: Workflow, record: Record) -> list[Proble
     values = collect_reported_values(workflow, record)
     return [
         Problem(
-            "unasked", phrases.checkpoint_never_asked(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True
+            "unasked", phrases.checkpoint_not_presented(free.id), f"Call yield_checkpoint with '{free.id}' first.", doubt=True
         )
         for free in find_unattached_checkpoints(activity)
         if free.required and not record.find_answer(free.id) and holds(free.condition, values, reported_only=True)
@@ -120,11 +120,13 @@ def draft_reported_steps(workflow: Workflow, record: Record, manifest: Sequence[
     activity = workflow.activity(record.activity)
     if activity is None:
         return []
-    own = (*activity.steps, *_loop_steps(activity))
-    acting = {step.id: (number, step) for number, step in enumerate(own) if step.actions and step.id not in record.here.done}
+    steps = (*activity.steps, *_list_loop_steps(activity))
+    with_actions = {
+        step.id: (number, step) for number, step in enumerate(steps) if step.actions and step.id not in record.here.done
+    }
     drafts: list[EventDraft] = []
-    for name in dict.fromkeys(entry.step_id for entry in manifest if entry.step_id in acting) if acting else ():
-        number, step = acting[name]
+    for name in dict.fromkeys(entry.step_id for entry in manifest if entry.step_id in with_actions) if with_actions else ():
+        number, step = with_actions[name]
         new = draft_step_variables(workflow, record, step, exclude=_find_later_changes(number, record, activity))
         drafts, record = drafts + new, fold_drafts(record, new, 0)
     return drafts
@@ -167,8 +169,8 @@ def _find_due_steps(record: Record, activity: Activity) -> Sequence[Step]:
     """The steps that become due: all, or those before the checkpoint whose answer leads to another activity."""
     if not record.forced:
         return activity.steps
-    leading = [answer.checkpoint for answer in record.answers if answer.effect.get("transitionTo")]
-    until = next((number for number, step in enumerate(activity.steps) if step.checkpoint in leading), 0)
+    redirecting = [answer.checkpoint for answer in record.answers if answer.effect.get("transitionTo")]
+    until = next((number for number, step in enumerate(activity.steps) if step.checkpoint in redirecting), 0)
     return activity.steps[:until]
 
 
@@ -182,22 +184,24 @@ def was_settled_before(number: int, condition: Condition, record: Record, activi
 def _was_set_before(number: int, author: str, activity: Activity) -> bool:
     if author == f"entry:{activity.id}":
         return True
-    own = f"{BY_ANSWER}{activity.id}/"
-    if not author.startswith(own):
+    prefix = f"{BY_ANSWER}{activity.id}/"
+    if not author.startswith(prefix):
         return False
-    checkpoint = author.removeprefix(own).rpartition("/")[0]
+    checkpoint = author.removeprefix(prefix).rpartition("/")[0]
     return any(step.checkpoint == checkpoint for step in activity.steps[: number + 1])
 
 
-def _find_unasked(workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepReport]) -> Iterable[Problem]:
+def _find_unanswered(
+    workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepReport]
+) -> Iterable[Problem]:
     """Reported steps whose checkpoint was not answered.
 
     It is a doubt if the condition of the checkpoint may not have held when the step was due.
     """
-    own = enumerate((*activity.steps, *_loop_steps(activity)))
-    asking = [(number, step, step.checkpoint) for number, step in own if step.checkpoint]
-    done = {entry.step_id for entry in manifest} if asking else set()
-    for number, step, checkpoint_id in asking:
+    steps = enumerate((*activity.steps, *_list_loop_steps(activity)))
+    with_checkpoint = [(number, step, step.checkpoint) for number, step in steps if step.checkpoint]
+    done = {entry.step_id for entry in manifest} if with_checkpoint else set()
+    for number, step, checkpoint_id in with_checkpoint:
         checkpoint = find_checkpoint(activity, checkpoint_id) if step.id in done else None
         if checkpoint is None or not checkpoint.required or record.find_answer(checkpoint.id) is not None:
             continue
@@ -222,16 +226,16 @@ def _find_undecided(
         yield Problem("not-known", phrases.step_undecided(step.id, names), suggest_report(workflow, names), doubt=True)
 
 
-def _find_asked_too_rarely(record: Record, activity: Activity, manifest: Sequence[StepReport]) -> Iterable[Problem]:
-    """Steps of loops that are reported more often than their checkpoint, which has no condition, was asked."""
-    for step in _loop_steps(activity):
+def _find_missing_iterations(record: Record, activity: Activity, manifest: Sequence[StepReport]) -> Iterable[Problem]:
+    """Steps of loops that are reported more often than their checkpoint, which has no condition, was answered."""
+    for step in _list_loop_steps(activity):
         answer = record.find_answer(step.checkpoint) if step.checkpoint else None
         checkpoint = find_checkpoint(activity, answer.checkpoint) if answer is not None and answer.iteration else None
         if answer is None or checkpoint is None or not checkpoint.required or checkpoint.condition is not None:
             continue
         times = sum(entry.step_id == step.id for entry in manifest)
         if times > answer.iteration:
-            sentence = phrases.checkpoint_asked_too_rarely(step.id, checkpoint.id, times, answer.iteration)
+            sentence = phrases.too_few_checkpoint_answers(step.id, checkpoint.id, times, answer.iteration)
             yield Problem("unasked", sentence, "Yield the checkpoint in every iteration.")
 
 
@@ -242,13 +246,13 @@ def _find_missing(needed: Sequence[str], manifest: Sequence[StepReport]) -> list
 
 
 def _find_unexpected(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
-    known = {step.id for step in (*activity.steps, *_loop_steps(activity))}
+    known = {step.id for step in (*activity.steps, *_list_loop_steps(activity))}
     unknown = [entry.step_id for entry in manifest if entry.step_id not in known]
     return [Problem("unexpected-steps", phrases.unexpected_steps(dict.fromkeys(unknown)))] if unknown else []
 
 
 def _find_repeated(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
-    once = {step.id for step in activity.steps} - {step.id for step in _loop_steps(activity)}
+    once = {step.id for step in activity.steps} - {step.id for step in _list_loop_steps(activity)}
     counts = Counter(entry.step_id for entry in manifest)
     twice = [step for step, count in counts.items() if count > 1 and step in once]
     return [Problem("repeated-steps", phrases.repeated_steps(twice))] if twice else []
@@ -260,11 +264,11 @@ def _find_out_of_order(activity: Activity, manifest: Sequence[StepReport]) -> li
     numbers = [order[step] for step in reported]
     if numbers == sorted(numbers):
         return []
-    in_order = _longest_increasing_subsequence(numbers)
+    in_order = _find_longest_increasing_subsequence(numbers)
     return [Problem("step-order", phrases.order_mismatch([step for step in reported if order[step] not in in_order]))]
 
 
-def _longest_increasing_subsequence(numbers: Sequence[int]) -> set[int]:
+def _find_longest_increasing_subsequence(numbers: Sequence[int]) -> set[int]:
     """The members of a longest increasing subsequence: the other numbers are the fewest that are out of order."""
     tails: list[int] = []
     chain: dict[int, int | None] = {}
@@ -284,7 +288,7 @@ def _find_empty(manifest: Sequence[StepReport]) -> list[Problem]:
     return [Problem("empty-output", phrases.empty_output(dict.fromkeys(empty)))] if empty else []
 
 
-def _loop_steps(activity: Activity) -> Iterable[Step]:
+def _list_loop_steps(activity: Activity) -> Iterable[Step]:
     return (step for loop in activity.loops for step in loop.steps)
 
 
@@ -295,4 +299,6 @@ def _check_activity_report(workflow: Workflow, entry: ActivityReport) -> Iterabl
     if not entry.outcome.strip():
         yield Problem("activity-manifest", phrases.empty_outcome(entry.activity_id), advisory=True)
     if activity is not None and entry.transition_condition and not matches_any_transition(entry.transition_condition, activity):
-        yield Problem("activity-manifest", phrases.unknown_claim(entry.activity_id, entry.transition_condition), advisory=True)
+        yield Problem(
+            "activity-manifest", phrases.unknown_condition_claim(entry.activity_id, entry.transition_condition), advisory=True
+        )

@@ -62,7 +62,7 @@ class LoopPosition:
 
 @dataclass(frozen=True, slots=True)
 class SessionPosition:
-    """The position of the session. Numbers are counted from 1; `step` is the next one.
+    """The position of the session. Numbers are counted from 1; `step` is the next step.
 
     `loops` are the running loops, the innermost last. An activity that a loop runs through is inside that loop.
     """
@@ -77,7 +77,7 @@ class SessionPosition:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The position and the possible moves. `checkpoint` is the one that has to be answered first."""
+    """The position and the possible moves. `checkpoint` has to be answered first."""
 
     position: SessionPosition
     required: tuple[PossibleMove, ...] = ()
@@ -100,90 +100,98 @@ def describe_situation(workflow: Workflow, record: Record, *, now: int = 0, pers
 
 @dataclass(frozen=True, slots=True)
 class _SituationBuilder:
-    """Builds the situation of one session."""
+    """Builds the situation of a session."""
 
     workflow: Workflow
     record: Record
-    how: AnswerContext
+    context: AnswerContext
 
     def build(self) -> Situation:
         workflow, record = self.workflow, self.record
-        ahead = list_tasks(workflow, record)
-        position = _find_position(workflow, record, ahead)
+        tasks = list_tasks(workflow, record)
+        position = _find_position(workflow, record, tasks)
         if record.status == "completed":
             return Situation(position)
         if record.activity and record.waiting is not None:
-            return self._blocked_by_checkpoint(position, ahead)
+            return self._build_blocked(position, tasks)
         if not record.activity or (record.forced and target_exists(workflow, record.forced)):
-            return self._ready_to_leave(position)
-        asks = list_free_checkpoints(workflow, record)
-        first = next((question for question in asks if question.required), None)
+            return self._build_transitions_only(position)
+        checkpoints = list_free_checkpoints(workflow, record)
+        first = next((checkpoint for checkpoint in checkpoints if checkpoint.required), None)
         if first is not None:
-            return self._at_checkpoint(position, ahead, first)
-        return self._in_progress(position, ahead, asks)
+            return self._build_at_checkpoint(position, tasks, first)
+        return self._build_in_progress(position, tasks, checkpoints)
 
-    def _blocked_by_checkpoint(self, position: SessionPosition, ahead: Sequence[ActivityTask]) -> Situation:
+    def _build_blocked(self, position: SessionPosition, tasks: Sequence[ActivityTask]) -> Situation:
         """A checkpoint is open: only answering it is possible."""
         waiting = self.record.waiting
         if waiting is None:
             return Situation(position)
         checkpoint = find_current_checkpoint(self.workflow, self.record, waiting.checkpoint)
         if checkpoint is not None:
-            return self._at_checkpoint(position, ahead, checkpoint)
+            return self._build_at_checkpoint(position, tasks, checkpoint)
         why = f"The definition no longer has it. A person can still answer it: fidelio answer {waiting.request} OPTION."
         missing = PossibleMove(
             "respond_to_checkpoint", waiting.checkpoint, reason=why, person=True, code="CHECKPOINT_NOT_FOUND"
         )
         return Situation(position, blocked=(missing,), checkpoint=waiting.checkpoint)
 
-    def _at_checkpoint(self, position: SessionPosition, ahead: Sequence[ActivityTask], checkpoint: Checkpoint) -> Situation:
-        others = self._moves_without_option(checkpoint)
+    def _build_at_checkpoint(
+        self, position: SessionPosition, tasks: Sequence[ActivityTask], checkpoint: Checkpoint
+    ) -> Situation:
+        others = self._list_moves_without_option(checkpoint)
         why = f"Checkpoint '{checkpoint.id}' is to be answered first."
         blocked = [
             *(move for move in others if move.reason),
-            *_task_moves(ahead, why, "CHECKPOINT_BLOCKING"),
-            *_transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE"),
+            *_make_task_moves(tasks, why, "CHECKPOINT_BLOCKING"),
+            *_make_transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE"),
         ]
         optional = tuple(move for move in others if not move.reason)
-        return Situation(position, (self._answer_move(checkpoint),), optional, tuple(blocked), checkpoint.id)
+        return Situation(position, (self._make_answer_move(checkpoint),), optional, tuple(blocked), checkpoint.id)
 
-    def _ready_to_leave(self, position: SessionPosition) -> Situation:
-        """Nothing is left to do in the activity: before the first one, and if an answer leads to another."""
-        return Situation(position, self._open_transition_moves(), blocked=tuple(self._blocked_transition_moves()))
+    def _build_transitions_only(self, position: SessionPosition) -> Situation:
+        """The activity has no more tasks: before the first activity, and if an answer leads to another activity."""
+        return Situation(position, self._list_open_transition_moves(), blocked=tuple(self._list_blocked_transition_moves()))
 
-    def _in_progress(
-        self, position: SessionPosition, ahead: Sequence[ActivityTask], checkpoints: Sequence[Checkpoint]
+    def _build_in_progress(
+        self, position: SessionPosition, tasks: Sequence[ActivityTask], checkpoints: Sequence[Checkpoint]
     ) -> Situation:
-        mandatory = ahead[-1] if ahead and ahead[-1].must else None
-        free = ahead[:-1] if mandatory else ahead
-        moves = [move for task in free for move in self._moves_for(task)]
-        moves += [self._answer_move(checkpoint) for checkpoint in checkpoints]
+        mandatory = tasks[-1] if tasks and tasks[-1].must else None
+        free = tasks[:-1] if mandatory else tasks
+        moves = [move for task in free for move in self._list_moves_for(task)]
+        moves += [self._make_answer_move(checkpoint) for checkpoint in checkpoints]
         optional = [move for move in moves if not move.reason]
         blocked = [move for move in moves if move.reason]
         if mandatory is None:
             return Situation(
-                position, self._open_transition_moves(), tuple(optional), (*blocked, *self._blocked_transition_moves())
+                position,
+                self._list_open_transition_moves(),
+                tuple(optional),
+                (*blocked, *self._list_blocked_transition_moves()),
             )
-        moves = self._moves_for(mandatory)
+        moves = self._list_moves_for(mandatory)
         first, *others = [move for move in moves if not move.reason]
         blocked += [move for move in moves if move.reason]
         why = f"'{mandatory.id}' is to be done first."
-        blocked += _transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE")
+        blocked += _make_transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE")
         before = find_checkpoint_before(self.workflow, self.record, mandatory)
         return Situation(position, (first,), (*optional, *others), tuple(blocked), before.id if before else "")
 
-    def _moves_for(self, task: ActivityTask) -> list[PossibleMove]:
+    def _list_moves_for(self, task: ActivityTask) -> list[PossibleMove]:
         """The moves for a task: the task itself, or the answers to the checkpoint before it."""
         checkpoint = find_checkpoint_before(self.workflow, self.record, task)
         if checkpoint is None:
-            return [self._task_move(task)]
-        answers = [self._answer_move(checkpoint), *self._moves_without_option(checkpoint)]
+            return [self._make_task_move(task)]
+        answers = [self._make_answer_move(checkpoint), *self._list_moves_without_option(checkpoint)]
         if not checkpoint.required:
-            return [self._task_move(task), *answers]
-        return [*answers, *_task_moves([task], f"Checkpoint '{checkpoint.id}' is to be answered first.", "CHECKPOINT_BLOCKING")]
+            return [self._make_task_move(task), *answers]
+        return [
+            *answers,
+            *_make_task_moves([task], f"Checkpoint '{checkpoint.id}' is to be answered first.", "CHECKPOINT_BLOCKING"),
+        ]
 
-    def _task_move(self, task: ActivityTask) -> PossibleMove:
-        (move,) = _task_moves([task])
+    def _make_task_move(self, task: ActivityTask) -> PossibleMove:
+        (move,) = _make_task_moves([task])
         if task.kind == "step" and self.record.fidelity == "enforce":
             return replace(move, needs="output")
         return replace(move, needs="loop_items") if task.kind == "loop" and self._needs_items(task.id) else move
@@ -195,12 +203,12 @@ class _SituationBuilder:
             return False
         return not find_loop_items(loop, collect_values(self.workflow, self.record))
 
-    def _open_transition_moves(self) -> tuple[PossibleMove, ...]:
+    def _list_open_transition_moves(self) -> tuple[PossibleMove, ...]:
         """Moves for the open transitions; none while a child session has to end first."""
         if self.record.children:
             return ()
         return tuple(
-            _transition_moves(
+            _make_transition_moves(
                 [
                     candidate
                     for candidate in list_open_transitions(self.workflow, self.record)
@@ -215,44 +223,48 @@ class _SituationBuilder:
             return None
         return build_refusal(check_transition(self.workflow, self.record, target), self.record.fidelity)
 
-    def _blocked_transition_moves(self) -> Iterator[PossibleMove]:
-        everything, going = list_transitions(self.workflow, self.record), list_open_transitions(self.workflow, self.record)
+    def _list_blocked_transition_moves(self) -> Iterator[PossibleMove]:
+        transitions, open_transitions = (
+            list_transitions(self.workflow, self.record),
+            list_open_transitions(self.workflow, self.record),
+        )
         if self.record.children:
-            yield from _transition_moves(going, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE")
+            yield from _make_transition_moves(open_transitions, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE")
             return
-        for candidate in going:
-            if (no := self._find_doubt(candidate.to)) is not None:
-                yield PossibleMove("transition", candidate.to, reason=f"{no.sentence} {no.remedy}".rstrip(), code=no.code)
-        names = {candidate.to for candidate in going}
-        for candidate in {candidate.to: candidate for candidate in everything if candidate.to not in names}.values():
+        for candidate in open_transitions:
+            if (refusal := self._find_doubt(candidate.to)) is not None:
+                reason = f"{refusal.sentence} {refusal.remedy}".rstrip()
+                yield PossibleMove("transition", candidate.to, reason=reason, code=refusal.code)
+        names = {candidate.to for candidate in open_transitions}
+        for candidate in {candidate.to: candidate for candidate in transitions if candidate.to not in names}.values():
             why = "It cannot be read." if candidate.to in self.workflow.broken else _explain_closed(candidate)
             yield PossibleMove("transition", candidate.to, reason=why, code="INVALID_TRANSITION")
 
-    def _answer_move(self, checkpoint: Checkpoint) -> PossibleMove:
+    def _make_answer_move(self, checkpoint: Checkpoint) -> PossibleMove:
         options = tuple(option.id for option in checkpoint.options)
-        person = needs_person(self.workflow, self.record, checkpoint, server=self.how.demands_person)
+        person = needs_person(self.workflow, self.record, checkpoint, server=self.context.demands_person)
         return PossibleMove("respond_to_checkpoint", checkpoint.id, options, person=person)
 
-    def _moves_without_option(self, checkpoint: Checkpoint) -> list[PossibleMove]:
+    def _list_moves_without_option(self, checkpoint: Checkpoint) -> list[PossibleMove]:
         """Dismissal and automatic advance, if the definition allows them."""
         found = list[PossibleMove]()
         if checkpoint.condition is not None:
             found += self._try_answer(PossibleMove("dismiss_checkpoint", checkpoint.id), AnswerChoice(condition_not_met=True))
         timed = not checkpoint.blocking and checkpoint.default_option is not None and checkpoint.auto_advance_ms is not None
         if timed and self.record.find_pending(checkpoint.id) is not None:
-            taken = PossibleMove("take_default", checkpoint.id, (checkpoint.default_option or "",))
+            default = PossibleMove("take_default", checkpoint.id, (checkpoint.default_option or "",))
             early = f"Its {checkpoint.auto_advance_ms} ms have to run out first."
-            found += self._try_answer(taken, AnswerChoice(auto_advance=True), early)
+            found += self._try_answer(default, AnswerChoice(auto_advance=True), early)
         return found
 
     def _try_answer(self, move: PossibleMove, choice: AnswerChoice, early: str = "") -> list[PossibleMove]:
         """The move, blocked if the answer would be refused; no move for dismissing a checkpoint whose condition holds."""
-        asked = find_instance(self.workflow, self.record, move.target)
+        instance = find_instance(self.workflow, self.record, move.target)
         record = self.record
-        if record.find_open(asked) is None:
-            body = {"checkpoint": move.target, "request": asked.key, "iteration": asked.iteration}
-            record = fold_drafts(record, [EventDraft(YIELDED, body)], self.how.now)
-        found = resolve_answer(self.workflow, record, choice, self.how, instance=asked)
+        if record.find_open(instance) is None:
+            body = {"checkpoint": move.target, "request": instance.key, "iteration": instance.iteration}
+            record = fold_drafts(record, [EventDraft(YIELDED, body)], self.context.now)
+        found = resolve_answer(self.workflow, record, choice, self.context, instance=instance)
         if not isinstance(found, Refusal):
             return [move]
         if found.code == "checkpoint.condition-met":
@@ -261,12 +273,12 @@ class _SituationBuilder:
         return [PossibleMove(move.action, move.target, reason=why, code=found.code)]
 
 
-def _task_moves(ahead: Sequence[ActivityTask], reason: str = "", code: str = "") -> Iterator[PossibleMove]:
+def _make_task_moves(tasks: Sequence[ActivityTask], reason: str = "", code: str = "") -> Iterator[PossibleMove]:
     actions: dict[str, Action] = {"step": "complete_step", "loop": "advance_loop", "activity": "transition"}
-    return (PossibleMove(actions[task.kind], task.id, reason=reason, task=task, code=code) for task in ahead)
+    return (PossibleMove(actions[task.kind], task.id, reason=reason, task=task, code=code) for task in tasks)
 
 
-def _transition_moves(found: Sequence[CandidateTransition], reason: str = "", code: str = "") -> Iterator[PossibleMove]:
+def _make_transition_moves(found: Sequence[CandidateTransition], reason: str = "", code: str = "") -> Iterator[PossibleMove]:
     return (PossibleMove("transition", candidate.to, reason=reason, code=code) for candidate in found)
 
 
@@ -284,8 +296,8 @@ def _explain_suspended(record: Record) -> str:
     return f"Session {record.suspended_by} has to end first."
 
 
-def _find_position(workflow: Workflow, record: Record, ahead: Sequence[ActivityTask]) -> SessionPosition:
-    following = next((task for task in ahead if task.kind == "step"), None)
+def _find_position(workflow: Workflow, record: Record, tasks: Sequence[ActivityTask]) -> SessionPosition:
+    following = next((task for task in tasks if task.kind == "step"), None)
     loops = tuple(_find_loop_positions(workflow, record))
     if following is None or following.step is None:
         return SessionPosition(record.workflow, record.activity, loops=loops)

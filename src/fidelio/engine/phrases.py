@@ -11,7 +11,7 @@ from collections.abc import Iterable
 MAX_NAMES = 50
 MAX_NAME_LENGTH = 100
 
-EXACTLY_ONE = "Exactly one of option_id, auto_advance, or condition_not_met must be provided."
+ANSWER_MODE_REQUIRED = "Exactly one of option_id, auto_advance, or condition_not_met must be provided."
 NO_ACTIVE_CHECKPOINT = "The provided checkpoint_handle does not have an active checkpoint."
 NO_CURRENT_ACTIVITY = "No current activity in this session."
 EMPTY_ACTIVITY_MANIFEST = "Empty activity_manifest provided. Omit the parameter if no activities have been completed."
@@ -24,8 +24,8 @@ def list_names(ids: Iterable[str]) -> str:
     return f"[{', '.join([*(name[:MAX_NAME_LENGTH] for name in listed[:MAX_NAMES]), *more])}]"
 
 
-def first_activity(expected: str, asked: str) -> str:
-    return f"First activity must be '{expected}' but '{asked}' was requested. Start with the workflow's initialActivity."
+def first_activity(expected: str, requested: str) -> str:
+    return f"First activity must be '{expected}' but '{requested}' was requested. Start with the workflow's initialActivity."
 
 
 def activity_missing(activity: str, *, unreadable: bool) -> str:
@@ -58,7 +58,7 @@ def claims_condition_of_default(target: str, claim: str) -> str:
     return f"Condition mismatch: transition to '{target}' is the default (no condition) but agent claimed condition '{claim}'."
 
 
-def does_not_hold(target: str, because: str) -> str:
+def condition_not_met_for(target: str, because: str) -> str:
     return f"Condition mismatch: transition to '{target}' does not hold: {because}."
 
 
@@ -123,7 +123,7 @@ def step_condition_not_met(step: str) -> str:
     return f"Step '{step}' was reported although its condition is not met."
 
 
-def checkpoint_never_asked(checkpoint: str) -> str:
+def checkpoint_not_presented(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' was never asked."
 
 
@@ -131,8 +131,8 @@ def workflow_never_started(workflow: str) -> str:
     return f"Workflow '{workflow}' was to be started here and never was."
 
 
-def checkpoint_asked_too_rarely(step: str, checkpoint: str, done: int, asked: int) -> str:
-    return f"Step '{step}' is reported {done} times, but its checkpoint '{checkpoint}' was asked only {asked} times."
+def too_few_checkpoint_answers(step: str, checkpoint: str, done: int, answers: int) -> str:
+    return f"Step '{step}' is reported {done} times, but its checkpoint '{checkpoint}' was asked only {answers} times."
 
 
 def unknown_activity(activity: str) -> str:
@@ -143,7 +143,7 @@ def empty_outcome(activity: str) -> str:
     return f"Activity '{activity}' has empty outcome"
 
 
-def unknown_claim(activity: str, claim: str) -> str:
+def unknown_condition_claim(activity: str, claim: str) -> str:
     return f"Activity '{activity}' claims transition condition '{claim}' not found in workflow transitions"
 
 
@@ -197,12 +197,12 @@ def checkpoint_not_pending(checkpoint: str, waiting: Iterable[str]) -> str:
     return f"Checkpoint '{checkpoint[:MAX_NAME_LENGTH]}' is not pending. Pending checkpoints: {list_names(waiting)}."
 
 
-def asked_after_token(checkpoint: str) -> str:
+def checkpoint_newer_than_token(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint[:MAX_NAME_LENGTH]}' was asked after this token was made."
 
 
-def workflow_mismatch(workflow: str, asked: str) -> str:
-    return f"Workflow mismatch: the session token is for '{workflow}' but '{asked[:MAX_NAME_LENGTH]}' was requested."
+def workflow_mismatch(workflow: str, requested: str) -> str:
+    return f"Workflow mismatch: the session token is for '{workflow}' but '{requested[:MAX_NAME_LENGTH]}' was requested."
 
 
 def undeclared_variables(variables: Iterable[str]) -> str:
@@ -213,7 +213,7 @@ def wrong_type(variable: str, declared: str, found: str) -> str:
     return f"Variable '{variable}' is declared as {declared} but {found} was reported."
 
 
-def set_by_answer(variable: str, checkpoint: str) -> str:
+def contradicts_answer(variable: str, checkpoint: str) -> str:
     return (
         f"Variable '{variable}' was set by the answer to checkpoint '{checkpoint}': "
         "another answer or the definition changes it, a report does not."

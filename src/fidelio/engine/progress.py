@@ -32,7 +32,7 @@ def has_first_iteration(loop: Loop, values: Mapping[str, Any]) -> Truth:
 
 
 def has_next_iteration(loop: Loop, running: LoopIteration, values: Mapping[str, Any]) -> Truth:
-    """Whether another iteration follows the current one."""
+    """Whether another iteration follows the current iteration."""
     if running.iteration >= loop.max_iterations:
         return False
     if loop.break_condition is not None and holds(loop.break_condition, values):
@@ -70,10 +70,10 @@ class ActivityTask(msgspec.Struct, frozen=True):
 
 
 def list_tasks(workflow: Workflow, record: Record) -> list[ActivityTask]:
-    """The tasks that can come next in the activity; only the last one may be mandatory (`must`)."""
+    """The tasks that can come next in the activity; only the last may be mandatory (`must`)."""
     activity = workflow.activity(record.activity)
     found: list[ActivityTask] = []
-    for task in _tasks_in_order(workflow, record, activity) if activity is not None else ():
+    for task in _list_tasks_in_order(workflow, record, activity) if activity is not None else ():
         found.append(task)
         if task.must:
             break
@@ -120,19 +120,19 @@ def _has_steps_left(workflow: Workflow, record: Record) -> bool:
     activity = workflow.activity(record.activity)
     if activity is None:
         return False
-    return any(task.must for task in _step_tasks(activity.steps, record.here.at, collect_values(workflow, record)))
+    return any(task.must for task in _list_step_tasks(activity.steps, record.here.at, collect_values(workflow, record)))
 
 
-def _tasks_in_order(workflow: Workflow, record: Record, activity: Activity) -> Iterator[ActivityTask]:
+def _list_tasks_in_order(workflow: Workflow, record: Record, activity: Activity) -> Iterator[ActivityTask]:
     values, here = collect_values(workflow, record), record.here
-    yield from _step_tasks(activity.steps, here.at, values)
+    yield from _list_step_tasks(activity.steps, here.at, values)
     finished = list(here.loops_over)
     for loop in activity.loops:
         if loop.id in finished:
             continue
         over = tuple(finished)
         if here.running is not None and here.running.loop == loop.id:
-            yield from _iteration_tasks(workflow, record, here, loop, values)
+            yield from _list_iteration_tasks(workflow, record, here, loop, values)
             again = has_next_iteration(loop, here.running, values)
         else:
             again = has_first_iteration(loop, values)
@@ -141,19 +141,19 @@ def _tasks_in_order(workflow: Workflow, record: Record, activity: Activity) -> I
         finished.append(loop.id)
 
 
-def _iteration_tasks(
+def _list_iteration_tasks(
     workflow: Workflow, record: Record, here: ActivityVisit, loop: Loop, values: Mapping[str, Any]
 ) -> Iterator[ActivityTask]:
     running = here.running
     if running is None:
         return
-    yield from _step_tasks(loop.steps, running.at, values, loop.id)
+    yield from _list_step_tasks(loop.steps, running.at, values, loop.id)
     following = find_next_loop_activity(workflow, record, here)
     if following is not None:
         yield ActivityTask("activity", following[0], must=True, at=len(loop.steps), loop=loop.id)
 
 
-def _step_tasks(steps: tuple[Step, ...], at: int, values: Mapping[str, Any], loop: str = "") -> Iterator[ActivityTask]:
+def _list_step_tasks(steps: tuple[Step, ...], at: int, values: Mapping[str, Any], loop: str = "") -> Iterator[ActivityTask]:
     for number, step in enumerate(steps[at:], start=at + 1):
         truth = holds(step.condition, values)
         if truth is not False:

@@ -22,8 +22,9 @@ class _Value(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CheckpointInstance(_Value, frozen=True):
-    """One instance of a checkpoint: it is answered once in each visit of its activity and iteration of its loop (0 outside
-    loops).
+    """An instance of a checkpoint: it is answered once in each visit of its activity and iteration of its loop.
+
+    `iteration` is 0 outside of loops.
     """
 
     checkpoint: str
@@ -111,7 +112,7 @@ class ActivityVisit(_Value, frozen=True):
 
 
 class ParentSession(_Value, frozen=True):
-    """The session that started this one, and its activity at that time."""
+    """The session that started this session, and its activity at that time."""
 
     session: str
     workflow: str
@@ -188,7 +189,7 @@ class Record(_Value, frozen=True):
 
     @property
     def waiting(self) -> OpenCheckpoint | None:
-        """The checkpoint that blocks the session: the yielded one, else the first armed one."""
+        """The checkpoint that blocks the session: the yielded checkpoint, else the first armed checkpoint."""
         return self.open or (self.armed[0] if self.armed else None)
 
     @property
@@ -230,7 +231,7 @@ class Refusal(msgspec.Struct, frozen=True):
 class Problem(msgspec.Struct, frozen=True):
     """A deviation from the definition.
 
-    `doubt`: the record cannot tell whether it is one. `advisory`: it is a warning at every level.
+    `doubt`: the record cannot tell whether it is a deviation. `advisory`: it is a warning at every level.
     """
 
     code: str

@@ -62,7 +62,7 @@ def _check_claimed_condition(
 
 
 def check_drift(record: Record, version: str, definition: str) -> list[Problem]:
-    """Whether the definition is still the one that the session started with."""
+    """Check that the definition is still the same as when the session started."""
     if record.version and record.version != version:
         return [Problem("drift", phrases.version_drift(record.version, version), advisory=True)]
     if record.definition and record.definition != definition:
@@ -141,7 +141,7 @@ def _check_holds(
         candidate for candidate in matching if claim is not None and candidate.when is not None and _matches(claim, candidate)
     ] or matching
     if claimed and all(candidate.holds is False for candidate in claimed):
-        return [Problem("not-held", phrases.does_not_hold(target, _explain_not_held(claimed[0], evaluated)))]
+        return [Problem("not-held", phrases.condition_not_met_for(target, _explain_not_held(claimed[0], evaluated)))]
     first = next(
         (candidate for candidate in evaluated if candidate.holds and candidate.when is not None and candidate.open), None
     )
@@ -150,7 +150,7 @@ def _check_holds(
         and matching
         and not any(candidate.open or candidate.kind in ("loop", "answer") for candidate in matching)
     ):
-        return [Problem("not-held", phrases.does_not_hold(target, f"'{first.condition}' holds and comes first"))]
+        return [Problem("not-held", phrases.condition_not_met_for(target, f"'{first.condition}' holds and comes first"))]
     return _find_doubts(workflow, record, target, candidates)
 
 
@@ -252,7 +252,7 @@ def _passed_activities(workflow: Workflow, record: Record, target: str) -> dict[
 
 
 def _describe_loop_move(workflow: Workflow, record: Record, target: str) -> dict[str, Any]:
-    """The effect on a loop through activities: enter its first, go to its next, return to its owner, or leave it."""
+    """The effect on a loop through activities: enter its first, go to its next, return to its owner, or end the loop."""
     loop = find_running_loop(workflow, record.here)
     inward = find_next_loop_activity(workflow, record, record.here)
     if loop is not None and inward is not None and inward[0] == target and not record.forced:

@@ -121,7 +121,7 @@ def list_declared_transitions(activity: Activity) -> Iterator[DeclaredTransition
 
 
 def is_terminal_name(workflow: Workflow, target: str) -> bool:
-    """Whether the name means the end of the workflow; an activity of that name, even an unreadable one, wins."""
+    """Whether the name means the end of the workflow; an activity of that name, even if unreadable, has precedence."""
     return target in TERMINAL_NAMES and workflow.activity(target) is None and target not in workflow.broken
 
 
@@ -178,7 +178,7 @@ def list_transitions(workflow: Workflow, record: Record, *, reported_only: bool 
     """
     if reported_only:
         return _compute_transitions(workflow, record, reported_only=True)
-    key = (*_cache_key(workflow, record), record.answers)
+    key = (*_make_cache_key(workflow, record), record.answers)
     cached = _transition_cache.get(key)
     if cached is not None:
         return cached
@@ -188,36 +188,38 @@ def list_transitions(workflow: Workflow, record: Record, *, reported_only: bool 
 def _compute_transitions(workflow: Workflow, record: Record, *, reported_only: bool) -> list[CandidateTransition]:
     if record.status == "completed":
         return []
-    facts = ConditionValues(
+    values = ConditionValues(
         collect_reported_values(workflow, record) if reported_only else collect_values(workflow, record), reported_only
     )
     activity = workflow.activity(record.activity)
     if activity is None:
-        return _entry_transitions(workflow, record, facts)
-    onward = _loop_transitions(workflow, record) if record.outer else _own_transitions(workflow, record, facts, activity)
+        return _list_entry_transitions(workflow, record, values)
+    onward = (
+        _list_loop_transitions(workflow, record) if record.outer else _list_own_transitions(workflow, record, values, activity)
+    )
     if record.forced and target_exists(workflow, record.forced):
-        return [_forced_transition(record, activity), *(replace(candidate, open=False) for candidate in onward)]
+        return [_make_forced_transition(record, activity), *(replace(candidate, open=False) for candidate in onward)]
     return [
         *onward,
-        *_answer_transitions(workflow, record, activity),
-        *_unreported_loop_transitions(workflow, record, activity),
+        *_list_answer_transitions(workflow, record, activity),
+        *_list_unreported_loop_transitions(workflow, record, activity),
     ]
 
 
 def explain_missing_transition(workflow: Workflow, source: str, target: str) -> str:
-    """Why no transition leads from one activity to the other; empty if one does."""
+    """Why no transition leads from `source` to `target`; empty if a transition does."""
     if workflow.activity(source) is None:
         return phrases.activity_not_found(source)
     if not target_exists(workflow, target):
         return phrases.activity_not_found(target)
-    standing = Record(workflow=workflow.id, here=ActivityVisit(source, 1), visits=1)
-    leads = any(candidate.to == target for candidate in list_transitions(workflow, standing))
+    position = Record(workflow=workflow.id, here=ActivityVisit(source, 1), visits=1)
+    leads = any(candidate.to == target for candidate in list_transitions(workflow, position))
     return "" if leads else phrases.no_valid_transition(target, source)
 
 
 def list_open_transitions(workflow: Workflow, record: Record) -> tuple[CandidateTransition, ...]:
     """The transitions that can be taken now, each target once."""
-    key = _cache_key(workflow, record)
+    key = _make_cache_key(workflow, record)
     cached = _open_transition_cache.get(key)
     if cached is not None:
         return cached
@@ -229,7 +231,7 @@ def list_open_transitions(workflow: Workflow, record: Record) -> tuple[Candidate
     return _open_transition_cache.put(key, reversed(found.values()))
 
 
-def _cache_key(workflow: Workflow, record: Record) -> tuple[object, ...]:
+def _make_cache_key(workflow: Workflow, record: Record) -> tuple[object, ...]:
     """All values that the open transitions depend on. Completing a step changes none of them, and few moves change any.
 
     The weak reference to the workflow is the same object as long as the workflow exists, and does not keep it alive.
@@ -247,14 +249,16 @@ def _cache_key(workflow: Workflow, record: Record) -> tuple[object, ...]:
     )
 
 
-def _entry_transitions(workflow: Workflow, record: Record, facts: ConditionValues) -> list[CandidateTransition]:
+def _list_entry_transitions(workflow: Workflow, record: Record, values: ConditionValues) -> list[CandidateTransition]:
     if workflow.independent:
         return [CandidateTransition(activity.id, True, False, kind="entry", open=True) for activity in workflow.activities]
     first = workflow.initial_activity or ""
     begins = (
-        CandidateTransition(first, True, True, kind="entry", open=True) if _is_known(workflow, first) else _end_transition(True)
+        CandidateTransition(first, True, True, kind="entry", open=True)
+        if _is_known(workflow, first)
+        else _make_end_transition(True)
     )
-    found = _replace_skipped(workflow, record, facts, [begins])
+    found = _replace_skipped(workflow, record, values, [begins])
     # Only a session that has entered no activity may end here. If its activity is missing, ending would abandon its work.
     return (
         [candidate for candidate in found if not ends_workflow(workflow, candidate.to)]
@@ -263,44 +267,44 @@ def _entry_transitions(workflow: Workflow, record: Record, facts: ConditionValue
     )
 
 
-def _forced_transition(record: Record, activity: Activity) -> CandidateTransition:
+def _make_forced_transition(record: Record, activity: Activity) -> CandidateTransition:
     chosen = next(
         (edge for edge in list_declared_transitions(activity) if edge.kind == "answer" and edge.to == record.forced), None
     )
     return CandidateTransition(record.forced, True, False, chosen.text if chosen else "", kind="answer", open=True)
 
 
-def _own_transitions(
-    workflow: Workflow, record: Record, facts: ConditionValues, activity: Activity, passed: frozenset[str] = frozenset()
+def _list_own_transitions(
+    workflow: Workflow, record: Record, values: ConditionValues, activity: Activity, passed: frozenset[str] = frozenset()
 ) -> list[CandidateTransition]:
     """The transitions and decisions of the activity; the end of the workflow if there are none."""
     # A transition to an unknown or a skipped activity on this path must not close the transitions after it.
     candidates = [
         edge for edge in list_outgoing_transitions(activity) if edge.to not in passed and _is_known(workflow, edge.to)
     ]
-    own = list(_evaluate_candidates(candidates, facts))
-    found = _replace_skipped(workflow, record, facts, own, passed)
+    own = list(_evaluate_candidates(candidates, values))
+    found = _replace_skipped(workflow, record, values, own, passed)
     if workflow.independent:
-        return [*found, _end_transition(True)]
+        return [*found, _make_end_transition(True)]
     if any(candidate.default or not candidate.condition for candidate in own):
         return found
     truth = all_hold([negate(candidate.holds) for candidate in own])
-    return found if truth is False else [*found, _end_transition(truth)]
+    return found if truth is False else [*found, _make_end_transition(truth)]
 
 
-def _end_transition(truth: Truth) -> CandidateTransition:
+def _make_end_transition(truth: Truth) -> CandidateTransition:
     return CandidateTransition(TERMINAL, truth, False, kind="end", open=truth is True)
 
 
-def _answer_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
-    """Transitions of other answers. They are closed: the target of the given answer is `record.forced`."""
+def _list_answer_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
+    """Transitions of other answers. They are closed: the target of the recorded answer is `record.forced`."""
     for edge in list_declared_transitions(activity):
         if edge.kind == "answer" and target_exists(workflow, edge.to):
             truth = None if record.find_answer(edge.checkpoint) is None else False
             yield CandidateTransition(edge.to, truth, False, edge.text, kind="answer")
 
 
-def _loop_transitions(workflow: Workflow, record: Record) -> list[CandidateTransition]:
+def _list_loop_transitions(workflow: Workflow, record: Record) -> list[CandidateTransition]:
     """Inside a loop through activities: its next activity, or the activity of the loop after the last."""
     owner = record.outer[-1]
     following = find_next_loop_activity(workflow, record, owner)
@@ -308,7 +312,7 @@ def _loop_transitions(workflow: Workflow, record: Record) -> list[CandidateTrans
     return [CandidateTransition(target, True, False, kind="loop", open=True)]
 
 
-def _unreported_loop_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
+def _list_unreported_loop_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
     """Transitions of loops whose iterations are not reported: into their activities, between them, and back."""
     inside = [name for loop in activity.loops for name in loop.activities]
     for owner in workflow.looping if not record.outer else ():
@@ -336,7 +340,7 @@ def find_next_loop_activity(workflow: Workflow, record: Record, owner: ActivityV
 def _replace_skipped(
     workflow: Workflow,
     record: Record,
-    facts: ConditionValues,
+    values: ConditionValues,
     own: Sequence[CandidateTransition],
     passed: frozenset[str] = frozenset(),
 ) -> list[CandidateTransition]:
@@ -344,26 +348,26 @@ def _replace_skipped(
     skipping, found = find_skipped_activities(workflow, record), list[CandidateTransition]()
     for candidate in own:
         if candidate.to in skipping and workflow.activity(candidate.to) is not None:
-            found.extend(_transitions_around(workflow, record, facts, candidate, passed))
+            found.extend(_transitions_around(workflow, record, values, candidate, passed))
         else:
             found.append(replace(candidate, open=False) if candidate.to in workflow.broken else candidate)
     return found
 
 
 def _transitions_around(
-    workflow: Workflow, record: Record, facts: ConditionValues, candidate: CandidateTransition, passed: frozenset[str]
+    workflow: Workflow, record: Record, values: ConditionValues, candidate: CandidateTransition, passed: frozenset[str]
 ) -> Iterator[CandidateTransition]:
     activity = workflow.activity(candidate.to)
     if activity is None:
         return
-    for further in _own_transitions(workflow, record, facts, activity, passed | {candidate.to}):
+    for further in _list_own_transitions(workflow, record, values, activity, passed | {candidate.to}):
         truth, is_open = all_hold([candidate.holds, further.holds]), candidate.open and further.open
         yield replace(candidate, to=further.to, holds=truth, via=(candidate.to, *further.via), open=is_open)
 
 
-def _evaluate_candidates(candidates: Sequence[DeclaredTransition], facts: ConditionValues) -> Iterator[CandidateTransition]:
+def _evaluate_candidates(candidates: Sequence[DeclaredTransition], values: ConditionValues) -> Iterator[CandidateTransition]:
     """Evaluate the candidates: they are open up to the first condition that holds; if none does, the first default is."""
-    truths = [facts.evaluate(edge) for edge in candidates]
+    truths = [values.evaluate(edge) for edge in candidates]
     first = next((number for number, truth in enumerate(truths) if truth is True), len(candidates))
     plain = any(edge.condition is None and not edge.default for edge in candidates[:first])
     fallback = next((edge for edge in candidates if edge.default), None) if first == len(candidates) and not plain else None

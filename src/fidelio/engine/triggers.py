@@ -24,7 +24,7 @@ _PARENT_ACTIVITY = ".."
 
 
 class TriggerMatch(msgspec.Struct, frozen=True):
-    """A trigger of the current activity: the workflow it starts, its step, if it has one, and the variables it passes."""
+    """A trigger of the current activity: the workflow it starts, its step, if any, and the variables in its `passContext`."""
 
     workflow: str
     step: str
@@ -32,7 +32,7 @@ class TriggerMatch(msgspec.Struct, frozen=True):
 
 
 def find_trigger(workflow: Workflow, record: Record, child_workflow: str) -> TriggerMatch | None:
-    """The trigger of the current activity, or of one of its steps, that starts this workflow."""
+    """The trigger of the current activity, or of any of its steps, that starts this workflow."""
     activity = workflow.activity(record.activity)
     for step, trigger in _list_triggers(activity) if activity is not None else ():
         if trigger.workflow == child_workflow:
@@ -76,7 +76,7 @@ def build_initial_variables(
 
 
 def collect_passed_variables(workflow: Workflow, record: Record, triggered: TriggerMatch) -> dict[str, Any]:
-    """The variables that the trigger passes to the child, including the current item of a running loop."""
+    """The variables that the child receives from the trigger, including the current item of a running loop."""
     values = collect_values(workflow, record)
     found = {name: look_up(name, values) for name in triggered.pass_context}
     return {name: value for name, value in found.items() if value is not MISSING}

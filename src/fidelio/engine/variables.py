@@ -81,7 +81,9 @@ def find_contradictions(
 ) -> list[Problem]:
     """The variables that an answer has set to another value."""
     return [
-        Problem("answered-variable", phrases.set_by_answer(name, checkpoint), "Leave it out, or have the question asked anew.")
+        Problem(
+            "answered-variable", phrases.contradicts_answer(name, checkpoint), "Leave it out, or have the question asked anew."
+        )
         for name, value in reported.items()
         if (checkpoint := _find_contradicting_checkpoint(workflow, record, name, value, person=person))
     ]

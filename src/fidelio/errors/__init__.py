@@ -32,11 +32,11 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
     │   ├── WorkflowNotFound      no root has it; suggests similar names
-    │   ├── PartNotFound          the workflow is there, the activity, skill, resource or template is not
+    │   ├── ComponentNotFound     the workflow exists, the activity, skill, resource or template does not
     │   ├── UnreadableDefinition  a file that cannot be read completely; carries the findings with file and line
-    │   │   └── UnreachableDefinition the system refuses access: permissions, descriptors, the disk; the file may be valid
-    │   ├── DefinitionOutOfReach  the definition of a session is currently unavailable here; ends nothing
-    │   └── DefinitionGone        the definition of a session was deleted; says how the session can still end
+    │   │   └── InaccessibleDefinition the system refuses access: permissions, descriptors, the disk; the file may be valid
+    │   ├── DefinitionUnavailable the definition of a session is currently unavailable here; ends nothing
+    │   └── DefinitionDeleted     the definition of a session was deleted; says how the session can still end
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
     │   ├── PersonNeeded          only a person may answer; carries the request
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
@@ -44,16 +44,16 @@ both; programs match on `code` or on the class. The sentence may improve, the co
         ├── AgentSessionNotFound  no agent session has this name here
         ├── AmbiguousAgentSession sessions of several projects have this name; names them
         ├── AgentSessionExists    the name is taken in this project
-        ├── AgentBusy             the session is at work; says how to reach it
+        ├── AgentBusy             the session has a run; says how to send it a message
         ├── BlueprintNotFound     no blueprint of this name, or it is switched off
-        ├── BrokenBlueprint       its files cannot be read whole; says which and why
+        ├── BrokenBlueprint       its files cannot be read completely; says which and why
         ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
         ├── UncheckedAgentInput   the input could not be checked; says why
         ├── ExecutorUnavailable   this kind of agent does not work on this machine; says why
-        ├── ExecutorFailure       the agent could not do its work; carries a reason and what it had said
-        │   ├── ConversationLost  the agent does not know the conversation that was to go on
+        ├── ExecutorFailure       the run of an agent failed; carries a reason and its partial output
+        │   ├── ConversationLost  the agent does not know the conversation to continue
         │   └── LimitReached      the run was ended at a limit; names it
-        └── ConductorFailure      a worker did not finish its activity; says what is missing and how to go on
+        └── ConductorFailure      a worker did not finish its activity; says what is missing and how to continue
 """
 
 from __future__ import annotations

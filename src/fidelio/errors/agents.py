@@ -34,7 +34,7 @@ class AgentSessionExists(AgentError):
 
 
 class AgentBusy(AgentError):
-    """The session is at work, and has one run at a time."""
+    """The session has a run already, and can have only a single run at a time."""
 
     code = "agent.busy"
 
@@ -47,7 +47,7 @@ class BlueprintNotFound(AgentError):
 
 
 class BrokenBlueprint(AgentError):
-    """The files of a blueprint cannot be read whole. Nothing of it is used."""
+    """The files of a blueprint cannot be read completely, so the blueprint is not used."""
 
     code = "agent.blueprint-broken"
 
@@ -76,7 +76,7 @@ class ExecutorUnavailable(AgentError):
 
 
 class ExecutorFailure(AgentError):
-    """The agent could not do its work. `reason` is a stable word, `partial` what it had said until then."""
+    """The run of an agent failed. `reason` is a stable code, `partial` the output until then."""
 
     code = "agent.failed"
 
@@ -86,18 +86,18 @@ class ExecutorFailure(AgentError):
 
 
 class ConversationLost(ExecutorFailure):
-    """The agent does not know the conversation that was to go on: nothing of this turn has run."""
+    """The agent does not know the conversation to continue. Nothing of this turn has run."""
 
     code = "agent.conversation-lost"
 
 
 class LimitReached(ExecutorFailure):
-    """The run was ended at one of its limits."""
+    """The run was ended because it reached a limit."""
 
     code = "agent.limit-reached"
 
 
 class ConductorFailure(AgentError):
-    """A workflow that agents carry out cannot go on: a worker did not finish its activity."""
+    """A workflow run by agents cannot continue: a worker did not finish its activity."""
 
     code = "agent.workflow-failed"

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 
 class FidelioError(Exception):
-    """Base of every error raised on purpose. `exit_code` is what the command line ends with.
+    """Base of all errors of Fidelio. `exit_code` is the exit code of the command line.
 
-    `reason` is a stable word that is more precise than the class, if it is known.
+    `reason` is a stable code that is more precise than the class, if it is known.
     """
 
     code: ClassVar[str] = "fidelio"
@@ -25,7 +25,7 @@ class FidelioError(Exception):
 
 
 class UsageProblem(FidelioError):
-    """The call is wrong before anything was tried."""
+    """The call itself is wrong, and nothing was executed."""
 
     code = "usage"
     exit_code = 2
@@ -38,7 +38,7 @@ class HomeProblem(FidelioError):
 
 
 class HomeNotFound(HomeProblem):
-    """A command that only reads was given a home directory that does not exist."""
+    """The home directory of a command that only reads does not exist."""
 
     code = "home.not-found"
     exit_code = 4
@@ -63,6 +63,6 @@ class ExpiredToken(TokenError):
 
 
 class KeyRingProblem(TokenError):
-    """The keys cannot be read, written or trusted."""
+    """The keys cannot be read, stored or trusted."""
 
     code = "token.keys"

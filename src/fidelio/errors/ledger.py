@@ -6,7 +6,7 @@ from fidelio.errors.base import FidelioError
 
 
 class LedgerError(FidelioError):
-    """Base of what the ledger refuses or suffers."""
+    """Base of refusals and failures of the ledger."""
 
     code = "ledger"
 
@@ -25,7 +25,7 @@ class SessionExists(LedgerError):
 
 
 class SequenceConflict(LedgerError):
-    """The session has moved on since the caller read it. Read again, decide again, append again."""
+    """Other events were appended since the caller read the session. Read, decide and append again."""
 
     code = "ledger.sequence-conflict"
 
@@ -38,14 +38,14 @@ class SequenceConflict(LedgerError):
 
 
 class RequestNotFound(LedgerError):
-    """Nothing with this id waits for anybody."""
+    """No request has this id."""
 
     code = "ledger.request-not-found"
     exit_code = 4
 
 
 class RequestExists(LedgerError):
-    """A session asks for one thing once. `request` and `state` are those of the request that is there already."""
+    """The session already has this request. `request` and `state` are those of the existing request."""
 
     code = "ledger.request-exists"
 
@@ -78,7 +78,7 @@ class DocumentConflict(LedgerError):
 
 
 class StaleLease(LedgerError):
-    """The lease has expired and another worker has the job. Nothing was written."""
+    """The lease has expired and another worker has the job. Nothing was stored."""
 
     code = "ledger.stale-lease"
 
@@ -91,42 +91,42 @@ class StaleLease(LedgerError):
 
 
 class BadRecord(LedgerError):
-    """A value that cannot be kept: not JSON, too large, or with a bad name."""
+    """A value that cannot be stored: not JSON, too large, or with an invalid name."""
 
     code = "ledger.bad-record"
     exit_code = 2
 
 
 class BadQuery(LedgerError):
-    """A search text with nothing in it that could be found."""
+    """A search text without anything to search for."""
 
     code = "ledger.bad-query"
     exit_code = 2
 
 
 class LedgerBusy(LedgerError):
-    """Another process held the database for longer than we wait. Nothing was written."""
+    """Another process locked the database for longer than the timeout. Nothing was stored."""
 
     code = "ledger.busy"
     exit_code = 5
 
 
 class LedgerFull(LedgerError):
-    """The disk is full. Nothing of this call was kept; everything acknowledged before it is safe."""
+    """The disk is full. Nothing of this call was stored; everything acknowledged before is safe."""
 
     code = "ledger.full"
     exit_code = 5
 
 
 class LedgerDamaged(LedgerError):
-    """The file is not what was written."""
+    """The file is damaged: truncated or overwritten."""
 
     code = "ledger.damaged"
     exit_code = 5
 
 
 class LedgerUnavailable(LedgerError):
-    """The database cannot be opened or reached."""
+    """The database is unavailable."""
 
     code = "ledger.unavailable"
     exit_code = 5

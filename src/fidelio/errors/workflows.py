@@ -29,7 +29,7 @@ class WorkflowNotFound(DefinitionError):
 
 
 class ComponentNotFound(DefinitionError):
-    """The workflow exists; the activity, skill, resource or template that was asked for does not."""
+    """The workflow exists; the requested activity, skill, resource or template does not."""
 
     code = "definition.part-not-found"
     exit_code = 4
@@ -96,7 +96,7 @@ class WorkflowRefusal(FidelioError):
 
 
 class PersonNeeded(WorkflowRefusal):
-    """Only a person may answer the checkpoint. A surface that can ask one does so; `request` is the request to answer."""
+    """Only a person may answer the checkpoint. A surface that can ask a person does so; `request` is the request to answer."""
 
     code = "workflow.person-needed"
 

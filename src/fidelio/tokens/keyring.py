@@ -34,24 +34,24 @@ _KID = re.compile(rf"[{ALPHABET}]{{{KID_LENGTH}}}")
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One secret and the public name that tokens carry."""
+    """A secret and its public id, which tokens contain."""
 
     kid: str
     secret: bytes
 
 
 class KeyRing(Protocol):
-    """Where the seal finds its keys."""
+    """A source of keys for seals."""
 
     def active(self) -> Key:
         """The key that new tokens are sealed with."""
 
     def find(self, kid: str) -> Key | None:
-        """Any key that may still check a token."""
+        """The key with this id, if tokens may still be verified with it."""
 
 
 class FixedKeys:
-    """Keys given from outside: the first seals, all of them check."""
+    """Keys from the environment: the first seals, all of them verify."""
 
     def __init__(self, *secrets_: bytes) -> None:
         self._keys = [Key(_derive_kid(secret), secret) for secret in secrets_]
@@ -84,7 +84,7 @@ class FileKeys:
         return self._keys.get(kid)
 
     def rotate(self) -> Key:
-        """A new key seals from now on; the old ones still check, so tokens in use go on working."""
+        """Create a new key for sealing; the old keys still verify, so existing tokens stay valid."""
         self._load_or_create()
         with _hold_lock(self.path):
             ring = _read(self.path)
@@ -94,21 +94,21 @@ class FileKeys:
         return self._keys[kid]
 
     def _changed(self) -> bool:
-        return not self._keys or _stamp(self.path) != self._stamp
+        return not self._keys or _read_stamp(self.path) != self._stamp
 
     def _load_or_create(self) -> None:
         if not _exists(self.path):
             ring: dict[str, Any] = {"version": 1, "active": "", "keys": {}}
             _add_key(ring, self._clock())
             _create(self.path, ring)
-        stamp = _stamp(self.path)
+        stamp = _read_stamp(self.path)
         ring = _read(self.path)
         self._keys = {kid: Key(kid, _secret(self.path, entry)) for kid, entry in ring["keys"].items()}
         self._active, self._stamp = ring["active"], stamp
 
 
 def open_keys(path: Path, *, environ: Mapping[str, str] | None = None, clock: Clock = now_ms) -> KeyRing:
-    """The environment's keys when it has any (comma-separated, the first one seals), the file's otherwise."""
+    """The keys of the environment if it has any (comma-separated, the first seals), else those of the file."""
     value = (os.environ if environ is None else environ).get(ENVIRONMENT, "")
     return FixedKeys(*map(_decode_secret, value.split(","))) if value.strip() else FileKeys(path, clock=clock)
 
@@ -148,7 +148,7 @@ def _exists(path: Path) -> bool:
         raise _make_unreadable_error(path, error) from error
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except OSError:
@@ -159,7 +159,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            _refuse_open_to_others(path, os.fstat(file.fileno()).st_mode)
+            _check_mode(path, os.fstat(file.fileno()).st_mode)
             ring = json.loads(file.read())
     except OSError as error:
         raise _make_unreadable_error(path, error) from error
@@ -187,7 +187,7 @@ def _secret(path: Path, entry: Mapping[str, Any]) -> bytes:
     return secret
 
 
-def _refuse_open_to_others(path: Path, mode: int) -> None:
+def _check_mode(path: Path, mode: int) -> None:
     if stat.S_IMODE(mode) & 0o077:
         raise KeyRingProblem(f"The key file {path} can be read by other users.", remedy=f"Close it with `chmod 600 {path}`.")
 
@@ -251,7 +251,7 @@ def _make_unwritable_error(path: Path, error: OSError) -> KeyRingProblem:
 
 @contextmanager
 def _hold_lock(path: Path) -> Iterator[None]:
-    """One rotation at a time: two at once would lose the key of the first."""
+    """Hold the lock of a rotation: of two rotations at the same time, the key of the first would be lost."""
     try:
         handle = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     except OSError as error:

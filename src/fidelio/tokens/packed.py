@@ -19,8 +19,8 @@ PREFIX = "v1.gzB64."
 # A record holds at most a quarter of a megabyte of variables; the parents that wait for a session may hold as much.
 MAX_BYTES = 1024 * 1024
 MAX_LENGTH = 2 * MAX_BYTES
-# The text is small and made with every call. Most of the time that packing takes goes into setting up its tables, so these are
-# small, and the fastest level is within a few percent of the best.
+# The text is small and compressed with every call. Setting up the tables takes most of the time, so they are small; the fastest
+# level compresses within a few percent of the best.
 _LEVEL = 1
 _GZIP_SMALL_WINDOW = 16 + 12
 _SMALL_TABLES = 4
@@ -29,7 +29,7 @@ _SHAPE = re.compile(r"(v1\.gzB64\.([A-Za-z0-9_-]{2,})\.([0-9a-z]{6}))\.([A-Za-z0
 
 
 class PackedSeal:
-    """Seals and opens packed tokens of one purpose."""
+    """Seals and opens packed tokens of a purpose."""
 
     def __init__(self, keys: KeyRing, purpose: str) -> None:
         self._keys = keys

@@ -24,7 +24,7 @@ from fidelio.errors import BadToken, ExpiredToken
 from fidelio.tokens.keyring import Key, KeyRing
 
 VERSION = "f1"
-# Far above every token we make; a longer text is refused before any work is done on it.
+# Far longer than any token of this server; a longer text is refused without further processing.
 MAX_LENGTH = 4096
 _EXPIRY = "exp"
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -32,7 +32,7 @@ _SHAPE = re.compile(rf"({VERSION}\.([0-9a-z]{{6}})\.([A-Za-z0-9_-]{{2,}}))\.([A-
 
 
 class Seal:
-    """Seals and opens tokens of one purpose, such as `session` or `trace`."""
+    """Seals and opens tokens of a purpose, such as `session` or `trace`."""
 
     def __init__(self, keys: KeyRing, purpose: str) -> None:
         self._keys = keys
@@ -69,18 +69,18 @@ def _start_mac(secret: bytes, purpose: bytes) -> hmac.HMAC:
     return hmac.new(secret, purpose + b"\0", "sha256")
 
 
-def is_same_mac(expected: str, given: str) -> bool:
+def is_same_mac(expected: str, received: str) -> bool:
     """Compare in constant time, to prevent timing attacks."""
-    return hmac.compare_digest(expected, given)
+    return hmac.compare_digest(expected, received)
 
 
 def read_unverified(token: str) -> dict[str, Any] | None:
     """The payload of a token without verification. Only for adoption of unverified sessions."""
-    parts = token.split(".", 3) if len(token) <= MAX_LENGTH else []
-    if len(parts) != 4 or parts[0] != VERSION:
+    fields = token.split(".", 3) if len(token) <= MAX_LENGTH else []
+    if len(fields) != 4 or fields[0] != VERSION:
         return None
     try:
-        claimed = json.loads(decode_base64(parts[2]))
+        claimed = json.loads(decode_base64(fields[2]))
     except (ValueError, RecursionError):
         return None
     return claimed if isinstance(claimed, dict) else None

@@ -132,7 +132,7 @@ def _newer_than_token(record: Record, checkpoint_id: str) -> WorkflowRefusal:
     if record.find_pending(checkpoint_id) is None:
         return _not_pending(record, checkpoint_id)
     return WorkflowRefusal(
-        phrases.asked_after_token(checkpoint_id),
+        phrases.checkpoint_newer_than_token(checkpoint_id),
         remedy="Look at it with get_checkpoint, and answer with the token that returns.",
         reason="checkpoint.asked-since",
     )

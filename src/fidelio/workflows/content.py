@@ -28,8 +28,7 @@ from fidelio.workflows.unit_of_work import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models.resource import Resource
-    from fidelio.definitions.models.skill import Skill
+    from fidelio.definitions.models.components import Resource, Skill
 
 
 class WorkflowText(msgspec.Struct, frozen=True):

@@ -8,10 +8,9 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 
 from fidelio.definitions.drawing import Edge, Graph, Link, Node, Shape
-from fidelio.definitions.drawing.layering import compute_layers
+from fidelio.definitions.drawing.geometry import Line, Picture, Rect, shorten, text_width, wrap
+from fidelio.definitions.drawing.layers import compute_layers
 from fidelio.definitions.drawing.layout import compute_layout
-from fidelio.definitions.drawing.measure import shorten, text_width, wrap
-from fidelio.definitions.drawing.shapes import Line, Picture, Rect
 from tests.definitions.drawing.graphs import chain, graphs
 from tests.support import proves
 
@@ -80,7 +79,7 @@ def test_only_edges_of_a_cycle_lead_back(graph: Graph) -> None:
 def _ahead(start: str, graph: Graph) -> set[str]:
     ahead, waiting = {start}, [start]
     while waiting:
-        new = [edge.target for edge in graph.leaving(waiting.pop()) if edge.target not in ahead]
+        new = [edge.target for edge in graph.outgoing(waiting.pop()) if edge.target not in ahead]
         ahead.update(new)
         waiting.extend(new)
     return ahead

@@ -131,14 +131,14 @@ def test_a_circle_without_a_way_out_is_found_once(tmp_path: Path) -> None:
     second, third = {"id": "b", "transitions": [way("c")]}, {"id": "c", "transitions": [otherwise("b")]}
     [finding] = found(tmp_path, {"id": "a", "transitions": [way("b")]}, second, third)
 
-    assert (finding.rule, finding.sentence) == ("no-way-out", "b and c lead only to each other, so a run never ends.")
+    assert (finding.rule, finding.sentence) == ("no-way-out", "b and c lead only to each other, so a session never ends.")
 
 
 @proves("lint.way-out")
 def test_an_activity_that_leads_only_to_itself_is_found(tmp_path: Path) -> None:
     [finding] = found(tmp_path, {"id": "a", "transitions": [otherwise("a")]})
 
-    assert finding.sentence == "a leads only back to itself, so a run never ends."
+    assert finding.sentence == "a leads only back to itself, so a session never ends."
 
 
 @proves("lint.way-out")

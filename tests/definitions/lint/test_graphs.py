@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.definitions.lint.graphs import Adjacency, find_cycles, find_reachable, reverse_edges
+from fidelio.definitions.lint.transitions import Adjacency, find_cycles, find_reachable, reverse_edges
 from tests.definitions.drawing.workflows import way
 from tests.definitions.lint.test_flow_rules import found
 from tests.support import proves

@@ -24,7 +24,7 @@ KNOWN = {
     "flag": VariableDomain("boolean"),
     "size": VariableDomain("string"),
     "count": VariableDomain("number"),
-    "set": VariableDomain("boolean", always_there=True),
+    "set": VariableDomain("boolean", always_set=True),
 }
 
 

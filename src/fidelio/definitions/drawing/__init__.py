@@ -1,7 +1,6 @@
 """Draw workflows as Mermaid, SVG and plain text, without external programs."""
 
-from fidelio.definitions.drawing.building import build_graph
-from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape, build_graph
 from fidelio.definitions.drawing.mermaid import draw_mermaid
 from fidelio.definitions.drawing.svg import draw_svg
 from fidelio.definitions.drawing.text import ASCII, UNICODE, Signs, choose_signs, draw_text

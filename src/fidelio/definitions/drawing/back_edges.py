@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from math import inf
 
 from fidelio.definitions.drawing.coordinates import Band
+from fidelio.definitions.drawing.geometry import Box, Label, Line, Point, Rect, rounded_path
 from fidelio.definitions.drawing.graph import Edge
-from fidelio.definitions.drawing.shapes import Box, Label, Line, Point, Rect, rounded_path
-from fidelio.definitions.drawing.slots import label_lines, label_size
+from fidelio.definitions.drawing.layers import measure_label, wrap_label
 
 _CLEAR = 20.0
-_SLIP, _SLIP_STEP, _SLIP_ROOM = 8.0, 5.0, 20.0
+_SLIP, _SLIP_STEP, _MAX_SLIP = 8.0, 5.0, 20.0
 _PORT, _PORT_STEP = 14.0, 9.0
 _TIP = 1.5
 _LABEL_HEIGHTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82)
@@ -26,7 +26,7 @@ _LABEL_HEIGHTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82)
 
 @dataclass(slots=True)
 class BackEdgeRouter:
-    """Hands out the lanes; `taken` grows with each."""
+    """Assigns a lane to each edge. `taken` contains the occupied areas, including every lane assigned so far."""
 
     boxes: dict[str, Box]
     bands: dict[str, Band]
@@ -34,58 +34,58 @@ class BackEdgeRouter:
     _out: dict[Edge, list[Point]] = field(default_factory=dict)
     _in: dict[Edge, list[Point]] = field(default_factory=dict)
 
-    def lines(self, edges: Sequence[Edge]) -> list[Line]:
-        inner_first = sorted(edges, key=self._span)
+    def route_edges(self, edges: Sequence[Edge]) -> list[Line]:
+        inner_first = sorted(edges, key=self._measure_span)
         for name in self.boxes:
-            leaving = [edge for edge in inner_first if edge.source == name]
-            coming = [edge for edge in inner_first if edge.target == name]
-            self._share(name, leaving, coming)
-        return [self._line(edge) for edge in inner_first]
+            outgoing = [edge for edge in inner_first if edge.source == name]
+            incoming = [edge for edge in inner_first if edge.target == name]
+            self._assign_ports(name, outgoing, incoming)
+        return [self._route_edge(edge) for edge in inner_first]
 
-    def _span(self, edge: Edge) -> float:
+    def _measure_span(self, edge: Edge) -> float:
         return self.boxes[edge.source].rect.top - self.boxes[edge.target].rect.top
 
-    def _share(self, name: str, leaving: Sequence[Edge], coming: Sequence[Edge]) -> None:
-        """Says where each line leaves or enters one box."""
+    def _assign_ports(self, name: str, outgoing: Sequence[Edge], incoming: Sequence[Edge]) -> None:
+        """Determine where each line leaves or enters a box."""
         rect = self.boxes[name].rect
-        if not self._free_to_the_right(rect):
-            self._out.update({edge: self._slipping_out(name, depth) for depth, edge in enumerate(leaving)})
-            self._in.update({edge: self._slipping_in(name, depth) for depth, edge in enumerate(coming)})
+        if not self._is_free_to_the_right(rect):
+            self._out.update({edge: self._route_below(name, depth) for depth, edge in enumerate(outgoing)})
+            self._in.update({edge: self._route_above(name, depth) for depth, edge in enumerate(incoming)})
             return
-        step = (rect.bottom - rect.top) / (len(leaving) + len(coming) + 1)
-        for at, edge in enumerate(leaving, start=1):
+        step = (rect.bottom - rect.top) / (len(outgoing) + len(incoming) + 1)
+        for at, edge in enumerate(outgoing, start=1):
             self._out[edge] = [(rect.right, rect.top + step * at)]
-        for at, edge in enumerate(coming, start=1):
+        for at, edge in enumerate(incoming, start=1):
             self._in[edge] = [(rect.right + _TIP, rect.bottom - step * at)]
 
-    def _free_to_the_right(self, rect: Rect) -> bool:
+    def _is_free_to_the_right(self, rect: Rect) -> bool:
         others = (box.rect for box in self.boxes.values())
-        return not any(other.left > rect.right and other.meets(rect.top, rect.bottom) for other in others)
+        return not any(other.left > rect.right and other.overlaps(rect.top, rect.bottom) for other in others)
 
-    def _slipping_out(self, name: str, depth: int) -> list[Point]:
+    def _route_below(self, name: str, depth: int) -> list[Point]:
         rect = self.boxes[name].rect
-        x, y = rect.right - _port_height(depth, rect), self.bands[name].bottom + _slip_offset(depth)
+        x, y = rect.right - _compute_port_offset(depth, rect), self.bands[name].bottom + _compute_slip_offset(depth)
         return [(x, rect.bottom), (x, y)]
 
-    def _slipping_in(self, name: str, depth: int) -> list[Point]:
+    def _route_above(self, name: str, depth: int) -> list[Point]:
         rect = self.boxes[name].rect
-        x, y = rect.right - _port_height(depth, rect), self.bands[name].top - _slip_offset(depth)
+        x, y = rect.right - _compute_port_offset(depth, rect), self.bands[name].top - _compute_slip_offset(depth)
         return [(x, y), (x, rect.top - _TIP)]
 
-    def _line(self, edge: Edge) -> Line:
+    def _route_edge(self, edge: Edge) -> Line:
         out, back = self._out[edge], self._in[edge]
-        x, label = self._lane(edge, back[0][1], out[-1][1])
+        x, label = self._choose_lane(edge, back[0][1], out[-1][1])
         points = [*out, (x, out[-1][1]), (x, back[0][1]), *back]
         return Line(edge, rounded_path(points), label, leads_back=True)
 
-    def _lane(self, edge: Edge, top: float, bottom: float) -> tuple[float, Label | None]:
-        lines = label_lines(edge)
-        width, height = label_size(lines)
-        clear = self._beyond(top, bottom)
-        # The label may stand anywhere along the lane: best where no other line crosses it and the lane stays near the flow.
+    def _choose_lane(self, edge: Edge, top: float, bottom: float) -> tuple[float, Label | None]:
+        lines = wrap_label(edge)
+        width, height = measure_label(lines)
+        clear = self._find_clear_x(top, bottom)
+        # The label can be anywhere along the lane: best where no other line crosses it and the lane stays near the flow.
         heights = [top + (bottom - top) * part for part in _LABEL_HEIGHTS]
-        places = [(max(clear, self._beside(y, width, height)), y) for y in heights]
-        x, y = min(places, key=lambda place: (self._crossing(edge, place[1], height), round(place[0])))
+        candidates = [(max(clear, self._find_labelled_lane(y, width, height)), y) for y in heights]
+        x, y = min(candidates, key=lambda point: (self._count_crossings(edge, point[1], height), round(point[0])))
         self.taken.append(Rect(x, top, x, bottom))
         if not lines:
             return x, None
@@ -93,22 +93,22 @@ class BackEdgeRouter:
         self.taken.append(rect)
         return x, Label(lines, rect)
 
-    def _crossing(self, edge: Edge, y: float, height: float) -> int:
-        """How many other lines run across at this height."""
+    def _count_crossings(self, edge: Edge, y: float, height: float) -> int:
+        """The number of other lines that cross the lane at this height."""
         across = [points[-1][1] for other, points in self._out.items() if other != edge]
         across += [points[0][1] for other, points in self._in.items() if other != edge]
         return sum(abs(other - y) < height / 2 + 2 for other in across)
 
-    def _beside(self, y: float, width: float, height: float) -> float:
-        return self._beyond(y - height / 2 - 4, y + height / 2 + 4) + (width / 2 - 8 if width else 0)
+    def _find_labelled_lane(self, y: float, width: float, height: float) -> float:
+        return self._find_clear_x(y - height / 2 - 4, y + height / 2 + 4) + (width / 2 - 8 if width else 0)
 
-    def _beyond(self, top: float, bottom: float) -> float:
-        return max((rect.right for rect in self.taken if rect.meets(top - 1, bottom + 1)), default=-inf) + _CLEAR
-
-
-def _slip_offset(depth: int) -> float:
-    return min(_SLIP + _SLIP_STEP * depth, _SLIP_ROOM)
+    def _find_clear_x(self, top: float, bottom: float) -> float:
+        return max((rect.right for rect in self.taken if rect.overlaps(top - 1, bottom + 1)), default=-inf) + _CLEAR
 
 
-def _port_height(depth: int, rect: Rect) -> float:
+def _compute_slip_offset(depth: int) -> float:
+    return min(_SLIP + _SLIP_STEP * depth, _MAX_SLIP)
+
+
+def _compute_port_offset(depth: int, rect: Rect) -> float:
     return min(_PORT + _PORT_STEP * depth, (rect.right - rect.left) / 2 - _PORT)

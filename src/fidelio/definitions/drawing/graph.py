@@ -1,12 +1,25 @@
-"""The graph of a workflow that all drawings start from.
+"""The graph of a workflow that all drawings start from, and its construction from the definition.
 
-Mermaid, SVG and plain text use the same graph, so that they show the same workflow. It does not depend on files or models.
+Mermaid, SVG and plain text use the same graph, so that they show the same workflow. Edges between the same nodes are merged,
+and an unconditional edge does not list the conditions under which it is also taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from fidelio.definitions.flow import (
+    collect_activity_ids,
+    find_variable_domains,
+    is_end,
+    list_flow_edges,
+    list_triggers,
+    may_end_after,
+)
+from fidelio.definitions.models import Activity, Workflow
+from fidelio.definitions.wording import describe_count
 
 
 class Shape(StrEnum):
@@ -31,7 +44,7 @@ class Link(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What an activity holds. `locked`: it waits for an answer before it goes on."""
+    """Counts of the elements of an activity. `locked`: it has a checkpoint that blocks until it is answered."""
 
     steps: int = 0
     checkpoints: int = 0
@@ -43,7 +56,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One box. `warning` says what is wrong with it, in a few words, and is empty when nothing is."""
+    """A box. `warning` describes a problem of the node in a few words; it is empty if there is none."""
 
     id: str
     title: str
@@ -54,7 +67,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One arrow. Several reasons to go the same way are one arrow with several labels."""
+    """An arrow. Several transitions between the same nodes are a single arrow with several labels."""
 
     source: str
     target: str
@@ -68,7 +81,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A workflow as boxes and arrows. Every edge joins two of the nodes."""
+    """A workflow as nodes and edges. Every edge joins two of the nodes."""
 
     title: str
     subtitle: str
@@ -78,12 +91,12 @@ class Graph:
     def node(self, node_id: str) -> Node:
         return next(node for node in self.nodes if node.id == node_id)
 
-    def leaving(self, node_id: str) -> tuple[Edge, ...]:
+    def outgoing(self, node_id: str) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.edges if edge.source == node_id)
 
 
 def describe_marks(marks: Marks) -> tuple[str, ...]:
-    """The marks as short phrases, such as "3 steps" and "1 checkpoint", leaving out what is not there."""
+    """The marks as short phrases, such as "3 steps" and "1 checkpoint", without those that are zero."""
     counted = (
         (marks.steps, "step"),
         (marks.checkpoints, "checkpoint"),
@@ -92,3 +105,121 @@ def describe_marks(marks: Marks) -> tuple[str, ...]:
     )
     phrases = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counted if count]
     return (*phrases, "optional") if marks.optional else tuple(phrases)
+
+
+_START, _END = "fidelio:start", "fidelio:end"
+_LINKS = {
+    "next": Link.NEXT,
+    "condition": Link.CONDITION,
+    "decision": Link.DECISION,
+    "answer": Link.ANSWER,
+    "loop": Link.CONDITION,
+}
+_LINK_ORDER = list(Link)
+
+
+def build_graph(workflow: Workflow) -> Graph:
+    edges = _merge_edges(
+        [*_list_entry_edges(workflow), *(edge for a in workflow.activities for edge in _list_outgoing_edges(workflow, a))]
+    )
+    nodes = _add_warnings(_build_nodes(workflow, edges), edges, independent=workflow.independent)
+    kind = "independent activity" if workflow.independent else "activity"
+    count = describe_count(len(workflow.activities), kind, kind.removesuffix("y") + "ies")
+    return Graph(workflow.title, f"{workflow.id} {workflow.version} · {count}", nodes, edges)
+
+
+def _list_entry_edges(workflow: Workflow) -> Iterator[Edge]:
+    if workflow.initial_activity:
+        yield Edge(_START, _find_target_node(workflow, workflow.initial_activity))
+
+
+def _list_outgoing_edges(workflow: Workflow, activity: Activity) -> Iterator[Edge]:
+    for edge in list_flow_edges(activity):
+        labels = (edge.words,) if edge.words else ()
+        yield Edge(activity.id, _find_target_node(workflow, edge.target), _LINKS[edge.reason], labels)
+    for trigger, _ in list_triggers(activity):
+        yield Edge(activity.id, _workflow_node_id(trigger.workflow), Link.TRIGGER, ("starts",))
+    if not workflow.independent and may_end_after(activity, find_variable_domains(workflow)):
+        conditional = bool(activity.transitions)
+        link, labels = (Link.CONDITION, ("otherwise",)) if conditional else (Link.NEXT, ())
+        yield Edge(activity.id, _END, link, labels)
+
+
+def _find_target_node(workflow: Workflow, name: str) -> str:
+    if is_end(name, collect_activity_ids(workflow)):
+        return _END
+    return name if workflow.activity(name) else _missing_node_id(name)
+
+
+def _missing_node_id(name: str) -> str:
+    return f"fidelio:missing:{name}"
+
+
+def _workflow_node_id(name: str) -> str:
+    return f"fidelio:workflow:{name}"
+
+
+def _merge_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    merged: dict[tuple[str, str], Edge] = {}
+    for edge in edges:
+        key = edge.source, edge.target
+        merged[key] = _join_edges(merged[key], edge) if key in merged else edge
+    return tuple(merged.values())
+
+
+def _join_edges(first: Edge, second: Edge) -> Edge:
+    plainer, other = sorted((first, second), key=lambda edge: _LINK_ORDER.index(edge.link))
+    if plainer.link is Link.NEXT:
+        return plainer
+    return Edge(first.source, first.target, plainer.link, tuple(dict.fromkeys((*first.labels, *other.labels, *plainer.labels))))
+
+
+def _build_nodes(workflow: Workflow, edges: tuple[Edge, ...]) -> list[Node]:
+    nodes = [_build_activity_node(activity) for activity in workflow.activities]
+    targets = dict.fromkeys(edge.target for edge in edges)
+    if any(edge.source == _START for edge in edges):
+        nodes.insert(0, Node(_START, "Start", Shape.START))
+    for target in targets:
+        if target.startswith(_workflow_node_id("")):
+            nodes.append(Node(target, target.removeprefix(_workflow_node_id("")), Shape.WORKFLOW))
+        elif target.startswith(_missing_node_id("")):
+            name = target.removeprefix(_missing_node_id(""))
+            flaw = "cannot be read" if name in workflow.broken else "no such activity"
+            nodes.append(Node(target, name, Shape.MISSING, warning=flaw))
+    if _END in targets:
+        nodes.append(Node(_END, "End", Shape.END))
+    return nodes
+
+
+def _build_activity_node(activity: Activity) -> Node:
+    marks = Marks(
+        steps=len(activity.steps),
+        checkpoints=len(activity.checkpoints),
+        locked=any(checkpoint.blocking and checkpoint.required for checkpoint in activity.checkpoints),
+        loops=len(activity.loops),
+        decisions=len(activity.decisions),
+        optional=not activity.required,
+    )
+    return Node(activity.id, activity.name, Shape.ACTIVITY, marks)
+
+
+def _add_warnings(nodes: list[Node], edges: tuple[Edge, ...], *, independent: bool) -> tuple[Node, ...]:
+    if independent:
+        return tuple(nodes)
+    reached = _find_reachable(edges)
+    return tuple(
+        node
+        if node.warning or node.id in reached or node.shape is not Shape.ACTIVITY
+        else Node(node.id, node.title, node.shape, node.marks, "nothing leads here")
+        for node in nodes
+    )
+
+
+def _find_reachable(edges: tuple[Edge, ...]) -> set[str]:
+    reached, waiting = {_START}, [_START]
+    while waiting:
+        here = waiting.pop()
+        new = [edge.target for edge in edges if edge.source == here and edge.target not in reached]
+        reached.update(new)
+        waiting.extend(new)
+    return reached

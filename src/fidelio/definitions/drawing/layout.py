@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fidelio.definitions.drawing.back_edges import BackEdgeRouter
-from fidelio.definitions.drawing.coordinates import Band, compute_bands, compute_x
+from fidelio.definitions.drawing.coordinates import Band, compute_bands, compute_x, order_layers
+from fidelio.definitions.drawing.geometry import Box, Label, Line, Picture, Point, Rect, curve_path, rounded_path
 from fidelio.definitions.drawing.graph import Edge, Graph
-from fidelio.definitions.drawing.layering import compute_layers
-from fidelio.definitions.drawing.ordering import order_layers
-from fidelio.definitions.drawing.shapes import Box, Label, Line, Picture, Point, Rect, curve_path, rounded_path
-from fidelio.definitions.drawing.slots import LOOP_WIDTH, Net, Slot, build_net, label_lines, label_size
+from fidelio.definitions.drawing.layers import LOOP_WIDTH, Net, Slot, build_net, compute_layers, measure_label, wrap_label
 
 _ARROW_TIP = 1.5
 
@@ -21,17 +19,17 @@ def compute_layout(graph: Graph) -> Picture:
     rows = order_layers(net)
     x = compute_x(net, rows)
     bands = compute_bands(net, rows, x, 0.0)
-    boxes = {name: _box(net.slots[index], x[index], bands) for name, index in net.slot_of.items()}
+    boxes = {name: _make_box(net.slots[index], x[index], bands) for name, index in net.slot_of.items()}
     forward = [_draw_forward_edge(edge, chain, net, x, bands) for edge, chain in net.chains]
     loops = [_draw_loop(edge, boxes[edge.source]) for edge in layering.loops]
-    taken = _occupied_areas(net, x, bands)
+    taken = _list_occupied_areas(net, x, bands)
     bands_of = {name: bands[net.slots[index].layer] for name, index in net.slot_of.items()}
-    back = BackEdgeRouter(boxes, bands_of, taken).lines(layering.back)
+    back = BackEdgeRouter(boxes, bands_of, taken).route_edges(layering.back)
     lines = (*forward, *loops, *back)
-    return Picture(tuple(boxes.values()), lines, _bounds([*taken, *_label_areas(lines)]))
+    return Picture(tuple(boxes.values()), lines, _compute_bounds([*taken, *_list_label_areas(lines)]))
 
 
-def _box(slot: Slot, x: float, bands: list[Band]) -> Box:
+def _make_box(slot: Slot, x: float, bands: list[Band]) -> Box:
     assert slot.node is not None
     middle = bands[slot.layer].middle
     rect = Rect(x - slot.right, middle - slot.height / 2, x + slot.right, middle + slot.height / 2)
@@ -48,10 +46,10 @@ def _draw_forward_edge(edge: Edge, chain: tuple[int, ...], net: Net, x: list[flo
         points += [(x[index], band.top), (x[index], band.bottom)]
     tip = end.middle - end_half - _ARROW_TIP
     points += [(x[last], min(tip, end.top)), (x[last], tip)]
-    return Line(edge, curve_path(points), _label(net, between, x, bands))
+    return Line(edge, curve_path(points), _make_label(net, between, x, bands))
 
 
-def _label(net: Net, between: list[int], x: list[float], bands: list[Band]) -> Label | None:
+def _make_label(net: Net, between: list[int], x: list[float], bands: list[Band]) -> Label | None:
     for index in between:
         slot = net.slots[index]
         if slot.lines:
@@ -62,18 +60,18 @@ def _label(net: Net, between: list[int], x: list[float], bands: list[Band]) -> L
 
 
 def _draw_loop(edge: Edge, box: Box) -> Line:
-    """An edge from a node to itself, at the left, where no edge that leads back comes along."""
+    """Draw an edge from a node to itself at the left, where there are no edges that lead back."""
     left, (_, middle) = box.rect.left, box.rect.middle
-    reach = left - LOOP_WIDTH + 6
-    points = [(left, middle + 11), (reach, middle + 11), (reach, middle - 11), (left - _ARROW_TIP, middle - 11)]
-    lines = label_lines(edge)
-    width, height = label_size(lines)
-    rect = Rect(reach - 4 - width, middle - height / 2, reach - 4, middle + height / 2)
+    outer = left - LOOP_WIDTH + 6
+    points = [(left, middle + 11), (outer, middle + 11), (outer, middle - 11), (left - _ARROW_TIP, middle - 11)]
+    lines = wrap_label(edge)
+    width, height = measure_label(lines)
+    rect = Rect(outer - 4 - width, middle - height / 2, outer - 4, middle + height / 2)
     return Line(edge, rounded_path(points), Label(lines, rect) if lines else None)
 
 
-def _occupied_areas(net: Net, x: list[float], bands: list[Band]) -> list[Rect]:
-    """What is drawn in the layers, and between them the strips through which the edges run."""
+def _list_occupied_areas(net: Net, x: list[float], bands: list[Band]) -> list[Rect]:
+    """The areas of the slots, and between the layers the areas that the edges cross."""
     inside = [
         Rect(x[index] - slot.left, bands[slot.layer].top, x[index] + slot.right, bands[slot.layer].bottom)
         for index, slot in enumerate(net.slots)
@@ -86,11 +84,11 @@ def _occupied_areas(net: Net, x: list[float], bands: list[Band]) -> list[Rect]:
     return inside + between
 
 
-def _label_areas(lines: Iterable[Line]) -> list[Rect]:
+def _list_label_areas(lines: Iterable[Line]) -> list[Rect]:
     return [line.label.rect for line in lines if line.label]
 
 
-def _bounds(rects: list[Rect]) -> Rect:
+def _compute_bounds(rects: list[Rect]) -> Rect:
     if not rects:
         return Rect(0, 0, 0, 0)
     return Rect(

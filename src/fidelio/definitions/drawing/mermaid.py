@@ -28,36 +28,36 @@ _ARROWS = {
 _WARNING_CLASS = "classDef flawed stroke:#b42318,stroke-width:1.5px,stroke-dasharray:5 4"
 _LOCK = "\N{LOCK}"
 _UNESCAPED = frozenset(" .,:'?!/+-()=%")
-# A text that begins like a list item is refused by Mermaid, which would read it as Markdown.
+# Mermaid refuses a text that begins like a list item, because it would read it as Markdown.
 _LIST_MARK = re.compile(r"(?:\d+[.)]|[-+])(?=\s)")
 
 
 def draw_mermaid(graph: Graph) -> str:
     names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
-    lines = [*_front_matter(graph), "flowchart TD"]
-    lines += [f"    {names[node.id]}{_SHAPES[node.shape].format(_node_text(node))}" for node in graph.nodes]
-    lines += [f"    {_edge(edge, names)}" for edge in graph.edges]
-    lines += [f"    {line}" for line in _list_warnings(graph, names)]
+    lines = [*_render_front_matter(graph), "flowchart TD"]
+    lines += [f"    {names[node.id]}{_SHAPES[node.shape].format(_render_node(node))}" for node in graph.nodes]
+    lines += [f"    {_render_edge(edge, names)}" for edge in graph.edges]
+    lines += [f"    {line}" for line in _render_warnings(graph, names)]
     return "\n".join(lines)
 
 
-def _front_matter(graph: Graph) -> Iterator[str]:
+def _render_front_matter(graph: Graph) -> Iterator[str]:
     title = graph.title.replace("\\", "\\\\").replace('"', '\\"')
     yield from ("---", f'title: "{" ".join(title.split())}"', "---")
 
 
-def _node_text(node: Node) -> str:
+def _render_node(node: Node) -> str:
     note = node.warning or " · ".join(describe_marks(node.marks))
     lock = f"{_LOCK} " if node.marks.locked and not node.warning else ""
     return escape_text(node.title) + (f"<br>{lock}{escape_text(note)}" if note else "")
 
 
-def _edge(edge: Edge, names: dict[str, str]) -> str:
+def _render_edge(edge: Edge, names: dict[str, str]) -> str:
     label = f'|"{escape_text(edge.label)}"|' if edge.label else ""
     return f"{names[edge.source]} {_ARROWS[edge.link]}{label} {names[edge.target]}"
 
 
-def _list_warnings(graph: Graph, names: dict[str, str]) -> Iterator[str]:
+def _render_warnings(graph: Graph, names: dict[str, str]) -> Iterator[str]:
     flawed = [names[node.id] for node in graph.nodes if node.warning]
     if flawed:
         yield _WARNING_CLASS
@@ -65,24 +65,24 @@ def _list_warnings(graph: Graph, names: dict[str, str]) -> Iterator[str]:
 
 
 def escape_text(text: str) -> str:
-    """Letters, digits and harmless signs as they are; everything else as an entity in the form that Mermaid decodes."""
+    """Escape all characters except letters, digits and safe punctuation as entities in the form that Mermaid decodes."""
     plain = " ".join(text.split())
-    return _escape_mark(plain) + "".join(map(_escape_character, plain[_mark_length(plain) :]))
+    return _escape_mark(plain) + "".join(map(_escape_character, plain[_measure_mark(plain) :]))
 
 
-def _mark_length(text: str) -> int:
+def _measure_mark(text: str) -> int:
     found = _LIST_MARK.match(text)
     return found.end() if found else 0
 
 
 def _escape_mark(text: str) -> str:
-    return "".join(c if c.isdigit() else _entity(c) for c in text[: _mark_length(text)])
+    return "".join(c if c.isdigit() else _encode_entity(c) for c in text[: _measure_mark(text)])
 
 
 def _escape_character(character: str) -> str:
-    harmless = character.isalnum() or character in _UNESCAPED or ord(character) >= 0x80
-    return character if harmless else _entity(character)
+    is_safe = character.isalnum() or character in _UNESCAPED or ord(character) >= 0x80
+    return character if is_safe else _encode_entity(character)
 
 
-def _entity(character: str) -> str:
+def _encode_entity(character: str) -> str:
     return f"#{ord(character)};"

@@ -1,4 +1,4 @@
-"""Draw a workflow as plain text: one line for each activity and, below it, one for each outgoing edge.
+"""Draw a workflow as plain text: a line for each activity and, below it, a line for each outgoing edge.
 
 Activities are in the order of the flow. A terminal without Unicode gets ASCII signs.
 """
@@ -10,19 +10,19 @@ from dataclasses import astuple, dataclass
 from textwrap import wrap
 
 from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks
-from fidelio.definitions.drawing.layering import compute_layers
+from fidelio.definitions.drawing.layers import compute_layers
 from fidelio.definitions.wording import to_ascii
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What the parts of the drawing look like."""
+    """The characters of the drawing."""
 
     start: str
     activity: str
     flawed: str
-    way: str
-    last_way: str
+    branch: str
+    last_branch: str
     rail: str
     arrow: str
     back: str
@@ -45,7 +45,7 @@ def choose_signs(encoding: str | None) -> Signs:
 
 
 def draw_text(graph: Graph, width: int = 80, *, signs: Signs = UNICODE) -> str:
-    """At most `width` columns wide; what is longer is continued on the next line."""
+    """Draw at most `width` columns; longer lines are continued on the next line."""
     layering = compute_layers(graph)
     back = {*layering.back, *layering.loops}
     order = sorted(enumerate(graph.nodes), key=lambda pair: (layering.layer[pair[1].id], pair[0]))
@@ -58,15 +58,15 @@ def draw_text(graph: Graph, width: int = 80, *, signs: Signs = UNICODE) -> str:
 
 
 def _render_block(graph: Graph, node: Node, back: set[Edge], width: int, signs: Signs) -> Iterator[str]:
-    leaving = graph.leaving(node.id)
+    outgoing = graph.outgoing(node.id)
     if node.shape is Shape.START:
-        yield from (_wrap_line(f"{signs.start} {signs.arrow} {graph.node(e.target).title}", "", width) for e in leaving)
+        yield from (_wrap_line(f"{signs.start} {signs.arrow} {graph.node(e.target).title}", "", width) for e in outgoing)
         return
     yield _wrap_line(_render_head(node, signs), "", width)
-    for edge in leaving:
-        last = edge is leaving[-1]
+    for edge in outgoing:
+        last = edge is outgoing[-1]
         rail = "   " if last else signs.rail + " "
-        first = f"{signs.last_way if last else signs.way} "
+        first = f"{signs.last_branch if last else signs.branch} "
         yield _wrap_line(first + _render_edge(graph, edge, signs, leads_back=edge in back), rail + "   ", width)
 
 
@@ -87,5 +87,5 @@ def _render_edge(graph: Graph, edge: Edge, signs: Signs, *, leads_back: bool) ->
 
 
 def _wrap_line(line: str, indent: str, width: int) -> str:
-    pieces = wrap(line, max(width, 20), subsequent_indent=indent or "    ", break_on_hyphens=False, drop_whitespace=True)
-    return "\n".join(pieces)
+    wrapped = wrap(line, max(width, 20), subsequent_indent=indent or "    ", break_on_hyphens=False, drop_whitespace=True)
+    return "\n".join(wrapped)

@@ -14,8 +14,7 @@ from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import DefinitionSource, FileContent
 from fidelio.definitions.library.identifiers import STRUCTURED, ComponentName, check_inner_folder, split_reference
 from fidelio.definitions.library.loading import get_findings, load_manifest, load_model
-from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations
-from fidelio.definitions.library.lookup import read_component
+from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations, read_component
 from fidelio.definitions.models import Activity, Workflow, WorkflowManifest
 from fidelio.definitions.parsing import name_kind, validate
 from fidelio.definitions.reading.document import ParsedDocument, read_text
@@ -27,7 +26,7 @@ _EXCLUDED_FROM_HEAD = frozenset({"activities", "activities_dir", "broken"})
 
 
 class ActivitySource(NamedTuple):
-    """The file of one activity before it is parsed, or the findings that say why there is none.
+    """The file of an activity before it is parsed, or the findings that say why there is none.
 
     `inaccessible`: the system refuses access, so the file may exist and be valid.
     """
@@ -108,7 +107,9 @@ def assemble(location: WorkflowLocation, manifest: FileContent, sources: tuple[A
 def _build_workflow(
     location: WorkflowLocation, file: WorkflowManifest, activities: tuple[Activity, ...], broken: dict[str, tuple[Finding, ...]]
 ) -> Workflow:
-    """Build the model without validation: its parts are validated, and the validator of the whole is expensive to build."""
+    """Build the model without validation: its components are validated, and the validator of the whole is expensive to
+    build.
+    """
     head = {name: getattr(file, name) for name in Workflow.model_fields if name not in _EXCLUDED_FROM_HEAD}
     # The id is the name on disk, not the one in the file: a stored id has to lead to the same workflow.
     head["id"] = location.id

@@ -15,10 +15,8 @@ from fidelio.definitions.library.assembly import COMPONENT_FOLDERS, AssembledWor
 from fidelio.definitions.library.files import DefinitionSource, FileContent
 from fidelio.definitions.library.identifiers import ComponentName
 from fidelio.definitions.library.loading import LoadedDefinition, get_findings, load_model, load_once
-from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation
-from fidelio.definitions.library.lookup import read_component
-from fidelio.definitions.models.resource import Resource, Rules, StructuredResource, Template
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, read_component
+from fidelio.definitions.models.components import Resource, Rules, Skill, StructuredResource, Template
 from fidelio.definitions.parsing import validate
 from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.errors import UnreadableDefinition

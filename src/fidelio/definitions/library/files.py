@@ -66,7 +66,7 @@ class _Listing(NamedTuple):
 
 
 class Files:
-    """The files below one root; links that lead out of it are refused."""
+    """The files below a root; links that lead out of it are refused."""
 
     def __init__(self, root: str, memo: Memo) -> None:
         self.root = root
@@ -138,8 +138,8 @@ def compute_digest(raw: bytes) -> str:
     return sha256(raw).hexdigest()
 
 
-def join_path(*parts: str) -> str:
-    return os.path.join(*parts)  # noqa: PTH118  done for every file on every access; Path costs several times as much
+def join_path(*names: str) -> str:
+    return os.path.join(*names)  # noqa: PTH118  done for every file on every access; Path costs several times as much
 
 
 def _stat_directory(path: str) -> Signature | None:

@@ -23,12 +23,12 @@ def check_id(text: str, what: str = "a workflow") -> str:
     name = unicodedata.normalize("NFC", text.strip())
     if not name or len(name) > _MAX_LENGTH:
         raise BadId(
-            f"The id of {what} has 1 to {_MAX_LENGTH} characters.",
+            f"The id of {what} must have 1 to {_MAX_LENGTH} characters.",
             remedy="`fidelio list` or the tool list_workflows shows the ids.",
         )
     if name.startswith(".") or _UNSAFE.search(name) or not name.isprintable():
         raise BadId(
-            f"{text[:_MAX_LENGTH]!r} is no id of {what}.",
+            f"{text[:_MAX_LENGTH]!r} is not a valid id of {what}.",
             remedy="An id is a plain name, without separators, leading dots and control characters.",
         )
     return name
@@ -44,23 +44,23 @@ def normalize_id(text: str) -> str | None:
 
 def escape_name(name: str) -> str:
     """A file name with all unprintable characters and invalid bytes escaped."""
-    return "".join(sign if sign.isprintable() else _escape(sign) for sign in name)
+    return "".join(character if character.isprintable() else _escape(character) for character in name)
 
 
-def _escape(sign: str) -> str:
+def _escape(character: str) -> str:
     # Python decodes invalid UTF-8 bytes as surrogates; show the byte.
-    byte = ord(sign) - 0xDC00
-    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else sign.encode("unicode_escape").decode()
+    byte = ord(character) - 0xDC00
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else character.encode("unicode_escape").decode()
 
 
 def split_reference(reference: str, folder: str) -> tuple[str | None, str]:
     """`name`, `workflow/name` or `workflow/folder/name`; `folder/name` stays in the same workflow."""
-    parts = [check_id(part, "a part of a workflow") for part in reference.strip().split("/")]
-    if len(parts) > 1 and parts[-2] == folder:
-        del parts[-2]
-    if len(parts) > 2:
+    segments = [check_id(part, "a part of a workflow") for part in reference.strip().split("/")]
+    if len(segments) > 1 and segments[-2] == folder:
+        del segments[-2]
+    if len(segments) > 2:
         raise BadId(f"{reference[:_MAX_LENGTH]!r} has too many parts.", remedy="Write `name` or `workflow/name`.")
-    return (parts[0] if len(parts) == 2 else None), parts[-1]
+    return (segments[0] if len(segments) == 2 else None), segments[-1]
 
 
 def check_inner_folder(text: str) -> str:
@@ -72,8 +72,8 @@ def suggest_names(name: str, candidates: Iterable[str]) -> str:
     """A hint with similar names, or an empty text."""
     from difflib import get_close_matches  # noqa: PLC0415  needed only after a mistake
 
-    spelt = {candidate.casefold(): candidate for candidate in candidates}
-    found = [spelt[match] for match in get_close_matches(name.casefold(), spelt, n=3)]
+    spellings = {candidate.casefold(): candidate for candidate in candidates}
+    found = [spellings[match] for match in get_close_matches(name.casefold(), spellings, n=3)]
     return f"Did you mean {' or '.join(found)}?" if found else ""
 
 

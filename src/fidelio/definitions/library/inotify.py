@@ -46,8 +46,9 @@ class DirectoryWatch:
         self._changes = 0
 
     def add(self, directories: Iterable[str]) -> bool:
-        """Watch the directories; False if one cannot be watched. Known names are added again: the directory may be another
-        one.
+        """Watch the directories; False if any of them cannot be watched.
+
+        Known names are added again, because another directory may have the name now.
         """
         for directory in directories:
             if directory not in self._watches and len(self._watches) >= MAX_DIRECTORIES:

@@ -14,8 +14,7 @@ from fidelio.definitions import META
 from fidelio.definitions.library.files import DefinitionSource, compute_digest
 from fidelio.definitions.library.identifiers import ComponentName, check_id, suggest_names
 from fidelio.definitions.library.listing import WorkflowSummary, summarize_workflow
-from fidelio.definitions.library.locations import ComponentFolder, Root, WorkflowLocations
-from fidelio.definitions.library.lookup import find_component
+from fidelio.definitions.library.locations import ComponentFolder, Root, WorkflowLocations, find_component
 from fidelio.errors import ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 
 if TYPE_CHECKING:
@@ -24,14 +23,13 @@ if TYPE_CHECKING:
     from fidelio.definitions.library.components import ComponentLoader
     from fidelio.definitions.library.loading import LoadedDefinition
     from fidelio.definitions.models import Activity, Workflow
-    from fidelio.definitions.models.resource import Resource, Rules, Template
-    from fidelio.definitions.models.skill import Skill
+    from fidelio.definitions.models.components import Resource, Rules, Skill, Template
 
 ComponentKind = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
 
 
 class WorkflowVersion(NamedTuple):
-    """One version of a workflow: the hash covers all its files. `source` returns the file of an activity.
+    """A version of a workflow: the hash covers all its files. `source` returns the file of an activity.
 
     `inaccessible`: the system refuses access to a file, so a missing activity may exist.
     """
@@ -113,7 +111,7 @@ class Library:
         return self.components("templates", workflow)
 
     def components(self, folder: ComponentFolder, workflow: str) -> tuple[ComponentName, ...]:
-        """The names of the workflow's components of one kind, in order. No file is read."""
+        """The names of the workflow's components of a kind, in order. No file is read."""
         return self._locations.find(workflow).components(folder)
 
     def rules(self) -> LoadedDefinition[Rules] | None:
@@ -158,7 +156,7 @@ class Library:
         return compute_digest("".join(lines).encode())
 
     def version(self, workflow: str) -> WorkflowVersion:
-        """The workflow and its hash, with one check of its files."""
+        """The workflow and its hash, with a single check of its files."""
         return self._locations.memo.get_or_make(("version", workflow), lambda: self._version(workflow))
 
     def _version(self, workflow: str) -> WorkflowVersion:

@@ -1,6 +1,6 @@
 """Summaries of workflows for lists, read from the manifests without the models.
 
-A list is the first thing anybody asks for, so it must not wait for a validation library to be imported.
+A list is usually the first request, so it must not wait until a validation library is imported.
 """
 
 from __future__ import annotations

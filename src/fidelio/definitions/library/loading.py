@@ -1,7 +1,7 @@
-"""Parse files into models, once for each content.
+"""Parse files into models, once for each content of a file.
 
-With `assembly` and `parts` the only module of the library that needs the models; they are imported when a definition is asked
-for, and not for a list.
+Only this module, `assembly` and `components` need the models. They are imported when a definition is requested, and not for a
+list.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load_model(model: type[Model], content: FileContent) -> Model:
 
 
 def load_manifest(content: FileContent) -> WorkflowManifest:
-    """The manifest without inline activities, so that a broken one does not make the manifest unreadable."""
+    """The manifest without inline activities, so that a broken activity does not make the manifest unreadable."""
     return load_once(
         content, WorkflowManifest, lambda document: validate(WorkflowManifest, document, _without_activities(document.data))
     )

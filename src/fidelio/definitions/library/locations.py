@@ -1,4 +1,4 @@
-"""Locations of workflows: their root, their manifest and the names of their components. No file is parsed."""
+"""Locations of workflows and lookup of their components by name or number. No file is parsed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from fidelio.definitions import META
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import FileContent, Files, join_path
 from fidelio.definitions.library.identifiers import (
@@ -17,12 +18,13 @@ from fidelio.definitions.library.identifiers import (
     check_id,
     find_unusable_files,
     sort_components,
+    split_reference,
     suggest_names,
 )
 from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.library.roots import find_candidates, find_unused_files, report_hidden, report_misnamed
 from fidelio.definitions.reading.document import Format
-from fidelio.errors import InaccessibleDefinition, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import BadId, ComponentNotFound, InaccessibleDefinition, UnreadableDefinition, WorkflowNotFound
 
 _RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
 
@@ -36,14 +38,14 @@ _FORMATS: dict[ComponentFolder, frozenset[Format]] = {
 
 
 class Root(NamedTuple):
-    """A directory with workflows. The label names it for people."""
+    """A directory with workflows. The label is its name in texts for people."""
 
     path: Path
     label: str
 
 
 class WorkflowLocation(NamedTuple):
-    """One workflow on disk. `directory` is empty for a workflow that is a single file."""
+    """A workflow on disk. `directory` is empty for a workflow that is a single file."""
 
     id: str
     root: Root
@@ -61,7 +63,7 @@ class WorkflowLocation(NamedTuple):
         return os.path.relpath(path, self.files.root)
 
     def components(self, folder: ComponentFolder) -> tuple[ComponentName, ...]:
-        """The components of one kind, in order."""
+        """The components of a kind, in order."""
         if not self.directory:
             return ()
         return self.components_in(self.folder(folder), _FORMATS[folder])
@@ -70,7 +72,7 @@ class WorkflowLocation(NamedTuple):
         return sort_components(self.files.everything(self._inner(folder)), formats)
 
     def find_misnamed(self, folder: ComponentFolder) -> list[Finding]:
-        """Findings for files of one kind that are ignored because of their names."""
+        """Findings for files of a kind that are ignored because of their names."""
         return self.find_misnamed_in(self.folder(folder), _FORMATS[folder]) if self.directory else []
 
     def find_misnamed_in(self, folder: str, formats: frozenset[Format]) -> list[Finding]:
@@ -92,7 +94,7 @@ class WorkflowLocation(NamedTuple):
         return next((self.path("", name) for name in _RULES if name in names), None)
 
     def find_hidden_rules(self) -> Iterator[Finding]:
-        """Findings for files with global rules that are hidden by another one."""
+        """Findings for files with global rules that are hidden by another such file."""
         if self.directory:
             yield from report_hidden(self.directory, self.files.everything(self.directory), _RULES, "The list of global rules")
 
@@ -114,7 +116,7 @@ class WorkflowLocations:
 
     def find(self, workflow: str) -> WorkflowLocation:
         name = check_id(workflow)
-        location = self.memo.get_or_make(("place", name), lambda: self._search(name))
+        location = self.memo.get_or_make(("location", name), lambda: self._search(name))
         if location is None:
             remedy = suggest_names(name, self.all()) or "`fidelio list` or the tool list_workflows shows what there is."
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
@@ -150,3 +152,55 @@ def _hide_root(problem: InaccessibleDefinition) -> InaccessibleDefinition:
     found = problem.findings[0]
     name = os.path.basename(found.file)  # noqa: PTH119  # a name, not a path
     return InaccessibleDefinition([error(name, found.rule, found.sentence, found.remedy)])
+
+
+FoundComponent = tuple[WorkflowLocation, ComponentName]
+
+_KIND_NAMES: dict[ComponentFolder, str] = {
+    "activities": "Activity",
+    "skills": "Skill",
+    "resources": "Resource",
+    "templates": "Template",
+}
+
+
+def find_component(
+    locations: WorkflowLocations, folder: ComponentFolder, reference: str, *, workflow: str, after: Sequence[str | None] = ()
+) -> FoundComponent:
+    """The first file that matches the reference, or `ComponentNotFound`."""
+    explicit, name = split_reference(reference, folder)
+    candidates = tuple(_search_order(locations, explicit or workflow, () if explicit else (*after, META)))
+    for location in candidates:
+        if (component := _find_match(location, folder, name)) is not None:
+            return location, component
+    known = {component.id for location in candidates for component in location.components(folder)}
+    sentence = f"{_KIND_NAMES[folder]} not found: {name} in workflow {explicit or workflow}."
+    raise ComponentNotFound(
+        sentence, remedy=suggest_names(name, known) or f"Write `workflow/{name}` for a component of another workflow."
+    )
+
+
+def read_component(location: WorkflowLocation, folder: ComponentFolder, component: ComponentName) -> FileContent:
+    return location.files.read(location.path(location.folder(folder), component.file))
+
+
+def _search_order(locations: WorkflowLocations, first: str, further: Sequence[str | None]) -> Iterator[WorkflowLocation]:
+    start = locations.find(first)
+    yield start
+    seen = {start.id}
+    for workflow in further:
+        try:
+            location = locations.find(workflow) if workflow else None
+        except (WorkflowNotFound, BadId):
+            continue
+        if location is not None and location.id not in seen:
+            seen.add(location.id)
+            yield location
+
+
+def _find_match(location: WorkflowLocation, folder: ComponentFolder, name: str) -> ComponentName | None:
+    components = location.components(folder)
+    by_name = next((component for component in components if component.matches(name)), None)
+    if by_name is not None or folder not in ("resources", "templates"):
+        return by_name
+    return next((component for component in components if component.has_index(name)), None)

@@ -1,4 +1,4 @@
-"""Cache of results that depend on files, valid until one of the files changes.
+"""Cache of results that depend on files, valid until any of the files changes.
 
 While a result is computed, every file and directory that it uses is recorded with its signature. A later request costs one stat
 call for each of them. A result that depends on a file written within the last two seconds is computed again, because the clock
@@ -91,7 +91,7 @@ class _CachedResult:
 
 
 class Memo:
-    """The cache of one library; shared by its roots, because a result may depend on several of them."""
+    """The cache of a library; shared by its roots, because a result may depend on several of them."""
 
     def __init__(self) -> None:
         self._results: dict[Hashable, _CachedResult] = {}

@@ -36,7 +36,7 @@ class WorkflowCandidate(NamedTuple):
 
 
 def find_candidates(files: Files, *, only: str | None = None) -> Iterator[WorkflowCandidate]:
-    """The workflows of the root, in order of increasing precedence: of two with one id, the later one is used.
+    """The workflows of the root, in order of increasing precedence: of two with the same id, the later is used.
 
     With `only`, just the workflow with this id; an inaccessible directory is then an error.
     """
@@ -92,7 +92,7 @@ def report_misnamed(directory: str, name: str) -> Finding:
 
 
 def report_hidden(directory: str, names: Iterable[str], wanted: tuple[str, ...], what: str) -> Iterator[Finding]:
-    """Findings for the files that are hidden by the first one of `wanted`."""
+    """Findings for the files that are hidden by the first existing file of `wanted`."""
     existing = set(names)
     first, *others = [name for name in wanted if name in existing] or [""]
     yield from (_make_hidden_finding(join_path(directory, name), name, first, what) for name in others)

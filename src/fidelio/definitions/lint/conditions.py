@@ -25,56 +25,56 @@ _EXISTENCE = frozenset({"exists", "notExists"})
 
 
 @rule("undeclared-variable", "error", by_workflow=True)
-def undeclared_variable(subject: LintSubject) -> Iterator[LintProblem]:
-    """A condition looks at a variable that the workflow does not declare, or a loop goes over one. It never gets a value, so
-    what depends on it cannot be decided. The item of a loop counts as declared in the activity of the loop.
+def check_undeclared_variable(subject: LintSubject) -> Iterator[LintProblem]:
+    """A condition or the `over` of a loop uses a variable that the workflow does not declare. The variable never has a value,
+    so the condition cannot be evaluated. The item of a loop counts as declared in the activity of the loop.
     """
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for name, locations in _find_used_variables(part).items():
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for name, locations in _find_used_variables(entry).items():
             if not scope.declares(name):
-                yield _report_undeclared(part, name, locations, suggest_name(name, scope.names))
-        for index, loop in enumerate(part.activity.loops):
+                yield _report_undeclared(entry, name, locations, suggest_name(name, scope.names))
+        for index, loop in enumerate(entry.activity.loops):
             if loop.over and not scope.declares(loop.over):
                 sentence = f"Loop {loop.id} goes over {loop.over!r}, which is not declared."
                 remedy = suggest_name(loop.over, scope.names) or "Declare it among the variables of the workflow, as an array."
-                yield LintProblem(part.source, ("loops", index, "over"), sentence, remedy)
+                yield LintProblem(entry.source, ("loops", index, "over"), sentence, remedy)
 
 
 _Locations = list[tuple[str, Path]]
 
 
-def _find_used_variables(part: ActivitySubject) -> dict[str, _Locations]:
-    """Every variable that a condition of the activity looks at, with whose condition it is and where."""
+def _find_used_variables(entry: ActivitySubject) -> dict[str, _Locations]:
+    """Every variable that a condition of the activity uses, with the owner and the path of each use."""
     found: dict[str, _Locations] = defaultdict(list)
-    for located in list_conditions(part.activity):
+    for located in list_conditions(entry.activity):
         for node, path in list_subconditions(located):
             if isinstance(node, Simple):
                 found[node.variable].append((located.owner, (*path, "variable")))
     return found
 
 
-def _report_undeclared(part: ActivitySubject, name: str, locations: _Locations, hint: str) -> LintProblem:
-    # One declaration mends all of them, so they are one finding, at the first place in the file.
-    owner, path = min(locations, key=lambda location: part.source.at(location[1]))
+def _report_undeclared(entry: ActivitySubject, name: str, locations: _Locations, hint: str) -> LintProblem:
+    # A declaration fixes all uses, so they are a single finding, at the first use in the file.
+    owner, path = min(locations, key=lambda location: entry.source.at(location[1]))
     further = f" (and {describe_count(len(locations) - 1, 'further place')} in this activity)" if len(locations) > 1 else ""
     sentence = f"The condition of {owner}{further} looks at {name!r}, which is not declared."
-    return LintProblem(part.source, path, sentence, hint or "Declare it among the variables of the workflow.")
+    return LintProblem(entry.source, path, sentence, hint or "Declare it among the variables of the workflow.")
 
 
 @rule("compared-types", "error", by_workflow=True)
-def compared_types(subject: LintSubject) -> Iterator[LintProblem]:
-    """A variable is compared with a value that it can never have: a boolean with text, text with a number, a list with
-    anything. Nothing is converted, so the two are never equal. Only numbers can be ordered, and text that looks like one.
+def check_compared_types(subject: LintSubject) -> Iterator[LintProblem]:
+    """A variable is compared with a value that it can never have: a boolean with text, text with a number, a list with any
+    value. Values are not converted, so the two are never equal. Only numbers, and text that contains a number, can be ordered.
     """
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for located in list_conditions(part.activity):
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for located in list_conditions(entry.activity):
             for node, path in list_subconditions(located):
                 if isinstance(node, Simple) and (reason := _explain_mismatch(node, find_declared_type(scope, node.variable))):
                     sentence = f"The condition of {located.owner} compares {node.variable}, {reason}."
                     remedy = "Compare with a value of the declared type, or declare another type."
-                    yield LintProblem(part.source, (*path, "value"), sentence, remedy)
+                    yield LintProblem(entry.source, (*path, "value"), sentence, remedy)
 
 
 _TYPE_NAMES = {"string": "text", "number": "a number", "boolean": "true or false", "array": "a list", "object": "a mapping"}
@@ -90,48 +90,48 @@ def _explain_mismatch(comparison: Simple, kind: str | None) -> str:
 
 
 @rule("missing-value", "warning")
-def missing_value(subject: LintSubject) -> Iterator[LintProblem]:
-    """A condition compares a variable but does not say with what. It is then compared with null, which is hardly what is meant;
-    where it is, `value: null` says so.
+def check_missing_value(subject: LintSubject) -> Iterator[LintProblem]:
+    """A condition compares a variable but has no `value`. The variable is then compared with null, which is probably not
+    intended. If it is, write `value: null`.
     """
-    for part in subject.activities:
-        for located in list_conditions(part.activity):
+    for entry in subject.activities:
+        for located in list_conditions(entry.activity):
             for node, path in list_subconditions(located):
                 if isinstance(node, Simple) and node.operator not in _EXISTENCE and "value" not in node.model_fields_set:
                     sentence = f"The condition of {located.owner} does not say what {node.variable} is compared with."
                     remedy = "Add `value`, or ask with `exists` or `notExists` whether there is one."
-                    yield LintProblem(part.source, (*path, "operator"), sentence, remedy)
+                    yield LintProblem(entry.source, (*path, "operator"), sentence, remedy)
 
 
 @rule("always-true", "warning", by_workflow=True)
-def always_true(subject: LintSubject) -> Iterator[LintProblem]:
-    """A condition, or a part of one, holds whatever value its variables have. It decides nothing; often an `or` stands where an
-    `and` was meant.
+def check_always_true(subject: LintSubject) -> Iterator[LintProblem]:
+    """A condition, or a part of it, holds for all values of its variables, so it decides nothing. Often an `or` should be an
+    `and`.
     """
     yield from _find_constant(subject, "always", "always holds")
 
 
 @rule("always-false", "warning", by_workflow=True)
-def always_false(subject: LintSubject) -> Iterator[LintProblem]:
-    """A condition, or a part of one, can never hold, whatever value its variables have: it asks for two different values at
-    once, or for something and its opposite. What depends on it never happens.
+def check_always_false(subject: LintSubject) -> Iterator[LintProblem]:
+    """A condition, or a part of it, holds for no value of its variables: it requires two different values at once, or a
+    comparison and its opposite. What depends on it never happens.
     """
     yield from _find_constant(subject, "never", "can never hold")
 
 
-def _find_constant(subject: LintSubject, looked_for: ConstantTruth, words: str) -> Iterator[LintProblem]:
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for located in list_conditions(part.activity):
+def _find_constant(subject: LintSubject, expected: ConstantTruth, words: str) -> Iterator[LintProblem]:
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for located in list_conditions(entry.activity):
             comparable = all(
                 not _explain_mismatch(c, find_declared_type(scope, c.variable)) for c in list_comparisons(located.condition)
             )
             if comparable:
-                yield from _find_constant_parts(part, located, subject, looked_for, words)
+                yield from _find_constant_subconditions(entry, located, subject, expected, words)
 
 
-def _find_constant_parts(
-    part: ActivitySubject, located: LocatedCondition, subject: LintSubject, looked_for: ConstantTruth, words: str
+def _find_constant_subconditions(
+    entry: ActivitySubject, located: LocatedCondition, subject: LintSubject, expected: ConstantTruth, words: str
 ) -> Iterator[LintProblem]:
     decided: list[tuple[str | int, ...]] = []
     for node, path in list_subconditions(located):
@@ -140,6 +140,6 @@ def _find_constant_parts(
         outcome = find_constant_truth(node, subject.variable_domains)
         if outcome is not None:
             decided.append(path)
-        if outcome == looked_for:
+        if outcome == expected:
             sentence = f"The condition of {located.owner} {words}: {describe_condition(node)}."
-            yield LintProblem(part.source, path, sentence, "Correct the condition, or leave it out.")
+            yield LintProblem(entry.source, path, sentence, "Correct the condition, or leave it out.")

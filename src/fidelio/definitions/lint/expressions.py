@@ -50,18 +50,18 @@ def _locate(condition: Condition | None, path: Path, owner: str) -> Iterator[Loc
 
 
 def list_actions(activity: Activity) -> Iterator[tuple[Action, Path]]:
-    yield from _with_paths(activity.entry_actions, ("entryActions",))
-    yield from _with_paths(activity.exit_actions, ("exitActions",))
+    yield from _add_paths(activity.entry_actions, ("entryActions",))
+    yield from _add_paths(activity.exit_actions, ("exitActions",))
     for step, path in list_steps(activity):
-        yield from _with_paths(step.actions, (*path, "actions"))
+        yield from _add_paths(step.actions, (*path, "actions"))
 
 
-def _with_paths(actions: Iterable[Action], path: Path) -> Iterator[tuple[Action, Path]]:
+def _add_paths(actions: Iterable[Action], path: Path) -> Iterator[tuple[Action, Path]]:
     yield from ((action, (*path, index)) for index, action in enumerate(actions))
 
 
 def list_subconditions(located: LocatedCondition) -> Iterator[tuple[Condition, Path]]:
-    """The condition and everything inside it, the whole before its parts."""
+    """The condition and all conditions inside it, the outer before the inner."""
     yield from _walk_condition(located.condition, located.path)
 
 
@@ -70,8 +70,8 @@ def _walk_condition(condition: Condition, path: Path) -> Iterator[tuple[Conditio
     if isinstance(condition, Not):
         yield from _walk_condition(condition.condition, (*path, "condition"))
     elif isinstance(condition, And | Or):
-        for index, part in enumerate(condition.conditions):
-            yield from _walk_condition(part, (*path, "conditions", index))
+        for index, entry in enumerate(condition.conditions):
+            yield from _walk_condition(entry, (*path, "conditions", index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +86,20 @@ class Scope:
         return sorted({*self.types, *self.items})
 
     def declares(self, name: str) -> bool:
-        """Dots lead into objects and lists, unless a variable bears the whole name."""
+        """Whether the name is declared. A dotted name refers to a member of an object or list, unless a variable has that
+        name.
+        """
         first = name.partition(".")[0]
         return name in self.types or first in self.types or first in self.items
 
 
-def build_scope(subject: LintSubject, part: ActivitySubject) -> Scope:
-    items = frozenset(loop.variable for loop in part.activity.loops if loop.variable)
+def build_scope(subject: LintSubject, entry: ActivitySubject) -> Scope:
+    items = frozenset(loop.variable for loop in entry.activity.loops if loop.variable)
     return Scope(build_workflow_scope(subject).types, items)
 
 
 def build_workflow_scope(subject: LintSubject) -> Scope:
-    """The names that stand for something in the whole workflow."""
+    """The names that are declared in the whole workflow."""
     return Scope({variable.name: str(variable.type) for variable in subject.workflow.variables}, frozenset())
 
 
@@ -107,7 +109,7 @@ def find_declared_type(scope: Scope, name: str) -> str | None:
 
 
 def fits_type(value: Any, kind: str) -> bool:
-    """Whether a variable of this type can have the value. Nothing at all is a value of every type."""
+    """Whether a variable of this type can have the value. None is a value of every type."""
     match kind:
         case _ if value is None:
             return True

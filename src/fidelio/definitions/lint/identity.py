@@ -9,7 +9,7 @@ from fidelio.definitions.flow import list_steps
 from fidelio.definitions.library.identifiers import check_id
 from fidelio.definitions.lint.rules import LintProblem, rule
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject, SourceFile
-from fidelio.definitions.models import Definition, unknown_keys
+from fidelio.definitions.models import Definition, list_unknown_keys
 from fidelio.definitions.models.base import Path
 from fidelio.errors import BadId
 
@@ -24,10 +24,10 @@ class _WithId(Protocol):
 
 
 @rule("duplicate-id", "error")
-def duplicate_id(subject: LintSubject) -> Iterator[LintProblem]:
-    """Two things of one kind bear the same id: activities of a workflow, steps, checkpoints, loops, decisions and artifacts of
-    an activity, options of a checkpoint, branches of a decision, variables and modes of a workflow. Whoever asks for the id
-    gets the first; the second can never be reached.
+def check_duplicate_id(subject: LintSubject) -> Iterator[LintProblem]:
+    """Two elements of the same kind have the same id: activities of a workflow, steps, checkpoints, loops, decisions and
+    artifacts of an activity, options of a checkpoint, branches of a decision, variables and modes of a workflow. The id always
+    refers to the first; the second can never be used.
     """
     head = subject.workflow
     yield from _find_duplicates(
@@ -35,12 +35,12 @@ def duplicate_id(subject: LintSubject) -> Iterator[LintProblem]:
     )
     yield from _find_duplicates(subject.manifest, "mode", ((m.id, ("modes", i, "id")) for i, m in enumerate(head.modes)))
     yield from _find_duplicates(subject.manifest, "activity", subject.inline_activities)
-    for part in subject.activities:
-        yield from _find_duplicates_in_activity(part)
+    for entry in subject.activities:
+        yield from _find_duplicates_in_activity(entry)
 
 
-def _find_duplicates_in_activity(part: ActivitySubject) -> Iterator[LintProblem]:
-    activity = part.activity
+def _find_duplicates_in_activity(entry: ActivitySubject) -> Iterator[LintProblem]:
+    activity = entry.activity
     lists: list[tuple[str, Sequence[_WithId], Path]] = [
         ("step", activity.steps, ("steps",)),
         ("checkpoint", activity.checkpoints, ("checkpoints",)),
@@ -51,8 +51,8 @@ def _find_duplicates_in_activity(part: ActivitySubject) -> Iterator[LintProblem]
     lists += [("option", c.options, ("checkpoints", i, "options")) for i, c in enumerate(activity.checkpoints)]
     lists += [("step", loop.steps, ("loops", i, "steps")) for i, loop in enumerate(activity.loops)]
     lists += [("branch", d.branches, ("decisions", i, "branches")) for i, d in enumerate(activity.decisions)]
-    for kind, things, path in lists:
-        yield from _find_duplicates(part.source, kind, ((thing.id, (*path, i, "id")) for i, thing in enumerate(things)))
+    for kind, elements, path in lists:
+        yield from _find_duplicates(entry.source, kind, ((element.id, (*path, i, "id")) for i, element in enumerate(elements)))
 
 
 def _find_duplicates(source: SourceFile, kind: str, named: Iterable[NamedItem]) -> Iterator[LintProblem]:
@@ -64,30 +64,28 @@ def _find_duplicates(source: SourceFile, kind: str, named: Iterable[NamedItem]) 
 
 
 @rule("repeated-step", "warning")
-def repeated_step(subject: LintSubject) -> Iterator[LintProblem]:
-    """A step of a loop bears the id of another step of the activity, or of one in another loop. Both are done, the loop after
-    the steps, and a report about the id does not say which of the two is meant.
+def check_repeated_step(subject: LintSubject) -> Iterator[LintProblem]:
+    """A step of a loop has the id of another step of the activity, or of a step in another loop. Both are executed, the loop
+    after the steps, and a report with this id does not tell which of the two it refers to.
     """
-    for part in subject.activities:
+    for entry in subject.activities:
         seen: dict[str, Path] = {}
-        for step, path in list_steps(part.activity):
-            # Twice in the same list is an error, and said by another rule.
+        for step, path in list_steps(entry.activity):
+            # Another rule reports repetitions in the same list as errors.
             if seen.setdefault(step.id, path[:-1]) != path[:-1]:
                 sentence = f"The step {step.id!r} of a loop is also a step outside of that loop."
-                yield LintProblem(
-                    part.source, (*path, "id"), sentence, "Rename one of the two, or delete the one that is too much."
-                )
+                yield LintProblem(entry.source, (*path, "id"), sentence, "Rename or delete one of the two.")
 
 
 @rule("bad-id", "error")
-def bad_id(subject: LintSubject) -> Iterator[LintProblem]:
-    """The id of an activity has separators, leading dots, outer spaces or unprintable characters in it. Such an id is refused
-    when somebody asks for it, so the activity can never be entered.
+def check_bad_id(subject: LintSubject) -> Iterator[LintProblem]:
+    """The id of an activity contains separators, leading dots, outer spaces or unprintable characters. A request for such an id
+    is refused, so the activity can never be entered.
     """
-    for part in subject.activities:
-        if not _is_valid_id(part.activity.id):
-            sentence = f"The activity id {part.activity.id!r} is not valid."
-            yield LintProblem(part.source, ("id",), sentence, "Use letters, digits and dashes.")
+    for entry in subject.activities:
+        if not _is_valid_id(entry.activity.id):
+            sentence = f"The activity id {entry.activity.id!r} is not valid."
+            yield LintProblem(entry.source, ("id",), sentence, "Use letters, digits and dashes.")
 
 
 def _is_valid_id(name: str) -> bool:
@@ -98,9 +96,9 @@ def _is_valid_id(name: str) -> bool:
 
 
 @rule("duplicate-number", "warning")
-def duplicate_number(subject: LintSubject) -> Iterator[LintProblem]:
-    """Two files of one directory begin with the same number. Their order is then decided by the rest of the name, and a
-    resource that is asked for by its number is always the first of the two.
+def check_duplicate_number(subject: LintSubject) -> Iterator[LintProblem]:
+    """Two files in a directory begin with the same number. The rest of the name then determines their order, and the number
+    always refers to the first resource.
     """
     for files in subject.numbered_files:
         seen: dict[int, str] = {}
@@ -112,30 +110,28 @@ def duplicate_number(subject: LintSubject) -> Iterator[LintProblem]:
 
 
 @rule("file-name", "warning")
-def file_name(subject: LintSubject) -> Iterator[LintProblem]:
-    """The id in a file is not the one in its name. Skills and workflows are looked up by the name of the file or directory, so
-    the id that the file shows cannot be used to find it.
+def check_file_name(subject: LintSubject) -> Iterator[LintProblem]:
+    """The id in a file differs from its file name. Skills and workflows are looked up by the name of the file or directory, so
+    the id in the file cannot be used to find it.
     """
     for named in subject.named_files:
         if named.id != named.expected:
-            sentence = f"The {named.kind} calls itself {named.id!r}, but its {named.where} says {named.expected!r}."
+            sentence = f"The {named.kind} has the id {named.id!r}, but its {named.where} is named {named.expected!r}."
             yield LintProblem(named.source, ("id",), sentence, f"Write `id: {named.expected}`, or rename the {named.where}.")
 
 
 @rule("unknown-key", "warning")
-def unknown_key(subject: LintSubject) -> Iterator[LintProblem]:
-    """A key that means nothing in this place. It is kept and served, but nothing is done with it; often it is misspelt, and
-    what it says is lost.
-    """
+def check_unknown_key(subject: LintSubject) -> Iterator[LintProblem]:
+    """A key is unknown at this position. It is served but has no effect; often it is misspelt, and its value is not used."""
     head = subject.workflow.model_copy(update={"activities": ()})
     yield from _find_unknown_keys(head, subject.manifest)
-    for part in subject.activities:
-        yield from _find_unknown_keys(part.activity, part.source)
+    for entry in subject.activities:
+        yield from _find_unknown_keys(entry.activity, entry.source)
     for skill in subject.skills:
         yield from _find_unknown_keys(skill.skill, skill.source)
 
 
 def _find_unknown_keys(model: Definition, source: SourceFile) -> Iterator[LintProblem]:
-    for path in unknown_keys(model):
-        sentence = f"Nothing is known about the key {path[-1]!r} here."
+    for path in list_unknown_keys(model):
+        sentence = f"The key {path[-1]!r} is unknown here."
         yield LintProblem(source, path, sentence, "Correct its spelling, or delete it.")

@@ -57,7 +57,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(name: str, severity: Severity, *, by_workflow: bool = False) -> Callable[[Check], Check]:
-    """Registers a check under its id."""
+    """Register a check under its id."""
 
     def register(check: Check) -> Check:
         RULES[name] = Rule(name, severity, check, by_workflow)
@@ -70,7 +70,7 @@ _SIMILARITY = 0.78
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """A question with the most similar name, or an empty text."""
-    spelt = {candidate.casefold(): candidate for candidate in known}
-    found = get_close_matches(name.casefold(), spelt, n=1, cutoff=_SIMILARITY)
-    return f"Did you mean {spelt[found[0]]}?" if found else ""
+    """A hint with the most similar name, or an empty text."""
+    spellings = {candidate.casefold(): candidate for candidate in known}
+    found = get_close_matches(name.casefold(), spellings, n=1, cutoff=_SIMILARITY)
+    return f"Did you mean {spellings[found[0]]}?" if found else ""

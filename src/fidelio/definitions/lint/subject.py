@@ -1,4 +1,4 @@
-"""The subject of lint rules: one workflow with its models, their files, and lookups in the library."""
+"""The subject of lint rules: a workflow with its models, their files, and lookups in the library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fidelio.definitions.library.locations import ComponentFolder
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.models.skill import Skill
+from fidelio.definitions.models.components import Skill
 from fidelio.definitions.reading import ParsedDocument, Position
 from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.errors import BadId, ComponentNotFound, UnreadableDefinition, WorkflowNotFound
@@ -44,7 +44,7 @@ class SourceFile:
 
 
 def _older_spellings(path: Path) -> Iterator[Path]:
-    """Older files write a target beside the effect, and a single trigger without the list around it."""
+    """The paths in older files, in which a target is next to the effect, and a single trigger is not in a list."""
     for index, step in enumerate(path):
         if step == "effect" or (step == 0 and index and path[index - 1] == "triggers"):
             yield (*path[:index], *path[index + 1 :])
@@ -87,7 +87,7 @@ class NamedFile:
 
 @dataclass(frozen=True)
 class LintSubject:
-    """The workflow under inspection."""
+    """The workflow that is checked."""
 
     library: Library
     key: str
@@ -96,7 +96,7 @@ class LintSubject:
     activities: tuple[ActivitySubject, ...]
     skills: tuple[SkillSubject, ...]
     workflow_ids: frozenset[str]
-    _answers: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    _lookups: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     @cached_property
     def activity_ids(self) -> frozenset[str]:
@@ -112,26 +112,26 @@ class LintSubject:
 
     @property
     def inline_activities(self) -> Iterator[tuple[str, Path]]:
-        """The ids of the activities that stand in the manifest itself, repeated where they are repeated."""
+        """The ids of the activities in the manifest itself, including duplicates."""
         assert self.manifest.document is not None
         for index, entry in enumerate(self.manifest.document.data.get("activities") or ()):
             if isinstance(entry, dict) and isinstance(entry.get("id"), str):
                 yield entry["id"], ("activities", index, "id")
 
-    def has_skill(self, reference: str, part: ActivitySubject | None) -> bool:
-        owner = part.activity.owner if part else None
-        return self._there("skill", reference, owner or "")
+    def has_skill(self, reference: str, user: ActivitySubject | None) -> bool:
+        owner = user.activity.owner if user else None
+        return self._exists("skill", reference, owner or "")
 
     def has_resource(self, reference: str) -> bool:
-        return self._there("resource", reference.removeprefix("resources/"), self.key)
+        return self._exists("resource", reference.removeprefix("resources/"), self.key)
 
-    def _there(self, kind: str, reference: str, owner: str) -> bool:
-        question = kind, reference, owner
-        if question not in self._answers:
-            self._answers[question] = self._ask(kind, reference, owner)
-        return self._answers[question]
+    def _exists(self, kind: str, reference: str, owner: str) -> bool:
+        key = kind, reference, owner
+        if key not in self._lookups:
+            self._lookups[key] = self._look_up(kind, reference, owner)
+        return self._lookups[key]
 
-    def _ask(self, kind: str, reference: str, owner: str) -> bool:
+    def _look_up(self, kind: str, reference: str, owner: str) -> bool:
         try:
             if kind == "skill":
                 self.library.skill(reference, workflow=self.key, owner=owner or None)
@@ -140,13 +140,13 @@ class LintSubject:
         except (ComponentNotFound, WorkflowNotFound, BadId):
             return False
         except UnreadableDefinition:
-            # It is there; that it cannot be read is said about the file itself.
+            # It exists; the error is reported for the file itself.
             return True
         return True
 
     def skill_names(self) -> list[str]:
-        places = (self.key, META) if META in self.workflow_ids else (self.key,)
-        return [part.id for place in places for part in _list_components(self.library, "skills", place)]
+        workflows = (self.key, META) if META in self.workflow_ids else (self.key,)
+        return [component.id for workflow in workflows for component in _list_components(self.library, "skills", workflow)]
 
     @property
     def directory(self) -> str:
@@ -162,19 +162,19 @@ class LintSubject:
     @property
     def named_files(self) -> Iterator[NamedFile]:
         assert self.manifest.document is not None
-        own = self.manifest.document.data["id"]
+        own_id = self.manifest.document.data["id"]
         in_directory = os.path.basename(self.manifest.file) in MANIFESTS  # noqa: PTH119  as above
-        yield NamedFile("workflow", own, self.key, "directory" if in_directory else "file", self.manifest)
-        parts = [("activity", part.activity.id, part.source) for part in self.activities]
-        parts += [("skill", part.id, part.source) for part in self.skills]
-        for kind, name, source in parts:
+        yield NamedFile("workflow", own_id, self.key, "directory" if in_directory else "file", self.manifest)
+        files = [("activity", entry.activity.id, entry.source) for entry in self.activities]
+        files += [("skill", skill.id, skill.source) for skill in self.skills]
+        for kind, name, source in files:
             file = parse_component_name(os.path.basename(source.file))  # noqa: PTH119  as above
             if file is not None and not source.inside:
                 yield NamedFile(kind, name, file.id, "file", source)
 
 
 def list_subjects(library: Library) -> Iterator[LintSubject]:
-    """Every workflow that can be read at all."""
+    """The subjects of all workflows that can be read."""
     entries = library.list()
     ids = frozenset(entry.id for entry in entries)
     for entry in entries:
@@ -185,24 +185,24 @@ def list_subjects(library: Library) -> Iterator[LintSubject]:
 
 
 def _build_subject(library: Library, key: str, ids: frozenset[str]) -> LintSubject:
-    # One version for all activities: each question to the library looks at every file of the workflow anew.
+    # Use the same version for all activities: each request to the library checks every file of the workflow again.
     version = library.version(key)
     text = library.source("workflow", workflow=key)
     manifest = SourceFile(text.file, text.document)
     inside = _find_inline_activities(manifest)
 
-    def part(activity: Activity) -> ActivitySubject:
+    def make_subject(activity: Activity) -> ActivitySubject:
         text = version.source(activity.id)
         if text.file == manifest.file:
             return ActivitySubject(activity, SourceFile(text.file, manifest.document, inside[activity.id]))
         return ActivitySubject(activity, SourceFile(text.file, text.document, borrowed=text.owner != key))
 
-    activities = tuple(map(part, version.workflow.activities))
+    activities = tuple(map(make_subject, version.workflow.activities))
     return LintSubject(library, key, version.workflow, manifest, activities, tuple(_list_skills(library, key)), ids)
 
 
 def _find_inline_activities(manifest: SourceFile) -> dict[str, Path]:
-    """Where in the manifest each activity is written out; the first of that id is the one that counts."""
+    """The path of each activity in the manifest; of two with the same id, the first is used."""
     assert manifest.document is not None
     found: dict[str, Path] = {}
     for index, entry in enumerate(manifest.document.data.get("activities") or ()):
@@ -212,7 +212,7 @@ def _find_inline_activities(manifest: SourceFile) -> dict[str, Path]:
 
 
 def _list_components(library: Library, folder: ComponentFolder, key: str) -> tuple[ComponentName, ...]:
-    """The names of the files in a directory; none when it cannot be listed, which is said about the directory itself."""
+    """The names of the files in a directory; none if it cannot be listed, which is reported for the directory itself."""
     try:
         return library.components(folder, key)
     except UnreadableDefinition:

@@ -26,53 +26,55 @@ _DECLARE = "Declare it among the variables of the workflow."
 _Assignment = tuple[str, Any, Path]
 
 
-def _list_effects(part: ActivitySubject) -> Iterator[_Assignment]:
-    for at, checkpoint in enumerate(part.activity.checkpoints):
+def _list_effects(entry: ActivitySubject) -> Iterator[_Assignment]:
+    for at, checkpoint in enumerate(entry.activity.checkpoints):
         for index, option in enumerate(checkpoint.options):
             for name, value in (option.effect.set_variable if option.effect else {}).items():
                 yield name, value, ("checkpoints", at, "options", index, "effect", "setVariable", name)
 
 
-def _list_set_actions(part: ActivitySubject) -> Iterator[_Assignment]:
-    for action, path in list_actions(part.activity):
+def _list_set_actions(entry: ActivitySubject) -> Iterator[_Assignment]:
+    for action, path in list_actions(entry.activity):
         if action.action == "set" and action.target:
             yield action.target, action.value, (*path, "target")
 
 
 @rule("undeclared-effect", "warning", by_workflow=True)
-def undeclared_effect(subject: LintSubject) -> Iterator[LintProblem]:
+def check_undeclared_effect(subject: LintSubject) -> Iterator[LintProblem]:
     """An answer or a `set` action sets a variable that the workflow does not declare. Usually the name is misspelt, and the
-    variable that was meant keeps its old value.
+    intended variable keeps its old value.
     """
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for name, _, path in (*_list_effects(part), *_list_set_actions(part)):
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for name, _, path in (*_list_effects(entry), *_list_set_actions(entry)):
             if not scope.declares(name):
-                sentence = f"{part.activity.id} sets {name!r}, which is not declared."
-                yield LintProblem(part.source, path, sentence, suggest_name(name, scope.names) or _DECLARE)
+                sentence = f"{entry.activity.id} sets {name!r}, which is not declared."
+                yield LintProblem(entry.source, path, sentence, suggest_name(name, scope.names) or _DECLARE)
 
 
 @rule("wrong-type", "error", by_workflow=True)
-def wrong_type(subject: LintSubject) -> Iterator[LintProblem]:
-    """A variable is given a value of another type than it was declared with: by its default, by an answer, by a `set` action or
-    by a mode. Conditions that compare it then do not hold, although they look right.
+def check_wrong_type(subject: LintSubject) -> Iterator[LintProblem]:
+    """A variable gets a value of another type than it was declared with: by its default, by an answer, by a `set` action or by
+    a mode. Conditions that compare it then do not hold, although they look correct.
     """
     for index, variable in enumerate(subject.workflow.variables):
         if not fits_type(variable.default_value, variable.type):
             sentence = _describe_misfit(variable.name, variable.default_value, variable.type)
-            yield LintProblem(subject.manifest, ("variables", index, "defaultValue"), sentence, _FIT)
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for name, value, path in (*_list_effects(part), *_list_set_actions(part)):
-            yield from (LintProblem(part.source, path, sentence, _FIT) for sentence in _find_misfit(scope, name, value))
+            yield LintProblem(subject.manifest, ("variables", index, "defaultValue"), sentence, _USE_DECLARED_TYPE)
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for name, value, path in (*_list_effects(entry), *_list_set_actions(entry)):
+            yield from (
+                LintProblem(entry.source, path, sentence, _USE_DECLARED_TYPE) for sentence in _find_misfit(scope, name, value)
+            )
     declared = build_workflow_scope(subject)
     for index, mode in enumerate(subject.workflow.modes):
         for name, value in mode.defaults.items():
             for sentence in _find_misfit(declared, name, value):
-                yield LintProblem(subject.manifest, ("modes", index, "defaults", name), sentence, _FIT)
+                yield LintProblem(subject.manifest, ("modes", index, "defaults", name), sentence, _USE_DECLARED_TYPE)
 
 
-_FIT = "Write a value of the declared type, or declare another type."
+_USE_DECLARED_TYPE = "Write a value of the declared type, or declare another type."
 
 
 def _find_misfit(scope: Scope, name: str, value: Any) -> Iterator[str]:
@@ -87,42 +89,42 @@ def _describe_misfit(name: str, value: Any, kind: str) -> str:
 
 
 @rule("undeclared-mode", "error")
-def undeclared_mode(subject: LintSubject) -> Iterator[LintProblem]:
-    """A mode is switched on by a variable that the workflow does not declare, so it can never be on; or it gives a default to a
+def check_undeclared_mode(subject: LintSubject) -> Iterator[LintProblem]:
+    """A mode is activated by a variable that the workflow does not declare, so it is never active; or it sets the default of a
     variable that does not exist.
     """
     names = [variable.name for variable in subject.workflow.variables]
     for index, mode in enumerate(subject.workflow.modes):
         if mode.activation_variable not in names:
-            sentence = f"Mode {mode.id!r} is switched on by {mode.activation_variable!r}, which is not declared."
+            sentence = f"Mode {mode.id!r} is activated by {mode.activation_variable!r}, which is not declared."
             remedy = suggest_name(mode.activation_variable, names) or _DECLARE
             yield LintProblem(subject.manifest, ("modes", index, "activationVariable"), sentence, remedy)
         for name in mode.defaults:
             if name not in names:
-                sentence = f"Mode {mode.id!r} gives a default to {name!r}, which is not declared."
+                sentence = f"Mode {mode.id!r} sets the default of {name!r}, which is not declared."
                 yield LintProblem(
                     subject.manifest, ("modes", index, "defaults", name), sentence, suggest_name(name, names) or _DECLARE
                 )
 
 
 @rule("undeclared-context", "warning", by_workflow=True)
-def undeclared_context(subject: LintSubject) -> Iterator[LintProblem]:
-    """A trigger passes on a variable that the workflow does not declare, so there is nothing to pass on."""
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for trigger, path in list_triggers(part.activity):
+def check_undeclared_context(subject: LintSubject) -> Iterator[LintProblem]:
+    """The `passContext` of a trigger names a variable that the workflow does not declare, so it has no value."""
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for trigger, path in list_triggers(entry.activity):
             for index, name in enumerate(trigger.pass_context):
                 if not scope.declares(name):
-                    sentence = f"{part.activity.id} passes on {name!r}, which is not declared."
+                    sentence = f"{entry.activity.id} passes on {name!r}, which is not declared."
                     yield LintProblem(
-                        part.source, (*path, "passContext", index), sentence, suggest_name(name, scope.names) or _DECLARE
+                        entry.source, (*path, "passContext", index), sentence, suggest_name(name, scope.names) or _DECLARE
                     )
 
 
 @rule("undeclared-placeholder", "warning", by_workflow=True)
-def undeclared_placeholder(subject: LintSubject) -> Iterator[LintProblem]:
-    """A question, a message, the name of an artifact or an artifact location has `{name}` in it, but no variable is called so.
-    A person will read the braces.
+def check_undeclared_placeholder(subject: LintSubject) -> Iterator[LintProblem]:
+    """A checkpoint message, an action message, the name of an artifact or an artifact location contains `{name}`, but no such
+    variable is declared. The braces will be shown unchanged.
     """
     locations = build_workflow_scope(subject)
     for key, location in subject.workflow.artifact_locations.items():
@@ -130,12 +132,12 @@ def undeclared_placeholder(subject: LintSubject) -> Iterator[LintProblem]:
             yield LintProblem(
                 subject.manifest, ("artifactLocations", key, "path"), _describe_unknown(f"location {key}", name), _DECLARE
             )
-    for part in subject.activities:
-        scope = build_scope(subject, part)
-        for owner, text, path in _list_texts(part):
+    for entry in subject.activities:
+        scope = build_scope(subject, entry)
+        for owner, text, path in _list_texts(entry):
             for name in _find_unknown(text, scope):
                 yield LintProblem(
-                    part.source, path, _describe_unknown(owner, name), suggest_name(name, scope.names) or _DECLARE
+                    entry.source, path, _describe_unknown(owner, name), suggest_name(name, scope.names) or _DECLARE
                 )
 
 
@@ -147,11 +149,11 @@ def _find_unknown(text: str, scope: Scope) -> list[str]:
     return [name for name in dict.fromkeys(_PLACEHOLDER.findall(text)) if not scope.declares(name)]
 
 
-def _list_texts(part: ActivitySubject) -> Iterator[tuple[str, str, Path]]:
-    for index, checkpoint in enumerate(part.activity.checkpoints):
+def _list_texts(entry: ActivitySubject) -> Iterator[tuple[str, str, Path]]:
+    for index, checkpoint in enumerate(entry.activity.checkpoints):
         yield f"checkpoint {checkpoint.id}", checkpoint.message, ("checkpoints", index, "message")
-    for index, artifact in enumerate(part.activity.artifacts):
+    for index, artifact in enumerate(entry.activity.artifacts):
         yield f"artifact {artifact.id}", artifact.name, ("artifacts", index, "name")
-    for action, path in list_actions(part.activity):
+    for action, path in list_actions(entry.activity):
         if action.message:
             yield f"the action {action.action}", action.message, (*path, "message")

@@ -2,7 +2,7 @@
 
 One family of models serves every generation: differences are accepted in both spellings and normalized on input, so other code
 does not depend on the age of a file. Unknown keys are kept in `model_extra`, because real files contain keys that newer ones
-dropped, and a key must not disappear silently. `unknown_keys` lists them for lint.
+dropped, and a key must not disappear silently. `list_unknown_keys` lists them for lint.
 
 Files use the aliases (`initialActivity`); Python code uses the attribute names (`initial_activity`).
 
@@ -24,8 +24,8 @@ from fidelio.definitions.models.activity import (
     Transition,
     Trigger,
 )
-from fidelio.definitions.models.base import Definition, unknown_keys
-from fidelio.definitions.models.condition import And, Condition, Not, Operator, Or, Simple, variables_in
+from fidelio.definitions.models.base import Definition, list_unknown_keys
+from fidelio.definitions.models.condition import And, Condition, Not, Operator, Or, Simple, list_variables
 from fidelio.definitions.models.workflow import (
     ArtifactLocation,
     ExecutionModel,
@@ -66,6 +66,6 @@ __all__ = [
     "Workflow",
     "WorkflowManifest",
     "WorkflowSkills",
-    "unknown_keys",
-    "variables_in",
+    "list_unknown_keys",
+    "list_variables",
 ]

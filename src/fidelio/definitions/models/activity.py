@@ -8,7 +8,7 @@ from fidelio.definitions.models.base import Definition, Duration, Flag, Text, Ve
 from fidelio.definitions.models.condition import Condition
 
 
-def _one_or_many(value: object) -> object:
+def _wrap_single(value: object) -> object:
     # Older files write a single trigger without the list around it.
     return [value] if isinstance(value, dict) else value
 
@@ -23,24 +23,24 @@ class Trigger(Definition):
     )
 
 
-# What goes in is wider than what comes out; the schema for editors has to say what goes in.
-_TriggersAsWritten = Trigger | tuple[Trigger, ...]
-Triggers = Annotated[tuple[Trigger, ...], BeforeValidator(_one_or_many, json_schema_input_type=_TriggersAsWritten)]
+# The input type is wider than the validated type; the schema for editors describes the input.
+_TriggersInput = Trigger | tuple[Trigger, ...]
+Triggers = Annotated[tuple[Trigger, ...], BeforeValidator(_wrap_single, json_schema_input_type=_TriggersInput)]
 
 
 class Action(Definition):
-    """Something that is done on entry, on exit or within a step."""
+    """An action on entry, on exit or within a step."""
 
     action: Literal["log", "validate", "set", "emit", "message"] = Field(description="What to do.")
     target: str | None = Field(default=None, description="What it is done to: a variable, a check, an event.")
     message: str | None = Field(default=None, description="The text to log or to say.")
     value: Any = Field(default=None, description="The value to set.")
-    description: str | None = Field(default=None, description="What is meant, in words.")
+    description: str | None = Field(default=None, description="A description of the action.")
     condition: Condition | None = Field(default=None, description="Only when this holds.")
 
 
 class Artifact(Definition):
-    """A file that the activity leaves behind."""
+    """A file that the activity produces."""
 
     id: Text = Field(description="Unique in the activity.")
     name: Text = Field(description="The file name; `{variable}` is replaced.")
@@ -50,24 +50,24 @@ class Artifact(Definition):
 
 
 class Step(Definition):
-    """One thing to do. Steps are done in order; one whose condition does not hold is skipped."""
+    """A step of an activity. Steps are executed in order; a step whose condition does not hold is skipped."""
 
     id: Text = Field(description="Unique in the activity.")
     name: Text = Field(description="What the step is called.")
     description: str | None = Field(default=None, description="What to do.")
     skill: str | None = Field(default=None, description="The skill to use: its id, or `workflow/skill`.")
-    checkpoint: str | None = Field(default=None, description="The checkpoint to pass before the step is done.")
-    required: Flag = Field(default=True, description="Whether the step may be left out.")
+    checkpoint: str | None = Field(default=None, description="The checkpoint to answer before the step.")
+    required: Flag = Field(default=True, description="Whether the step must be executed.")
     condition: Condition | None = Field(default=None, description="Only when this holds.")
-    actions: tuple[Action, ...] = Field(default=(), description="What the step does besides.")
+    actions: tuple[Action, ...] = Field(default=(), description="Actions of the step.")
     triggers: Triggers = Field(default=(), description="Workflows that the step starts; one or a list.")
     skill_args: dict[str, StrictStr | StrictBool | StrictInt | StrictFloat] = Field(
-        default={}, description="Values handed to the skill."
+        default={}, description="Arguments of the skill."
     )
 
 
 class Effect(Definition):
-    """What choosing an option changes."""
+    """The changes that choosing an option causes."""
 
     set_variable: dict[str, Any] = Field(default={}, alias="setVariable", description="Variables and their new values.")
     transition_to: str | None = Field(
@@ -77,7 +77,7 @@ class Effect(Definition):
 
 
 def _transition_inside_effect(value: object) -> object:
-    # Older files write the target beside the effect. Left there, the choice would be recorded and lead nowhere.
+    # Older files have the target next to the effect. If it stayed there, the answer would be recorded without a transition.
     if not isinstance(value, dict) or "transitionTo" not in value or not isinstance(value.get("effect", {}), dict):
         return value
     rest = {key: item for key, item in value.items() if key != "transitionTo"}
@@ -85,7 +85,7 @@ def _transition_inside_effect(value: object) -> object:
 
 
 class Option(Definition):
-    """One answer that a checkpoint offers. `transitionTo` beside `effect` is read as a part of it."""
+    """An answer that a checkpoint offers. `transitionTo` next to `effect` is read as a part of it."""
 
     id: Text = Field(description="Unique in the checkpoint.")
     label: Text = Field(description="The answer as a person reads it.")
@@ -94,7 +94,7 @@ class Option(Definition):
 
 
 class Checkpoint(Definition):
-    """A question that has to be answered before work goes on."""
+    """A question that has to be answered before the work continues."""
 
     id: Text = Field(description="Unique in the activity.")
     name: Text = Field(description="What the checkpoint is called.")
@@ -104,19 +104,23 @@ class Checkpoint(Definition):
     )
     condition: Condition | None = Field(default=None, description="Asked only when this holds.")
     prerequisite: str | None = Field(default=None, description="What has to be done before it is asked, in words.")
-    required: Flag = Field(default=True, description="Whether the activity can be left without an answer.")
-    blocking: Flag = Field(default=True, description="Whether it waits for an answer; a blocking one never answers itself.")
-    default_option: str | None = Field(default=None, alias="defaultOption", description="The answer taken when time runs out.")
+    required: Flag = Field(default=True, description="Whether it must be answered before the activity ends.")
+    blocking: Flag = Field(
+        default=True, description="Whether it waits for an answer; a blocking checkpoint is never answered by its timer."
+    )
+    default_option: str | None = Field(
+        default=None, alias="defaultOption", description="The answer that is chosen when the timer expires."
+    )
     auto_advance_ms: Annotated[StrictInt, Field(gt=0)] | None = Field(
-        default=None, alias="autoAdvanceMs", description="After how many milliseconds time runs out."
+        default=None, alias="autoAdvanceMs", description="The timer, in milliseconds."
     )
     answered_by: Literal["person"] | None = Field(
-        default=None, description="`person`: an answer relayed by a model is not taken."
+        default=None, description="`person`: an answer relayed by a model is refused."
     )
 
 
 class Branch(Definition):
-    """One way that a decision can go."""
+    """A possible result of a decision."""
 
     id: Text = Field(description="Unique in the decision.")
     label: Text = Field(description="The branch as a person reads it.")
@@ -128,7 +132,7 @@ class Branch(Definition):
 
 
 class Decision(Definition):
-    """A fork that the variables decide, without asking anybody."""
+    """A choice between branches by the values of variables, without a question to a person."""
 
     id: Text = Field(description="Unique in the activity.")
     name: Text = Field(description="What is decided.")
@@ -143,19 +147,19 @@ class Loop(Definition):
     name: Text = Field(description="What the loop is called.")
     type: Literal["forEach", "while", "doWhile"] = Field(description="Over a list, test first, or test afterwards.")
     description: str | None = Field(default=None, description="What is repeated and why.")
-    variable: str | None = Field(default=None, description="The name of the item in each pass.")
+    variable: str | None = Field(default=None, description="The name of the item in each iteration.")
     over: str | None = Field(default=None, description="The variable with the list.")
-    condition: Condition | None = Field(default=None, description="Goes on while this holds.")
+    condition: Condition | None = Field(default=None, description="Continues while this holds.")
     break_condition: Condition | None = Field(default=None, alias="breakCondition", description="Stops when this holds.")
     max_iterations: Annotated[StrictInt, Field(gt=0)] = Field(
-        default=100, alias="maxIterations", description="Stops after this many passes in any case."
+        default=100, alias="maxIterations", description="The maximum number of iterations."
     )
-    steps: tuple[Step, ...] = Field(default=(), description="What each pass does.")
-    activities: tuple[str, ...] = Field(default=(), description="Activities that each pass goes through.")
+    steps: tuple[Step, ...] = Field(default=(), description="The steps of each iteration.")
+    activities: tuple[str, ...] = Field(default=(), description="The activities of each iteration.")
 
 
 class Transition(Definition):
-    """A way to the next activity. The first whose condition holds is taken, else the default one."""
+    """A transition to the next activity. The first whose condition holds is taken, else the default."""
 
     to: Text = Field(description="The id of the next activity, or a name that ends the workflow.")
     condition: Condition | None = Field(default=None, description="Taken when this holds.")
@@ -170,30 +174,30 @@ class ActivitySkills(Definition):
 
 
 class Activity(Definition):
-    """One stage of a workflow: `activities/{NN}-{id}`."""
+    """An activity of a workflow: `activities/{NN}-{id}`."""
 
     id: Text = Field(description="Unique in the workflow.")
     version: Version = Field(description="Three numbers, such as 1.0.0.")
     name: Text = Field(description="What the activity is called.")
     description: str | None = Field(default=None, description="What happens in it.")
-    problem: str | None = Field(default=None, description="The need it meets.")
+    problem: str | None = Field(default=None, description="The problem that it solves.")
     recognition: tuple[str, ...] = Field(default=(), description="Phrases by which a person asks for it.")
     skills: ActivitySkills = Field(default=ActivitySkills.model_construct(), description="The skills it needs.")
     steps: tuple[Step, ...] = Field(default=(), description="What to do, in order.")
     checkpoints: tuple[Checkpoint, ...] = Field(default=(), description="Questions to people.")
-    decisions: tuple[Decision, ...] = Field(default=(), description="Forks that the variables decide.")
+    decisions: tuple[Decision, ...] = Field(default=(), description="Choices by the values of variables.")
     loops: tuple[Loop, ...] = Field(default=(), description="Steps that are repeated.")
-    transitions: tuple[Transition, ...] = Field(default=(), description="Ways to the next activity, in order.")
+    transitions: tuple[Transition, ...] = Field(default=(), description="Transitions to the next activity, in order.")
     triggers: Triggers = Field(default=(), description="Workflows that the activity starts; one or a list.")
     entry_actions: tuple[Action, ...] = Field(default=(), alias="entryActions", description="Done on entry.")
     exit_actions: tuple[Action, ...] = Field(default=(), alias="exitActions", description="Done on exit.")
     outcome: tuple[str, ...] = Field(default=(), description="What is true when it is done.")
-    context_to_preserve: tuple[str, ...] = Field(default=(), description="What must not be forgotten afterwards.")
+    context_to_preserve: tuple[str, ...] = Field(default=(), description="Information to keep for later activities.")
     rules: tuple[str, ...] = Field(default=(), description="Rules that hold in this activity.")
     notes: tuple[str, ...] = Field(default=(), description="Remarks; older files write their rules here.")
-    required: Flag = Field(default=True, description="Whether the activity may be left out.")
+    required: Flag = Field(default=True, description="Whether the activity must be executed.")
     estimated_time: Duration | None = Field(default=None, alias="estimatedTime", description="Such as `10-20m` or `1h`.")
-    artifacts: tuple[Artifact, ...] = Field(default=(), description="Files that it leaves behind.")
+    artifacts: tuple[Artifact, ...] = Field(default=(), description="Files that it produces.")
     artifact_prefix: str | None = Field(
         default=None, alias="artifactPrefix", description="Put before artifact names; the number in the file name wins."
     )

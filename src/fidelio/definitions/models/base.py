@@ -1,4 +1,4 @@
-"""Base of all definition models: frozen, and unknown keys are kept.
+"""Base of all definition models: frozen, with unknown keys preserved.
 
 The modules of models do not use `from __future__ import annotations`: it would turn every type into a string that pydantic has
 to compile again when the first session starts.
@@ -11,11 +11,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StringC
 
 Path = tuple[str | int, ...]
 
-# `False` is not 0 and "yes" is not true: a definition that mixes them up means something else than its author thinks.
+# Strict: if 0 or "yes" were accepted as booleans, a definition could have another meaning than its author intends.
 Flag = StrictBool
 Text = Annotated[str, StringConstraints(min_length=1)]
 Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$")]
-# Spelt out letter by letter, because editors check the same pattern and know no flags.
+# Each letter in both cases, because editors use the same pattern and do not support flags.
 _MINUTES, _HOURS, _DAYS = (
     "[mM]([iI][nN]([sS]|[uU][tT][eE][sS]?)?)?",
     "[hH]([rR][sS]?|[oO][uU][rR][sS]?)?",
@@ -37,24 +37,24 @@ class Definition(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True, serialize_by_alias=True)
 
-    # Keys without a field of their own that are known nevertheless; None where any key is welcome.
+    # Known keys without a field; None if all keys are accepted.
     further_keys: ClassVar[frozenset[str] | None] = frozenset()
 
 
-def unknown_keys(model: Definition, path: Path = ()) -> Iterator[Path]:
-    """The place of every key that no model knows, in reading order."""
+def list_unknown_keys(model: Definition, path: Path = ()) -> Iterator[Path]:
+    """The path of every key that no model knows, in order."""
     if model.further_keys is not None:
         yield from ((*path, key) for key in model.model_extra or () if key not in model.further_keys)
     for name, field in type(model).model_fields.items():
-        yield from _unknown_in(getattr(model, name), (*path, field.alias or name))
+        yield from _list_unknown_in(getattr(model, name), (*path, field.alias or name))
 
 
-def _unknown_in(value: object, path: Path) -> Iterator[Path]:
+def _list_unknown_in(value: object, path: Path) -> Iterator[Path]:
     if isinstance(value, Definition):
-        yield from unknown_keys(value, path)
+        yield from list_unknown_keys(value, path)
     elif isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _unknown_in(item, (*path, index))
+            yield from _list_unknown_in(item, (*path, index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _unknown_in(item, (*path, key))
+            yield from _list_unknown_in(item, (*path, key))

@@ -16,30 +16,30 @@ Scalar = StrictBool | StrictInt | StrictFloat | StrictStr | None
 
 
 class Simple(Definition):
-    """Compares one variable with one value."""
+    """Compares a variable with a value."""
 
     type: Literal["simple"]
-    variable: Text = Field(description="The variable to look at; dots lead into objects and lists.")
+    variable: Text = Field(description="The variable to compare; dots refer to members of objects and lists.")
     operator: Operator = Field(description="How to compare. `exists` and `notExists` ignore the value.")
     value: Scalar = Field(default=None, description="What to compare with: text, a number, true, false or null.")
 
 
 class And(Definition):
-    """Holds when every part holds."""
+    """Holds if all its conditions hold."""
 
     type: Literal["and"]
     conditions: tuple["Condition", ...] = Field(min_length=2, description="At least two conditions.")
 
 
 class Or(Definition):
-    """Holds when at least one part holds."""
+    """Holds if any of its conditions holds."""
 
     type: Literal["or"]
     conditions: tuple["Condition", ...] = Field(min_length=2, description="At least two conditions.")
 
 
 class Not(Definition):
-    """Holds when its part does not."""
+    """Holds if its condition does not."""
 
     type: Literal["not"]
     condition: "Condition" = Field(description="Exactly one condition.")
@@ -48,13 +48,13 @@ class Not(Definition):
 Condition = Annotated[Simple | And | Or | Not, Field(discriminator="type")]
 
 
-def variables_in(condition: Condition) -> Iterator[str]:
-    """Every variable that the condition looks at, in reading order, repeated where it is repeated."""
+def list_variables(condition: Condition) -> Iterator[str]:
+    """Every variable of the condition, in order, including repetitions."""
     match condition:
         case Simple():
             yield condition.variable
         case Not():
-            yield from variables_in(condition.condition)
+            yield from list_variables(condition.condition)
         case And() | Or():
             for part in condition.conditions:
-                yield from variables_in(part)
+                yield from list_variables(part)

@@ -13,12 +13,12 @@ from fidelio.definitions.models.base import Definition, Flag, Text, Version
 
 
 class Variable(Definition):
-    """Something the workflow remembers and decides by."""
+    """A value that the workflow stores and that conditions can use."""
 
     name: Text = Field(description="Unique in the workflow.")
     type: Literal["string", "number", "boolean", "array", "object"] = Field(description="What kind of value it holds.")
     description: str | None = Field(default=None, description="What it means.")
-    default_value: Any = Field(default=None, alias="defaultValue", description="Its value until somebody sets it.")
+    default_value: Any = Field(default=None, alias="defaultValue", description="Its value until it is set.")
     required: Flag = Field(default=False, description="Whether the workflow cannot work without it.")
 
 
@@ -35,44 +35,44 @@ class Mode(Definition):
     resource: str | None = Field(default=None, description="Where to read more about it.")
 
 
-def _path_alone(value: object) -> object:
+def _wrap_path(value: object) -> object:
     return {"path": value} if isinstance(value, str) else value
 
 
 class ArtifactLocation(Definition):
-    """Where artifacts are put. A path alone may stand for the whole."""
+    """A directory for artifacts. A path alone is read as a location with this path."""
 
     path: Text = Field(description="A directory; `{variable}` is replaced.")
-    description: str | None = Field(default=None, description="What is kept there.")
+    description: str | None = Field(default=None, description="What it contains.")
     gitignored: Flag = Field(default=False, description="Whether version control leaves it out.")
 
 
 class Role(Definition):
-    """One part in the execution of a workflow."""
+    """A role in the execution of a workflow."""
 
     id: Text = Field(description="Unique in the model.")
     description: str | None = Field(default=None, description="What the role does.")
 
 
 class ExecutionModel(Definition):
-    """Who carries the workflow out."""
+    """The roles of the agents that execute the workflow."""
 
-    roles: tuple[Role, ...] = Field(min_length=1, description="The parts that agents play.")
+    roles: tuple[Role, ...] = Field(min_length=1, description="The roles of agents.")
 
 
 class WorkflowSkills(Definition):
-    """The skills of the workflow as a whole. A list of ids is read as supporting skills without a primary one."""
+    """The skills of the workflow as a whole. A list of ids is read as supporting skills without a primary skill."""
 
     primary: str | None = Field(default=None, description="The skill that leads through the workflow.")
     supporting: tuple[str, ...] = Field(default=(), description="Further skills that help.")
 
 
-def _list_of_skills(value: object) -> object:
+def _wrap_skills(value: object) -> object:
     return {"supporting": value} if isinstance(value, list) else value
 
 
 class WorkflowHead(Definition):
-    """What a workflow says about itself, wherever its activities are."""
+    """The keys of a workflow other than its activities."""
 
     schema_hint: str | None = Field(default=None, alias="$schema", description="For editors; not used.")
     id: Text = Field(description="The name of the directory or file.")
@@ -82,24 +82,24 @@ class WorkflowHead(Definition):
     author: str | None = Field(default=None, description="Who wrote it.")
     tags: tuple[str, ...] = Field(default=(), description="Words to find it by.")
     rules: tuple[str, ...] = Field(default=(), description="Rules that hold in every activity.")
-    variables: tuple[Variable, ...] = Field(default=(), description="What the workflow remembers.")
+    variables: tuple[Variable, ...] = Field(default=(), description="The variables of the workflow.")
     modes: tuple[Mode, ...] = Field(default=(), description="Variants of the workflow.")
     artifact_locations: dict[
-        str, Annotated[ArtifactLocation, BeforeValidator(_path_alone, json_schema_input_type=str | ArtifactLocation)]
+        str, Annotated[ArtifactLocation, BeforeValidator(_wrap_path, json_schema_input_type=str | ArtifactLocation)]
     ] = Field(default={}, alias="artifactLocations", description="Where artifacts are put, by name.")
     skills: Annotated[
-        WorkflowSkills, BeforeValidator(_list_of_skills, json_schema_input_type=WorkflowSkills | tuple[str, ...])
+        WorkflowSkills, BeforeValidator(_wrap_skills, json_schema_input_type=WorkflowSkills | tuple[str, ...])
     ] = Field(default=WorkflowSkills.model_construct(), description="`{primary: id}`, or a list of ids.")
     execution_model: ExecutionModel | None = Field(
-        default=None, alias="executionModel", description="Who carries the workflow out."
+        default=None, alias="executionModel", description="The roles of the agents that execute the workflow."
     )
     initial_activity: str | None = Field(
         default=None,
         alias="initialActivity",
-        description="Where it begins. Without it every activity is an entry of its own.",
+        description="The first activity. Without it, sessions can begin with any activity.",
     )
     answered_by: Literal["person"] | None = Field(
-        default=None, description="`person`: no checkpoint of this workflow takes an answer relayed by a model."
+        default=None, description="`person`: all checkpoints of this workflow refuse answers relayed by a model."
     )
     fidelity: Literal["advise", "enforce"] | None = Field(
         default=None, description="`advise` warns about a wrong move, `enforce` refuses it."
@@ -121,7 +121,7 @@ class Workflow(WorkflowHead):
 
     @property
     def independent(self) -> bool:
-        """Whether every activity is an entry and an end of its own."""
+        """Whether sessions can begin with any activity and end after it."""
         return self.initial_activity is None
 
     def activity(self, activity_id: str) -> Activity | None:
@@ -138,17 +138,15 @@ class Workflow(WorkflowHead):
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """The values that variables have until somebody sets them."""
-        return {one.name: one.default_value for one in self.variables if one.default_value is not None}
+        """The default values of variables."""
+        return {variable.name: variable.default_value for variable in self.variables if variable.default_value is not None}
 
 
-def _file_or_activity(value: object) -> str:
+def _tag_entry(value: object) -> str:
     return "file" if isinstance(value, str) else "activity"
 
 
-_FileOrActivity = Annotated[
-    Annotated[Text, Tag("file")] | Annotated[Activity, Tag("activity")], Discriminator(_file_or_activity)
-]
+_FileOrActivity = Annotated[Annotated[Text, Tag("file")] | Annotated[Activity, Tag("activity")], Discriminator(_tag_entry)]
 
 
 class WorkflowFile(WorkflowHead):

@@ -45,16 +45,16 @@ class ParsedDocument:
 
     @cached_property
     def toon(self) -> str:
-        """The text as TOON: as it is where it is TOON or Markdown, encoded where it is not."""
+        """The text as TOON: TOON and Markdown unchanged, other formats encoded."""
         if self.format in ("toon", "markdown"):
             return self.raw.decode()
         return encode_toon(self.data)
 
     def at(self, path: Path) -> Position:
-        """The position of `path`, or of the nearest enclosing path that has one."""
+        """The position of `path`, or of the nearest enclosing path with a known position."""
         for length in range(len(path), 0, -1):
-            if place := self.positions.get(path[:length]):
-                return place
+            if position := self.positions.get(path[:length]):
+                return position
         return Position(1, 1)
 
     @property
@@ -77,17 +77,19 @@ def read_text(text: str, name: str) -> ParsedDocument:
     try:
         raw = text.encode()
     except UnicodeEncodeError as problem:
-        place = LineIndex(text).position(problem.start)
-        raise make_error(name, "unreadable", "The text has half of a character in it.", "Write it anew.", at=place) from None
+        position = LineIndex(text).position(problem.start)
+        raise make_error(
+            name, "unreadable", "The text contains an incomplete character (a lone surrogate).", "Write it again.", at=position
+        ) from None
     return read_bytes(raw, name)
 
 
 def read_bytes(raw: bytes, name: str) -> ParsedDocument:
-    """The document, or `UnreadableDefinition` with what is wrong and where."""
+    """Parse the file, or raise `UnreadableDefinition` with the problem and its position."""
     kind = detect_format(name)
     if kind is None:
         known = ", ".join(_FORMATS)
-        raise make_error(name, "unreadable", "The suffix stands for no known format.", f"Use one of {known}.")
+        raise make_error(name, "unreadable", "The suffix of the file is not that of a known format.", f"Use one of {known}.")
     return ParsedDocument(name, kind, raw, _load_reader(kind).parse(decode(raw, name), name))
 
 
@@ -98,12 +100,12 @@ def decode(raw: bytes, name: str) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        place = LineIndex(raw[: problem.start].decode(errors="replace")).position(problem.start)
-        raise make_error(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=place) from None
+        position = LineIndex(raw[: problem.start].decode(errors="replace")).position(problem.start)
+        raise make_error(name, "unreadable", "The file is not UTF-8 text.", "Save it as UTF-8.", at=position) from None
     if control := _CONTROL.search(text):
-        place = LineIndex(text).position(control.start())
+        position = LineIndex(text).position(control.start())
         sentence = f"There is a control character (U+{ord(control.group()):04X}) in the text."
-        raise make_error(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=place)
+        raise make_error(name, "unreadable", sentence, "Delete it, or write it as an escape in quotes.", at=position)
     return text
 
 

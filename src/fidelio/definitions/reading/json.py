@@ -34,17 +34,19 @@ def parse(text: str, name: str) -> Any:
             text, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant, parse_float=_parse_finite
         )
     except json.JSONDecodeError as problem:
-        place = (problem.lineno, problem.colno)
-        raise make_error(name, "unreadable", f"This is not JSON: {problem.msg}.", "Mend the text there.", at=place) from None
+        position = (problem.lineno, problem.colno)
+        raise make_error(
+            name, "unreadable", f"This is not JSON: {problem.msg}.", "Correct the text there.", at=position
+        ) from None
     except RecursionError:
         raise make_depth_error(name) from None
     except _DuplicateKey:
-        key, place = _find_first_duplicate(text)
+        key, position = _find_first_duplicate(text)
         remedy = "Delete one of the two, or put both values under one key."
-        raise make_error(name, "duplicate-key", f"The key `{key}` is here for the second time.", remedy, at=place) from None
+        raise make_error(name, "duplicate-key", f"The key `{key}` is here for the second time.", remedy, at=position) from None
     except ValueError as problem:
         raise make_error(
-            name, "unreadable", f"There is a number that cannot be passed on: {problem}.", "Put it in quotes."
+            name, "unreadable", f"The number {problem} is outside of the range of JSON.", "Put it in quotes."
         ) from None
     _check(text, data, name)
     return data
@@ -55,7 +57,9 @@ def _check(text: str, data: object, name: str) -> None:
         raise make_depth_error(name)
     # Only an escape can bring half a character into text that was decoded from UTF-8.
     if "\\u" in text and _SURROGATE.search(json.dumps(data, ensure_ascii=False)):
-        raise make_error(name, "unreadable", "An escape stands for half of a character.", "Write the character itself.")
+        raise make_error(
+            name, "unreadable", "An escape encodes an incomplete character (a lone surrogate).", "Write the character itself."
+        )
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,11 +94,11 @@ def _find_first_duplicate(text: str) -> tuple[str, Position]:
         if path in seen:
             return str(path[-1]), LineIndex(text).position(offset)
         seen.add(path)
-    raise AssertionError("asked only when the decoder has met a repetition")
+    raise AssertionError("called only after the decoder has found a duplicate key")
 
 
 def _list_offsets(text: str) -> Iterator[tuple[Path, int]]:
-    """Every key and list item of a sound JSON text, in reading order. `here` is the path with a number for each open list."""
+    """Every key and list item of a valid JSON text, in order. `here` is the path with an index for each open list."""
     here: list[str | int | None] = []
     after_colon = True
     for match in _TOKEN.finditer(text):
@@ -114,7 +118,7 @@ def _list_offsets(text: str) -> Iterator[tuple[Path, int]]:
 
 
 def _step(here: list[str | int | None], part: str) -> bool:
-    """Moves past punctuation; true when a value follows that belongs to the key before it."""
+    """Process punctuation; true if the value of the last key follows."""
     if part in "}]":
         here.pop()
     elif part == "," and isinstance(here[-1], int):

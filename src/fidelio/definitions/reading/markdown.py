@@ -21,7 +21,7 @@ _HEADING = re.compile(r"^#[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 
 
 class MarkdownPage(TypedDict):
-    """What a Markdown file holds."""
+    """The content of a Markdown file."""
 
     front: dict[str, Any]
     body: str
@@ -34,14 +34,14 @@ def parse(text: str, name: str) -> MarkdownPage:
     try:
         data = parse_yaml(front.group(1), name)
     except UnreadableDefinition as problem:
-        raise UnreadableDefinition([_shift_one_line(finding) for finding in problem.findings]) from None
+        raise UnreadableDefinition([_shift_line(finding) for finding in problem.findings]) from None
     return MarkdownPage(front=data if isinstance(data, dict) else {}, body=text[front.end() :])
 
 
 def locate(text: str) -> Positions:
     front = _match_front_matter(text)
     found = locate_yaml(front.group(1)) if front else {}
-    positions: Positions = {("front", *path): Position(place.line + 1, place.column) for path, place in found.items()}
+    positions: Positions = {("front", *path): Position(position.line + 1, position.column) for path, position in found.items()}
     body = text.count("\n", 0, front.end()) + 1 if front else 1
     return positions | {(): Position(1, 1), ("body",): Position(body, 1)}
 
@@ -55,5 +55,5 @@ def _match_front_matter(text: str) -> re.Match[str] | None:
     return match if match and (not match.group(1).strip() or _KEY_FIRST.match(match.group(1))) else None
 
 
-def _shift_one_line(finding: Any) -> Finding:
+def _shift_line(finding: Any) -> Finding:
     return Finding(finding.file, finding.line + 1, finding.column, finding.rule, "error", finding.sentence, finding.remedy)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fidelio.definitions.findings import Finding, error
 from fidelio.errors import UnreadableDefinition
 
-# The largest real definition has 21 kB and eight levels. What is beyond these bounds is an accident or an attack.
+# The largest real definition has 21 kB and eight levels. A file beyond these limits is a mistake or an attack.
 MAX_BYTES = 2_000_000
 MAX_DEPTH = 64
 MAX_NODES = 200_000
@@ -17,7 +17,7 @@ Path = tuple[str | int, ...]
 
 
 class Position(NamedTuple):
-    """Counted from 1, as editors do."""
+    """Line and column, counted from 1 as in editors."""
 
     line: int
     column: int
@@ -27,7 +27,7 @@ Positions = dict[Path, Position]
 
 
 class LineIndex:
-    """Turns an offset in a text into line and column."""
+    """Converts an offset in a text to line and column."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0]

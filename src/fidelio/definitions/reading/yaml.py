@@ -27,7 +27,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-# The parser takes these for line ends, YAML 1.2 does not: text with them would be folded without a word.
+# The parser treats these as line ends, YAML 1.2 does not: text with them would be folded silently.
 _FALSE_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 
 
@@ -42,7 +42,7 @@ def locate(text: str) -> Positions:
 
 
 class _Builder:
-    """Builds plain data from events. `positions` is filled when it is wanted."""
+    """Builds plain data from events. `positions` is filled unless it is None."""
 
     def __init__(self, text: str, name: str, positions: Positions | None) -> None:
         self._name = name
@@ -85,8 +85,8 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if event.tag is not None and event.tag != "!":
-            remedy = "Write the value plainly, in quotes where it is text."
-            raise self._refuse(event, "unreadable", f"Tags such as {event.tag} are not taken.", remedy)
+            remedy = "Write the value without a tag, in quotes if it is text."
+            raise self._refuse(event, "unreadable", f"Tags such as {event.tag} are not supported.", remedy)
         before = self._count(event, 1)
         if event.anchor is None:
             return self._value(event, path, depth)
@@ -107,7 +107,7 @@ class _Builder:
 
     def _alias(self, event: Any) -> Any:
         if event.anchor in self._open or event.anchor not in self._anchors:
-            raise self._refuse(event, "unreadable", f"*{event.anchor} stands for nothing that is complete here.")
+            raise self._refuse(event, "unreadable", f"The anchor of the alias *{event.anchor} is not defined before it.")
         data, size = self._anchors[event.anchor]
         self._count(event, size)
         return data
@@ -116,7 +116,7 @@ class _Builder:
         before = self._nodes
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            sentence = f"With its repetitions written out the file has more than {MAX_NODES} values."
+            sentence = f"With its aliases expanded the file has more than {MAX_NODES} values."
             raise self._refuse(event, "too-large", sentence, "Use fewer aliases.")
         return before
 
@@ -148,7 +148,7 @@ class _Builder:
             raise self._refuse(event, "unreadable", "A key has to be a plain word or text in quotes.")
         self._count(event, 1)
         if event.value == "<<" and event.implicit[0]:
-            sentence = "Merging with `<<` is not a part of YAML 1.2."
+            sentence = "YAML 1.2 has no merge key `<<`."
             raise self._refuse(event, "half-read", sentence, "Write the keys out.")
         if event.anchor is not None:
             self._anchors[event.anchor] = (event.value, 1)
@@ -174,7 +174,7 @@ class _Builder:
         if _FLOAT.fullmatch(text) and abs(value := float(text)) != float("inf"):
             return value
         if _NOT_A_NUMBER.fullmatch(text) or _FLOAT.fullmatch(text):
-            raise self._refuse(event, "unreadable", f"{text} is no number that can be passed on.", "Put it in quotes.")
+            raise self._refuse(event, "unreadable", f"{text} is outside of the range of JSON.", "Put it in quotes.")
         return text
 
     def _refuse(self, event: Any, rule: str, sentence: str, remedy: str = "") -> UnreadableDefinition:

@@ -92,7 +92,7 @@ def _show_workflows(library: Library) -> None:
 
 
 def _show_drawing(library: Library) -> None:
-    from fidelio.definitions.drawing.building import build_graph
+    from fidelio.definitions.drawing.graph import build_graph
     from fidelio.definitions.drawing.text import choose_signs, draw_text
 
     graph = build_graph(library.workflow("hello"))

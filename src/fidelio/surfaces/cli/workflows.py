@@ -98,7 +98,7 @@ def draw_command(
     as_json: bool,
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
-    from fidelio.definitions.drawing.building import build_graph
+    from fidelio.definitions.drawing.graph import build_graph
 
     chosen = _form(form, output)
     graph = build_graph(sanitize(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))

@@ -200,7 +200,7 @@ def _schema(name: str) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415  # only when somebody asks for a schema
 
     from fidelio.definitions import models  # noqa: PLC0415  # the same
-    from fidelio.definitions.models.skill import Skill  # noqa: PLC0415  # the same
+    from fidelio.definitions.models.components import Skill  # noqa: PLC0415  # the same
     from fidelio.engine.state import Record  # noqa: PLC0415  # the same
 
     if name == "state":

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.library import WorkflowVersion
-from fidelio.definitions.models.resource import Resource
+from fidelio.definitions.models.components import Resource
 from fidelio.engine.answers import resolve_answer
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move, build_choice
 from fidelio.engine.checkpoints import find_current_checkpoint

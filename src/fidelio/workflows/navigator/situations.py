@@ -18,7 +18,7 @@ import msgspec
 from fidelio.definitions import META
 from fidelio.definitions.library import DefinitionSource, WorkflowVersion
 from fidelio.definitions.models import Workflow
-from fidelio.definitions.models.resource import Resource
+from fidelio.definitions.models.components import Resource
 from fidelio.engine.checkpoints import find_instance
 from fidelio.engine.moves import PossibleMove, SessionPosition, Situation, describe_situation
 from fidelio.engine.record import (

@@ -202,7 +202,7 @@ def _add_omissions(builder: _Builder, visit: Visit, activity: Activity) -> None:
             visit.unopened_checkpoints.append(checkpoint.id)
             reported = {phrases.checkpoint_unanswered(step.id, checkpoint.id) for step in steps}
             _add_differences(
-                visit, [] if reported & set(visit.differences) else [phrases.checkpoint_never_asked(checkpoint.id)]
+                visit, [] if reported & set(visit.differences) else [phrases.checkpoint_not_presented(checkpoint.id)]
             )
     named = [trigger.workflow for trigger in (*activity.triggers, *(trigger for step in due for trigger in step.triggers))]
     visit.never_started = [name for name in dict.fromkeys(named) if name not in state.started]

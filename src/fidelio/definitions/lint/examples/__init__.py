@@ -1,7 +1,7 @@
-"""Examples of the lint rules: a text that each rule reports, and a corrected one that it does not.
+"""Examples of the lint rules: a text that each rule reports, and a corrected text that it does not report.
 
-The examples are YAML files in this package, one for each module of rules and `reading.yaml` for what the readers and the
-library report. Only the reference page and the tests load them; `fidelio lint` does not.
+The examples are YAML files in this package: a file for each module of rules, and `reading.yaml` for findings of the readers
+and the library. Only the reference page and the tests load them; `fidelio lint` does not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ READING = "reading"
 
 
 class Example(NamedTuple):
-    """Two texts, each with one or more files of a workflow; a line such as `# skills/01-x.yaml` begins a file.
+    """Two texts, each with several files of a workflow; a line such as `# skills/01-x.yaml` begins a file.
 
     Examples of rules leave out what every file needs (`id: demo`, versions, names). Examples in `reading.yaml` are complete
     files, of which only the activities may be missing.
@@ -32,7 +32,7 @@ def load_rule_examples() -> dict[str, Example]:
 
 
 def load_reading_examples() -> dict[str, Example]:
-    """The examples of what is found while files are read, by rule id."""
+    """The examples of findings of the readers and the library, by rule id."""
     return _load(READING)
 
 

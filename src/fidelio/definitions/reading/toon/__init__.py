@@ -60,7 +60,7 @@ def locate(text: str) -> Positions:
 
 
 def find_suspicious_lines(text: str, name: str) -> Iterator[Finding]:
-    """What is read as it is written, and probably not meant so."""
+    """Findings for values that are valid but probably not intended: those that contain a comment."""
     for entry in walk(text):
         if _TRAILING_COMMENT.search(entry.bare):
             sentence = "The text after `#` is a part of the value: a comment needs a line of its own."
@@ -70,7 +70,7 @@ def find_suspicious_lines(text: str, name: str) -> Iterator[Finding]:
 
 
 def _check(text: str, data: object, name: str) -> None:
-    """Looks at the data first, which is cheap, and at every line only when something seems wrong."""
+    """Check the data first, which is cheap, and every line only if the data seems misread."""
     if _seems_misread(data, 0) or not _has_every_top_line(text, data):
         check_agreement(text, data, name)
 
@@ -91,12 +91,12 @@ def _seems_misread(data: object, depth: int) -> bool:
 
 
 def _has_every_top_line(text: str, data: object) -> bool:
-    # Older decoders stopped at a line they did not expect, without a word. Then the lines at the margin show what is missing.
+    # Older decoders silently stopped at an unexpected line. The number of lines without indentation shows that.
     return not isinstance(data, dict) or len(_AT_THE_MARGIN.findall(text)) in (len(data), 1)
 
 
 def check_agreement(text: str, data: object, name: str) -> None:
-    """Refuses the file when decoder and walk disagree about what it contains."""
+    """Refuse the file if the decoder and the line walk disagree about its content."""
     decoded = set(_list_paths(data, ()))
     for entry in walk(text):
         if len(entry.path) > MAX_DEPTH:
@@ -105,13 +105,13 @@ def check_agreement(text: str, data: object, name: str) -> None:
             raise make_error(name, "half-read", *misread, at=entry.position)
         if entry.path not in decoded:
             raise make_error(
-                name, "half-read", "The file is not read beyond this line.", "Check the indentation.", at=entry.position
+                name, "half-read", "The decoder did not read this line.", "Check the indentation.", at=entry.position
             )
         decoded.discard(entry.path)
     if decoded:
         lost = min(decoded, key=len)
         where = ".".join(map(str, lost)) or "the whole file"
-        raise make_error(name, "half-read", f"`{where}` is read from a line that does not say so.", "Check the indentation.")
+        raise make_error(name, "half-read", f"`{where}` was decoded but is on no line of the file.", "Check the indentation.")
 
 
 def _describe_misreading(entry: ToonNode) -> tuple[str, str] | None:
@@ -120,7 +120,7 @@ def _describe_misreading(entry: ToonNode) -> tuple[str, str] | None:
         return None
     if key == "-" or key.startswith("- "):
         return (
-            "A list item stands where a key is expected.",
+            "There is a list item where a key is expected.",
             "Give the list its count, such as `steps[2]:`, and indent the items.",
         )
     if key != key.strip():
@@ -140,37 +140,39 @@ def _list_paths(data: object, path: Path) -> Iterator[Path]:
 
 def _make_decode_error(problem: ToonDecodeError, text: str, name: str) -> UnreadableDefinition:
     line, source = problem.line or 0, problem.source or ""
-    place = (line, len(source) - len(source.lstrip()) + 1) if line else (0, 0)
+    position = (line, len(source) - len(source.lstrip()) + 1) if line else (0, 0)
     if count := _COUNT.match(problem.msg):
-        return _make_count_error(count, source, name, place)
+        return _make_count_error(count, source, name, position)
     if problem.msg.startswith("Duplicate"):
         sentence = f"{problem.msg}: it is here for the second time.".replace("'", "`")
-        return make_error(name, "duplicate-key", sentence, "Delete one of the two.", at=place)
+        return make_error(name, "duplicate-key", sentence, "Delete one of the two.", at=position)
     if problem.msg.startswith(("Unexpected indentation", "Indentation jumps")):
-        return _make_depth_error(text, name, place)
+        return _make_depth_error(text, name, position)
     # Older versions of the format allowed a hash before the count.
     remedy = "Write the count without the hash, such as [3]." if "[#" in source else _find_remedy(problem.msg)
-    return make_error(name, "unreadable", f"This is not TOON: {problem.msg}.", remedy, at=place)
+    return make_error(name, "unreadable", f"This is not TOON: {problem.msg}.", remedy, at=position)
 
 
-def _make_count_error(count: re.Match[str], source: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:
+def _make_count_error(count: re.Match[str], source: str, name: str, position: tuple[int, int]) -> UnreadableDefinition:
     key = match.group(1) if (match := _KEY.match(source)) else ""
     declared, found = count.groups()
     sentence = f"`{key or 'the list'}` declares {declared} entries, but {found} can be read."
     remedy = (
         f"Write [{found}], or add and indent the missing entries; an entry begins with `- ` and has no blank line before it."
     )
-    return make_error(name, "wrong-count", sentence, remedy, at=place)
+    return make_error(name, "wrong-count", sentence, remedy, at=position)
 
 
-def _make_depth_error(text: str, name: str, place: tuple[int, int]) -> UnreadableDefinition:
-    before = [line for line in text.split("\n")[: place[0] - 1] if line.strip() and not line.lstrip().startswith("#")]
+def _make_depth_error(text: str, name: str, position: tuple[int, int]) -> UnreadableDefinition:
+    before = [line for line in text.split("\n")[: position[0] - 1] if line.strip() and not line.lstrip().startswith("#")]
     if before and _BLOCK_TEXT.search(before[-1]):
         sentence = "Text over several lines does not exist in TOON; nothing from this line on can be read."
-        return make_error(name, "half-read", sentence, "Write it on one line in quotes, with \\n where a line ends.", at=place)
+        return make_error(
+            name, "half-read", sentence, "Write it on one line in quotes, with \\n where a line ends.", at=position
+        )
     sentence = "The line is indented deeper than the line before it allows; nothing from here on can be read."
     return make_error(
-        name, "half-read", sentence, "Indent with two spaces per level, below a key that ends with a colon.", at=place
+        name, "half-read", sentence, "Indent with two spaces per level, below a key that ends with a colon.", at=position
     )
 
 
@@ -189,4 +191,4 @@ _REMEDIES = {
 
 
 def _find_remedy(message: str) -> str:
-    return next((remedy for start, remedy in _REMEDIES.items() if message.startswith(start)), "Mend the line.")
+    return next((remedy for start, remedy in _REMEDIES.items() if message.startswith(start)), "Correct the line.")

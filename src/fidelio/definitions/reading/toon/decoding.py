@@ -23,7 +23,7 @@ from typing import Any
 PACKAGE = "toon_format"
 _ALONE = f"{__name__}_alone"
 QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-# What the package's own `loads` passes on when nothing is asked of it.
+# The defaults of the package's own `loads`.
 _STRICT_OPTIONS = {
     "indent_size": 2,
     "strict": True,
@@ -78,7 +78,7 @@ def find_unquoted(text: str, char: str, start: int = 0) -> int:
 
 
 def split(text: str, delimiter: str) -> list[str]:
-    """The parts between those delimiters that are not between double quotes, without the spaces around them."""
+    """Split at the delimiters outside of double quotes, and strip the spaces around the tokens."""
     tokens, start = list[str](), 0
     while (found := find_unquoted(text, delimiter, start)) >= 0:
         tokens.append(text[start:found].strip(" "))

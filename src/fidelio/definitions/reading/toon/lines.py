@@ -19,7 +19,7 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 class ToonNode(NamedTuple):
-    """One key, item or cell: its path and position, and the text of its value if it is not quoted.
+    """A key, item or cell: its path and position, and the text of its value if it is not quoted.
 
     The key is `sure` if it is quoted or in the header of a table: then it cannot be anything else.
     """
@@ -44,7 +44,7 @@ class _Column(NamedTuple):
 
 @dataclass(slots=True)
 class _Scope:
-    """What the lines at one depth are: fields of an object, items of a list, or rows of a table."""
+    """The kind of the lines at a depth: fields of an object, items of a list, or rows of a table."""
 
     depth: int
     path: Path
@@ -64,7 +64,7 @@ class _Line(NamedTuple):
 def walk(text: str) -> Iterator[ToonNode]:
     yield ToonNode((), 1, 1)
     scopes = [_Scope(0, (), "object")]
-    for line in _lines(text):
+    for line in _split_lines(text):
         while scopes[-1].depth > line.depth:
             scopes.pop()
         scope = scopes[-1]
@@ -72,7 +72,7 @@ def walk(text: str) -> Iterator[ToonNode]:
             yield from _READERS[scope.kind](line, scope, scopes)
 
 
-def _lines(text: str) -> Iterator[_Line]:
+def _split_lines(text: str) -> Iterator[_Line]:
     for number, source in enumerate(text.split("\n"), 1):
         content = source.strip(" ") if not source.endswith("\r") else source[:-1].strip(" ")
         if content and content[0] != "#":
@@ -80,7 +80,7 @@ def _lines(text: str) -> Iterator[_Line]:
             yield _Line(number, indent // 2, indent + 1, content)
 
 
-def _field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
+def _read_field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
     name, rest, quoted = _split_key(line.content)
     if rest is None:
         return
@@ -88,75 +88,75 @@ def _field(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNod
         path = (*scope.path, name) if name or quoted else scope.path
         if path != scope.path:
             yield ToonNode(path, line.number, line.column, sure=quoted)
-        yield from _header(line, rest, path, scopes)
+        yield from _read_header(line, rest, path, scopes)
         return
     path, value = (*scope.path, name), rest[1:].strip(" ")
-    yield ToonNode(path, line.number, line.column, _bare(value), quoted)
+    yield ToonNode(path, line.number, line.column, _strip_quoted(value), quoted)
     if not value:
         scopes.append(_Scope(line.depth + 1, path, "object"))
 
 
-def _item(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
+def _read_item(line: _Line, scope: _Scope, scopes: list[_Scope]) -> Iterator[ToonNode]:
     path, rest = (*scope.path, scope.count), line.content[2:].strip(" ")
     scope.count += 1
     # The first field of an object is on the line of its dash, one level deeper than the dash.
     inner = _Line(line.number, line.depth + 1, line.column + 2, rest)
     name, after, quoted = _split_key(rest)
     if rest == "[]" or after is None:
-        yield ToonNode(path, line.number, line.column, _bare(rest))
+        yield ToonNode(path, line.number, line.column, _strip_quoted(rest))
     elif after.startswith("[") and not name and not quoted:
         yield ToonNode(path, line.number, line.column)
-        yield from _header(line, after, path, scopes)
+        yield from _read_header(line, after, path, scopes)
     else:
         yield ToonNode(path, line.number, line.column)
         scopes.append(_Scope(line.depth + 1, path, "object"))
-        yield from _field(inner, scopes[-1], scopes)
+        yield from _read_field(inner, scopes[-1], scopes)
 
 
-def _row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[ToonNode]:
+def _read_row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[ToonNode]:
     path = (*scope.path, scope.count)
     scope.count += 1
     yield ToonNode(path, line.number, line.column)
-    yield from _cells(line, line.content, path, scope)
+    yield from _read_cells(line, line.content, path, scope)
 
 
-def _keyed_row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[ToonNode]:
+def _read_keyed_row(line: _Line, scope: _Scope, _scopes: list[_Scope]) -> Iterator[ToonNode]:
     name, rest, quoted = _split_key(line.content)
     if rest is not None:
         path = (*scope.path, name)
         yield ToonNode(path, line.number, line.column, sure=quoted)
-        yield from _cells(line, rest[1:].strip(" "), path, scope)
+        yield from _read_cells(line, rest[1:].strip(" "), path, scope)
 
 
-_READERS = {"object": _field, "list": _item, "table": _row, "keyed": _keyed_row}
+_READERS = {"object": _read_field, "list": _read_item, "table": _read_row, "keyed": _read_keyed_row}
 
 
-def _header(line: _Line, rest: str, path: Path, scopes: list[_Scope]) -> Iterator[ToonNode]:
-    """Opens the scope that a header announces, or reads the values that stand behind it on the same line."""
+def _read_header(line: _Line, rest: str, path: Path, scopes: list[_Scope]) -> Iterator[ToonNode]:
+    """Open the scope of a header, or read the values after it on the same line."""
     match = _HEADER.match(rest)
     if match is None:
         return
     delimiter, after = match.group(3) or ",", rest[match.end() :]
     if after.startswith("{"):
         kind = "keyed" if match.group(2) else "table"
-        scopes.append(_Scope(line.depth + 1, path, kind, tuple(_columns(after, delimiter)), delimiter))
+        scopes.append(_Scope(line.depth + 1, path, kind, tuple(_parse_columns(after, delimiter)), delimiter))
         return
     values = after[1:].strip(" ")
     if not values:
         scopes.append(_Scope(line.depth + 1, path, "list", delimiter=delimiter))
         return
     for index, value in enumerate(_split(values, delimiter)):
-        yield ToonNode((*path, index), line.number, line.column, _bare(value))
+        yield ToonNode((*path, index), line.number, line.column, _strip_quoted(value))
 
 
-def _cells(line: _Line, text: str, path: Path, scope: _Scope) -> Iterator[ToonNode]:
+def _read_cells(line: _Line, text: str, path: Path, scope: _Scope) -> Iterator[ToonNode]:
     cells = iter(_split(text, scope.delimiter))
     for column in scope.fields:
         cell = next(cells, "") if column.leaf else ""
-        yield ToonNode((*path, *column.path), line.number, line.column, _bare(cell), sure=True)
+        yield ToonNode((*path, *column.path), line.number, line.column, _strip_quoted(cell), sure=True)
 
 
-def _columns(text: str, delimiter: str) -> Iterator[_Column]:
+def _parse_columns(text: str, delimiter: str) -> Iterator[_Column]:
     """The fields of `{a,b{c,d}}`, depth first."""
     group: list[str | int] = []
     name: str | None = None
@@ -208,7 +208,7 @@ def _split(text: str, delimiter: str) -> list[str]:
 
 
 def _mask_quoted(text: str) -> str:
-    """The text with everything in quotes blotted out, so that only punctuation outside of quotes is found."""
+    """The text with all quoted characters replaced, so that only punctuation outside of quotes is found."""
     if '"' not in text:
         return text
     masked = _QUOTED.sub(lambda quoted: "\0" * len(quoted.group()), text)
@@ -221,5 +221,5 @@ def _unquote(token: str) -> str:
     return str(json.loads(token, strict=False))
 
 
-def _bare(value: str) -> str:
+def _strip_quoted(value: str) -> str:
     return "" if value.startswith('"') else value

@@ -115,7 +115,7 @@ def _act(arguments: NavAction) -> MoveRequest:
 def _response(arguments: NavAction) -> MoveRequest:
     from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
-    from fidelio.engine.phrases import EXACTLY_ONE  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.phrases import ANSWER_MODE_REQUIRED  # noqa: PLC0415  # waits for the first call
 
     checkpoint = _require(arguments.checkpoint_id, "checkpoint_id", arguments.action)
     option = none_if_unset(arguments.option_id)
@@ -123,7 +123,7 @@ def _response(arguments: NavAction) -> MoveRequest:
     if mode == "option":
         return MoveRequest("respond_to_checkpoint", checkpoint, option)
     if mode is None:
-        raise UsageProblem(EXACTLY_ONE, remedy="Pass the option_id that the user chose.")
+        raise UsageProblem(ANSWER_MODE_REQUIRED, remedy="Pass the option_id that the user chose.")
     return MoveRequest("take_default" if mode == "auto_advance" else "dismiss_checkpoint", checkpoint)
 
 
