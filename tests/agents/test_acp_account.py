@@ -9,9 +9,8 @@ import pytest
 from acp.schema import AgentMessageChunk, PermissionOption, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
 
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.acp.account import Account
 from fidelio.orchestrator.executors.acp.conversation import data_in, with_schema
-from fidelio.orchestrator.executors.acp.tools import Leave, change_of, name_of
+from fidelio.orchestrator.executors.acp.tool_calls import Account, Leave, change_of, name_of
 from fidelio.orchestrator.executors.contract import Reply
 from fidelio.orchestrator.record.model import Usage
 from tests.orchestrator.executors.recording import Recording, make_turn

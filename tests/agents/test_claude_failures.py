@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
-from fidelio.orchestrator.executors.claude import command as claude_command
+from fidelio.orchestrator.executors.claude import executor as claude_command
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.processes.ending import wait_until_ended
 from tests.agents.bench import bench

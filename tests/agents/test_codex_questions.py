@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fidelio.orchestrator.blueprints.model import Permissions
-from fidelio.orchestrator.executors.codex.items import item_of
+from fidelio.orchestrator.executors.codex.messages import item_of
 from fidelio.orchestrator.executors.codex.questions import Desk
 from fidelio.orchestrator.executors.contract import Reply
 from tests.orchestrator.executors.recording import Recording

@@ -58,7 +58,7 @@ STRUCTS = {
     "spool line": "fidelio.orchestrator.executors.line_protocol:Line",
     "spool answer": "fidelio.orchestrator.executors.line_protocol:Answer",
     "spool task of scripted": "fidelio.orchestrator.executors.scripted.player:Scene",
-    "spool task of local-model": "fidelio.orchestrator.executors.local_model.task:Task",
+    "spool task of local-model": "fidelio.orchestrator.executors.local_model.process:Task",
     "note beside a worktree": "fidelio.orchestrator.runs.worktrees:Note",
 }
 

@@ -8,7 +8,7 @@ from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root as bundled_workflows
 from fidelio.orchestrator.blueprints.catalogue import Blueprints, bundled_root
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.permissions import mcp_name, verdict
+from fidelio.orchestrator.executors.common import mcp_name, verdict
 from tests.support import proves
 
 

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from fidelio.orchestrator.blueprints.model import PermissionMode, Permissions
-from fidelio.orchestrator.executors.permissions import Change, Verdict, mcp_name, verdict
+from fidelio.orchestrator.executors.common import Change, Verdict, mcp_name, verdict
 from tests.support import proves
 
 SHELL = ("shell",)

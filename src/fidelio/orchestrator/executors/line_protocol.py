@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.background import background_tasks
+from fidelio.orchestrator.executors.common import background_tasks
 from fidelio.orchestrator.executors.contract import Finished, Question, Reporter
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from fidelio.errors import ExecutorFailure
+from fidelio.orchestrator.executors.common import link, merged
 from fidelio.orchestrator.executors.contract import Turn
-from fidelio.orchestrator.executors.installed import link, merged
 from fidelio.orchestrator.record.model import Usage
 
 Environment = Mapping[str, str]

@@ -38,10 +38,9 @@ from acp.schema import (
 from fidelio import __version__
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.mcp_client import McpServer
-from fidelio.orchestrator.executors.acp.account import Account
 from fidelio.orchestrator.executors.acp.agents import AcpAgent, home_of
-from fidelio.orchestrator.executors.acp.tools import Leave, allows
-from fidelio.orchestrator.executors.background import BackgroundTasks
+from fidelio.orchestrator.executors.acp.tool_calls import Account, Leave, allows
+from fidelio.orchestrator.executors.common import BackgroundTasks
 from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.piped import PipedProcess

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare
 from fidelio.orchestrator.executors.acp.conversation import Talk
-from fidelio.orchestrator.executors.background import background_tasks
+from fidelio.orchestrator.executors.common import background_tasks, version_of
 from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
-from fidelio.orchestrator.executors.installed import version_of
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity

@@ -1,34 +1,130 @@
-"""`claude`: Claude Code as a process, told and heard in structured lines.
+"""How Claude Code is started: which program, with which options, and what it reads from files.
 
-Its conversation has an id that we choose, its input is a queue that outlives us, its output a file: a process whose watcher
-died is adopted, with the questions it still waits for. By default it reads nobody's settings and memories; the option
-`setting_sources` (any of user, project, local) lets it.
+Whatever a person or a blueprint wrote travels in a file or over its input. A text on the command line is visible to everybody
+on the machine, and one that begins with a dash would be an option.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fidelio.errors import ExecutorFailure
+from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.claude.command import (
-    HOW_TO_INSTALL,
-    LONGEST_SCHEMA,
-    SETTING_SOURCES,
-    command,
-    environment,
-    find_claude,
-    schema_text,
-)
 from fidelio.orchestrator.executors.claude.stream import opening, watch
 from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.processes.spooled import adopt, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
+
+PROGRAM = "claude"
+HOW_TO_INSTALL = "Install it with `pip install claude-agent-sdk`, or put `claude` on the PATH."
+SETTING_SOURCES = ("user", "project", "local")
+# What a single argument of a program may hold is limited by the system.
+LONGEST_SCHEMA = 100_000
+
+_OPTIONS = (
+    *("-p", "--input-format=stream-json", "--output-format=stream-json", "--verbose"),
+    *("--permission-prompt-tool=stdio", "--strict-mcp-config"),
+)
+# A program must not replace itself while it works; and an agent that is told which tools to use has to see them.
+_ENVIRONMENT = {"DISABLE_AUTOUPDATER": "1", "ENABLE_TOOL_SEARCH": "false"}
+_CHANGES_FILES = ("Edit", "NotebookEdit", "Write")
+
+
+def find_claude(search_path: str | None) -> str | None:
+    """The program inside the package `claude-agent-sdk`, where that is installed, else the one on the PATH."""
+    package = _package()
+    if package is not None and os.access(bundled := package / "_bundled" / PROGRAM, os.X_OK):
+        return str(bundled)
+    return shutil.which(PROGRAM, path=search_path)
+
+
+def _package() -> Path | None:
+    """Where the package is installed. It is not imported: only the program in it is wanted."""
+    found = importlib.util.find_spec("claude_agent_sdk")
+    return Path(found.origin).parent if found is not None and found.origin is not None else None
+
+
+def command(turn: Turn) -> list[str]:
+    """The whole command line. Writes the files that it names."""
+    program = find_claude(turn.environment.get("PATH", os.defpath))
+    if program is None:
+        raise ExecutorFailure("Claude Code is not installed.", reason="command-not-found", remedy=HOW_TO_INSTALL)
+    blueprint = turn.blueprint
+    sources = ",".join(blueprint.options.get("setting_sources", ()))
+    found = [program, *_OPTIONS, f"--setting-sources={sources}", _conversation(turn), *_limits(blueprint)]
+    found += [f"{option}={_write(turn.spool / name, content)}" for option, name, content in _files(blueprint)]
+    if blueprint.model is not None:
+        found.append(f"--model={blueprint.model}")
+    if blueprint.output_schema is not None:
+        found.append(f"--json-schema={schema_text(blueprint.output_schema)}")
+    return found
+
+
+def environment(turn: Turn) -> dict[str, str]:
+    """What is added to the environment of the turn, which has the last word."""
+    return {name: value for name, value in _ENVIRONMENT.items() if name not in turn.environment}
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(schema).decode()
+
+
+def _conversation(turn: Turn) -> str:
+    return f"--session-id={turn.fresh}" if turn.conversation is None else f"--resume={turn.conversation}"
+
+
+def _limits(blueprint: Blueprint) -> list[str]:
+    # What is spent becomes known to us only at the end; the agent itself knows it after each answer of the model.
+    limit = blueprint.limits.cost_usd
+    return [] if limit is None else [f"--max-budget-usd={limit}"]
+
+
+def _files(blueprint: Blueprint) -> list[tuple[str, str, bytes]]:
+    files = [("--settings", "settings.json", msgspec.json.encode(_settings(blueprint)))]
+    if blueprint.system_prompt:
+        files.append(("--append-system-prompt-file", "system-prompt.md", blueprint.system_prompt.encode()))
+    if blueprint.mcp_servers:
+        servers = {name: _server(server) for name, server in blueprint.mcp_servers.items()}
+        files.append(("--mcp-config", "mcp.json", msgspec.json.encode({"mcpServers": servers})))
+    return files
+
+
+def _settings(blueprint: Blueprint) -> dict[str, Any]:
+    """The permissions. Whatever they leave open is asked, and `claude_questions` knows who answers."""
+    permissions = blueprint.permissions
+    return {
+        "permissions": {
+            "defaultMode": "acceptEdits" if permissions.mode == "edit" else "default",
+            "allow": permissions.allow,
+            "deny": (*permissions.deny, *(_CHANGES_FILES if permissions.mode == "read" else ())),
+        }
+    }
+
+
+def _server(server: McpServer) -> dict[str, Any]:
+    if server.url is not None:
+        return {"type": "http", "url": server.url, "headers": server.headers}
+    return {"type": "stdio", "command": server.command, "args": server.args, "env": server.env}
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """A blueprint may hold keys, so nobody else may read what is written of it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    return path
+
 
 _OPTION = "setting_sources"
 _SECONDS = 30.0

@@ -13,8 +13,7 @@ import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.executors.codex.home import api_key, prepare, spent_before
-from fidelio.orchestrator.executors.codex.items import Account, Count, read, read_line
-from fidelio.orchestrator.executors.codex.results import NO_THREAD, finished, lost
+from fidelio.orchestrator.executors.codex.messages import NO_THREAD, Account, Count, finished, lost, read, read_line
 from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, adopt, spawn

@@ -21,9 +21,9 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.codex.home import LOGIN, is_settings, user_home
-from fidelio.orchestrator.executors.codex.results import require_thread_id
+from fidelio.orchestrator.executors.codex.messages import require_thread_id
+from fidelio.orchestrator.executors.common import version_of
 from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn
-from fidelio.orchestrator.executors.installed import version_of
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 

@@ -12,9 +12,8 @@ from typing import Any
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
+from fidelio.orchestrator.executors.common import is_named, link, mcp_name, merged
 from fidelio.orchestrator.executors.contract import Turn
-from fidelio.orchestrator.executors.installed import link, merged
-from fidelio.orchestrator.executors.permissions import is_named, mcp_name
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import AGENT_MARKER
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from fidelio.orchestrator.blueprints.model import Permissions
-from fidelio.orchestrator.executors.codex.items import PATCH, SHELL, FileUse, Item, Json, McpUse, read
+from fidelio.orchestrator.executors.codex.messages import PATCH, SHELL, FileUse, Item, Json, McpUse, read
+from fidelio.orchestrator.executors.common import ALLOW, REFUSE, mcp_name, verdict
 from fidelio.orchestrator.executors.contract import Question, Reply, Reporter
-from fidelio.orchestrator.executors.permissions import ALLOW, REFUSE, mcp_name, verdict
 
 _LEAVE = ((ALLOW, "Allow"), (REFUSE, "Refuse"))
 _DECLINE = ("decline", "Do not answer")

@@ -17,11 +17,23 @@ import msgspec
 
 from fidelio import __version__
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.background import BackgroundTasks, background_tasks
 from fidelio.orchestrator.executors.codex.home import api_key, prepare
-from fidelio.orchestrator.executors.codex.items import Account, Count, Json, Named, Problem, read, read_line
+from fidelio.orchestrator.executors.codex.messages import (
+    NO_THREAD,
+    Account,
+    Count,
+    Json,
+    Named,
+    Outcome,
+    Problem,
+    finished,
+    lost,
+    read,
+    read_line,
+    turn_failure,
+)
 from fidelio.orchestrator.executors.codex.questions import Desk
-from fidelio.orchestrator.executors.codex.results import NO_THREAD, Outcome, finished, lost, turn_failure
+from fidelio.orchestrator.executors.common import BackgroundTasks, background_tasks
 from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spool import Spool
