@@ -20,12 +20,12 @@ import msgspec
 
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, PermissionMode, Permissions
-from fidelio.orchestrator.executors.contract import Executor, Finished, Turn
+from fidelio.orchestrator.executors.contract import Executor, Turn, TurnResult
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
 from tests.agents.model import SECONDS, Call, ScriptedModel, scripted_model
 from tests.agents.model.script import Script
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 SYSTEM_PROMPT = "You are the porter of this test. --version"
 
@@ -84,11 +84,11 @@ class Bench:
         self.turns.append(turn)
         return turn
 
-    async def carry_out(self, turn: Turn, tell: Recording) -> Finished:
+    async def carry_out(self, turn: Turn, tell: RecordingReporter) -> TurnResult:
         async with asyncio.timeout(SECONDS):
             return await self.harness.executor().carry_out(turn, tell)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Recording) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: RecordingReporter) -> TurnResult | None:
         async with asyncio.timeout(SECONDS):
             return await self.harness.executor().adopt(turn, process, tell)
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.claude.messages import read_message
-from fidelio.orchestrator.executors.claude.stream import opening, watch
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn
+from fidelio.orchestrator.executors.claude.stream import encode_first_input, follow_turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, Exit
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 from tests.support import proves
 
 Json = dict[str, Any]
@@ -85,24 +85,24 @@ def asking_turn(place: Path, **changes: Any) -> Turn:
     return make_turn(place, blueprint=blueprint, **changes)
 
 
-async def watched(process: Played, turn: Turn, tell: Recording) -> Finished:
+async def watched(process: Played, turn: Turn, tell: RecordingReporter) -> TurnResult:
     async with asyncio.timeout(20):
-        return await watch(process, turn, tell)
+        return await follow_turn(process, turn, tell)
 
 
-class Slow(Recording):
+class Slow(RecordingReporter):
     """Answers the newest question first."""
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
         self._news.set()
         name = question.detail["input"]["name"]
         await self.until(lambda: len(self.questions) == 2 and (name == "second" or self.texts))
-        await self.said(name)
+        await self.report_message(name)
         return Reply(option="allow" if name == "first" else "refuse")
 
 
-class Patient(Recording):
+class Patient(RecordingReporter):
     """Never answers, and notices when nobody waits for that any more."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Patient(Recording):
     async def left(self) -> None:
         await self.is_left.wait()
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.is_asked.set()
         try:
             return await super().ask(question)
@@ -146,7 +146,7 @@ async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> Non
     elicitation = {"type": "control_request", "request_id": "a", "request": {"subtype": "elicitation"}}
     unheard = {"type": "control_request", "request_id": "b", "request": {"subtype": "sing"}}
     process = Played(elicitation, unheard, lambda: process.answered(2), END)
-    await watched(process, asking_turn(tmp_path), Recording())
+    await watched(process, asking_turn(tmp_path), RecordingReporter())
 
     assert process.answers == [
         {"subtype": "success", "request_id": "a", "response": {"action": "cancel"}},
@@ -157,7 +157,7 @@ async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> Non
 @proves("agents.turn")
 async def test_an_agent_of_the_agent_is_not_taken_for_it(tmp_path: Path) -> None:
     use = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
-    tell = Recording()
+    tell = RecordingReporter()
     lines = [
         says("1", text("Mine.")),
         says("2", text("Not mine."), use, parent="t0"),
@@ -170,7 +170,7 @@ async def test_an_agent_of_the_agent_is_not_taken_for_it(tmp_path: Path) -> None
 
 @proves("agents.turn")
 async def test_a_message_in_several_lines_is_counted_once_and_the_end_knows_better(tmp_path: Path) -> None:
-    tell = Recording()
+    tell = RecordingReporter()
     lines = [says("1", text("A."), input_tokens=10, cache_read_input_tokens=5, output_tokens=1)] * 2
     models = {"m": {"inputTokens": 10, "cacheReadInputTokens": 5, "outputTokens": 30}}
     await watched(Played(*lines, {**END, "total_cost_usd": 0.5, "modelUsage": models}), asking_turn(tmp_path), tell)
@@ -182,7 +182,7 @@ async def test_a_message_in_several_lines_is_counted_once_and_the_end_knows_bett
 
 @proves("agents.claude-cost")
 async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_result(tmp_path: Path) -> None:
-    tell = Recording()
+    tell = RecordingReporter()
     once, twice = ({"m": {"inputTokens": 10 * times, "outputTokens": 30 * times}} for times in (1, 2))
     first = [says("1", text("A."), input_tokens=10, output_tokens=1), {**END, "total_cost_usd": 0.5, "modelUsage": once}]
     then = [says("2", text("B."), input_tokens=10, output_tokens=1), {**END, "total_cost_usd": 0.9, "modelUsage": twice}]
@@ -198,7 +198,7 @@ async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_r
 
 @proves("agents.claude-cost")
 async def test_where_it_does_not_say_what_was_spent_before_no_cost_is_made_up(tmp_path: Path) -> None:
-    tell = Recording()
+    tell = RecordingReporter()
     refusal = {"type": "control_response", "response": {"subtype": "error", "request_id": "fidelio-before", "error": "What?"}}
     said = says("1", text("A."), input_tokens=10, output_tokens=1)
     process = Played(refusal, said, {**END, "total_cost_usd": 0.5, "modelUsage": {"m": {"inputTokens": 900}}})
@@ -211,7 +211,7 @@ async def test_where_it_does_not_say_what_was_spent_before_no_cost_is_made_up(tm
 async def test_an_end_without_a_result_is_a_failure_with_what_was_said(tmp_path: Path) -> None:
     process = Played(says("1", text("I begin.")), complaint="Out of memory.")
     with pytest.raises(ExecutorFailure, match=r"Out of memory\.") as failure:
-        await watched(process, asking_turn(tmp_path), Recording())
+        await watched(process, asking_turn(tmp_path), RecordingReporter())
 
     assert (failure.value.reason, failure.value.partial) == ("exit.1", "I begin.")
 
@@ -219,13 +219,15 @@ async def test_an_end_without_a_result_is_a_failure_with_what_was_said(tmp_path:
 @proves("agents.unknown-conversation")
 async def test_a_complaint_about_the_conversation_is_enough_to_know_that_it_is_lost(tmp_path: Path) -> None:
     with pytest.raises(ConversationLost):
-        await watched(Played(complaint="No conversation found with session ID: x"), asking_turn(tmp_path), Recording())
+        await watched(Played(complaint="No conversation found with session ID: x"), asking_turn(tmp_path), RecordingReporter())
 
 
 @proves("agents.resume")
 def test_a_prompt_is_one_line_however_many_it_has(tmp_path: Path) -> None:
-    (line,) = opening(asking_turn(tmp_path)).splitlines()
-    before, again = opening(asking_turn(tmp_path, conversation="c", prompt="One\ntwo\r\n\u2028three")).split(b"\n")[:-1]
+    (line,) = encode_first_input(asking_turn(tmp_path)).splitlines()
+    before, again = encode_first_input(asking_turn(tmp_path, conversation="c", prompt="One\ntwo\r\n\u2028three")).split(b"\n")[
+        :-1
+    ]
 
     assert json.loads(line)["message"]["content"] == "Hello"
     assert json.loads(before)["request"]["subtype"] == "get_usage"

@@ -18,9 +18,9 @@ from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, TurnResult
 from fidelio.processes.spooled import AgentProcess, Exit
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 Json = dict[str, Any]
@@ -110,15 +110,15 @@ class Played(AgentProcess):
         return ExecutorFailure("It ended.", reason=exit_.reason, partial=partial)
 
 
-class Agreeing(Recording):
+class Agreeing(RecordingReporter):
     """Answers everything."""
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
         return Reply(question.options[0][0] if question.options else "", "" if question.options else "{}")
 
 
-async def play(way: str, messages: list[Any], directory: Path, tell: Recording) -> Finished:
+async def play(way: str, messages: list[Any], directory: Path, tell: RecordingReporter) -> TurnResult:
     blueprint = Blueprint(name="a", description="", executor="codex", permissions=Permissions(mode="ask"))
 
     async def spawn(*_: object, **__: object) -> AgentProcess:
@@ -128,7 +128,7 @@ async def play(way: str, messages: list[Any], directory: Path, tell: Recording) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "spawn", spawn)
         async with asyncio.timeout(SECONDS):
-            finished: Finished = await module.run(make_turn(directory, blueprint=blueprint), tell)
+            finished: TurnResult = await module.run(make_turn(directory, blueprint=blueprint), tell)
             return finished
 
 
@@ -251,7 +251,7 @@ async def test_an_event_of_another_shape_is_passed_over_or_is_a_failure(
 )
 async def test_a_failure_says_what_could_not_be_understood(tmp_path: Path, message: Json, sentence: str) -> None:
     with pytest.raises(ExecutorFailure) as caught:
-        await play("server", [*SERVER[:4], message, {"method": "later"}], tmp_path, Recording())
+        await play("server", [*SERVER[:4], message, {"method": "later"}], tmp_path, RecordingReporter())
 
     assert sentence in caught.value.sentence
     assert caught.value.reason == "protocol"

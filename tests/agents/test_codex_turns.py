@@ -13,7 +13,7 @@ from tests.agents.bench import bench
 from tests.agents.harness_codex import CodexHarness
 from tests.agents.model import Call, Held, Refuse, Say, Spent
 from tests.agents.watcher import left_behind
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 SCHEMA = {
@@ -39,7 +39,7 @@ ASKS = {
 async def test_codex_is_a_server_where_something_may_have_to_be_asked(
     tmp_path: Path, mode: PermissionMode, is_server: bool
 ) -> None:
-    tell = Recording()
+    tell = RecordingReporter()
     async with bench(CodexHarness(), tmp_path, [Say("Done.")]) as place:
         turn = place.turn("Hello.", mode=mode)
         await place.carry_out(turn, tell)
@@ -51,7 +51,7 @@ async def test_codex_is_a_server_where_something_may_have_to_be_asked(
 @pytest.mark.parametrize("mode", ["exec", "server"])
 async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path: Path, mode: str) -> None:
     async with bench(CodexHarness(mode=mode), tmp_path, [Say('{"colour": "blue"}')]) as place:
-        finished = await place.carry_out(place.turn("Which colour?", output_schema=SCHEMA), Recording())
+        finished = await place.carry_out(place.turn("Which colour?", output_schema=SCHEMA), RecordingReporter())
 
     assert finished.data == {"colour": "blue"}
     assert place.model.heard[0].body["text"]["format"]["schema"] == SCHEMA
@@ -59,7 +59,7 @@ async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path
 
 @proves("agents.codex-question")
 async def test_a_question_of_the_model_is_answered_by_a_person(tmp_path: Path) -> None:
-    tell = Recording(Reply(option="Blue"))
+    tell = RecordingReporter(Reply(option="Blue"))
     async with bench(CodexHarness(), tmp_path, [Call("request_user_input", ASKS), Say("Blue it is.")]) as place:
         finished = await place.carry_out(place.turn("Paint it.", mode="ask"), tell)
 
@@ -75,14 +75,14 @@ async def test_a_question_of_the_model_is_answered_by_a_person(tmp_path: Path) -
 async def test_a_turn_that_fails_says_why(tmp_path: Path, mode: str) -> None:
     async with bench(CodexHarness(mode=mode), tmp_path, [Refuse(400, "The model is on holiday.")]) as place:
         with pytest.raises(ExecutorFailure, match="on holiday") as failure:
-            await place.carry_out(place.turn("Hello."), Recording())
+            await place.carry_out(place.turn("Hello."), RecordingReporter())
 
     assert failure.value.reason
 
 
 @proves("agents.adopted")
 async def test_a_command_whose_watcher_died_is_read_from_the_beginning(tmp_path: Path) -> None:
-    tell, harness = Recording(), CodexHarness(mode="exec")
+    tell, harness = RecordingReporter(), CodexHarness(mode="exec")
     held = Held(Say("There are three.", Spent(50, 5)))
     async with bench(harness, tmp_path, [Call("list_workflows", spent=Spent(30, 3)), held]) as place:
         turn = place.turn("Which are there?")

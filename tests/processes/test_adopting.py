@@ -20,7 +20,7 @@ from fidelio.processes.ending import wait_until_ended
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import Exit, adopt, find_marked, recorded_exit, spawn
 from fidelio.processes.table import ProcessIdentity, identity_of
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 # A watcher in a process of its own, which starts an agent, says so and is then killed.
@@ -58,7 +58,9 @@ async def left_behind(turn: Turn, program: str, *, until: str, queue: bool = Fal
 
 
 @proves("processes.adopt", "processes.marker")
-async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_its_end(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_its_end(
+    turn: Turn, tell: RecordingReporter
+) -> None:
     go = turn.directory / "go"
     program = f"cat; echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; exit 5"
     identity = await left_behind(turn, program, until="begun")
@@ -74,7 +76,7 @@ async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_i
 
 
 @proves("processes.adopt", "processes.exit")
-async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(turn: Turn, tell: RecordingReporter) -> None:
     go = turn.directory / "go"
     program = f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; kill -9 $$"
     identity = await left_behind(turn, program, until="begun")
@@ -91,7 +93,7 @@ async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(tur
 
 
 @proves("processes.queue", "processes.adopt")
-async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next(turn: Turn, tell: Recording) -> None:
+async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next(turn: Turn, tell: RecordingReporter) -> None:
     program = "while read -r line; do echo got $line; done; echo end"
     identity = await left_behind(turn, program, until="got first", queue=True)
 
@@ -110,7 +112,7 @@ async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next
 
 
 @proves("processes.queue")
-async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell: Recording) -> None:
+async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS):
         async with await spawn(["wc", "-c"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True) as process:
             await process.write(b"y" * 1_000_000)
@@ -121,7 +123,7 @@ async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell
 
 
 @proves("processes.queue")
-async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: Recording) -> None:
+async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS), await spawn(["true"], process_options(turn, tell), queue=True) as process:
         assert await process.ended() == Exit(0)
         await process.write(b"x" * 1_000_000)
@@ -129,7 +131,7 @@ async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: Rec
 
 @proves("processes.queue")
 @pytest.mark.parametrize("first", [b"", b"x" * 200_000])
-async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recording, first: bytes) -> None:
+async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: RecordingReporter, first: bytes) -> None:
     async with (
         asyncio.timeout(SECONDS),
         await spawn(["wc", "-c"], process_options(turn, tell), stdin=first, queue=True) as process,
@@ -141,7 +143,7 @@ async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recordi
 
 
 @proves("processes.queue", "processes.stop")
-async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(turn: Turn, tell: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS):
         process = await spawn(["true"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True)
         assert await process.ended() == Exit(0)
@@ -150,7 +152,7 @@ async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(t
 
 
 @proves("processes.queue")
-async def test_what_comes_first_is_read_first(turn: Turn, tell: Recording) -> None:
+async def test_what_comes_first_is_read_first(turn: Turn, tell: RecordingReporter) -> None:
     first = b"".join(b"%d\n" % number for number in range(50_000))
     async with asyncio.timeout(SECONDS), await spawn(["cat"], process_options(turn, tell), stdin=first, queue=True) as process:
         await process.write(b"second\n")
@@ -184,7 +186,7 @@ async def killed_after(seconds: float, turn: Turn, queue: str) -> float:
 async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_is_whole(tmp_path: Path, queue: str) -> None:
     whole = await killed_after(SECONDS, make_turn(tmp_path), queue)
     for _ in range(8):
-        turn, tell, seconds = make_turn(tmp_path), Recording(), random.uniform(0.3, 1) * whole
+        turn, tell, seconds = make_turn(tmp_path), RecordingReporter(), random.uniform(0.3, 1) * whole
         await killed_after(seconds, turn, queue)
 
         exit_ = recorded_exit(turn.spool)
@@ -198,7 +200,7 @@ async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_i
 
 
 @proves("processes.adopt", "processes.identity")
-async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: Recording) -> None:
+async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: RecordingReporter) -> None:
     ourselves = identity_of(os.getpid())
     assert ourselves is not None
 
@@ -209,7 +211,7 @@ async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: Recor
 
 
 @proves("processes.adopt")
-async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: RecordingReporter) -> None:
     process = await adopt(ProcessIdentity(2**22 - 1, "long ago:1"), process_options(turn, tell))
 
     with pytest.raises(ExecutorFailure) as caught:
@@ -220,7 +222,7 @@ async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: R
 
 
 @proves("processes.leaving")
-async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn, tell: Recording) -> None:
+async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn, tell: RecordingReporter) -> None:
     began = asyncio.Event()
 
     async def watch() -> None:
@@ -234,21 +236,21 @@ async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn
     watching = asyncio.create_task(watch())
     async with asyncio.timeout(SECONDS):
         await began.wait()
-        tell.leaving = True
+        tell.is_detaching = True
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
 
-        async with await adopt(tell.processes[0], process_options(turn, Recording())) as process:
+        async with await adopt(tell.processes[0], process_options(turn, RecordingReporter())) as process:
             assert process.is_running()
             await process.write(b"still here\n")
             assert [line async for line in process.lines()] == ["begun", "still here"]
 
 
 @proves("processes.leaving", "processes.held")
-async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path, tell: Recording) -> None:
+async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path, tell: RecordingReporter) -> None:
     turn = make_turn(tmp_path)
-    tell.leaving = True
+    tell.is_detaching = True
 
     def cancel(_: ProcessIdentity) -> None:
         raise asyncio.CancelledError
@@ -261,7 +263,7 @@ async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path,
 
 
 @proves("processes.pipes")
-async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tell: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS), await open_pipes(["cat"], process_options(turn, tell)) as process:
         process.writer.write(b"hello\n")
         await process.writer.drain()
@@ -272,7 +274,7 @@ async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tel
 
 
 @proves("processes.pipes", "processes.stop", "processes.failure")
-async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: RecordingReporter) -> None:
     program = "trap '' TERM; setsid sleep 600 & echo sorry >&2; echo begun; while :; do sleep 600; done"
     async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", program], process_options(turn, tell)) as process:
         assert await process.reader.readline() == b"begun\n"
@@ -284,7 +286,7 @@ async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: 
 
 
 @proves("processes.pipes")
-async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(turn: Turn, tell: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS), await open_pipes(["cat", "/dev/zero"], process_options(turn, tell)) as process:
         assert await process.reader.read(1) == b"\0"
 

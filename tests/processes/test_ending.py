@@ -19,7 +19,7 @@ from fidelio.processes import table as processes_table
 from fidelio.processes.ending import wait_until_ended
 from fidelio.processes.spooled import AgentProcess, belongs_to, find_marked, is_alive, spawn, stop_run
 from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, members, send
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 DEAF = "trap '' TERM HUP INT; "
@@ -40,7 +40,7 @@ FAMILIES = {
 
 
 @asynccontextmanager
-async def family(program: str, turn: Turn, tell: Recording) -> AsyncIterator[tuple[AgentProcess, ProcessIdentity]]:
+async def family(program: str, turn: Turn, tell: RecordingReporter) -> AsyncIterator[tuple[AgentProcess, ProcessIdentity]]:
     """An agent, and the process of it that has printed its number."""
     async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
         child = identity_of(int(await anext(process.lines())))
@@ -58,7 +58,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 @proves("processes.stop", "processes.marker")
 @pytest.mark.parametrize("kind", FAMILIES)
-async def test_nobody_of_the_family_is_left(turn: Turn, tell: Recording, kind: str) -> None:
+async def test_nobody_of_the_family_is_left(turn: Turn, tell: RecordingReporter, kind: str) -> None:
     async with family(FAMILIES[kind], turn, tell) as (process, child):
         assert is_alive(child)
 
@@ -71,7 +71,7 @@ async def test_nobody_of_the_family_is_left(turn: Turn, tell: Recording, kind: s
 
 @proves("processes.stop")
 @pytest.mark.parametrize("kind", ["survives its parent", "detached", "a daemon that survives"])
-async def test_leaving_the_block_ends_what_is_left(turn: Turn, tell: Recording, kind: str) -> None:
+async def test_leaving_the_block_ends_what_is_left(turn: Turn, tell: RecordingReporter, kind: str) -> None:
     async with family(FAMILIES[kind], turn, tell) as (_, child):
         pass
 
@@ -79,7 +79,7 @@ async def test_leaving_the_block_ends_what_is_left(turn: Turn, tell: Recording, 
 
 
 @proves("processes.stop")
-async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: RecordingReporter) -> None:
     goodbye = turn.directory / "goodbye"
     program = f"trap 'touch {goodbye}; exit 7' TERM; echo $$; while :; do sleep 0.01; done"
 
@@ -92,7 +92,7 @@ async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: Recording
 
 
 @proves("processes.stop")
-async def test_whoever_is_started_while_the_others_are_asked_is_asked_too(turn: Turn, tell: Recording) -> None:
+async def test_whoever_is_started_while_the_others_are_asked_is_asked_too(turn: Turn, tell: RecordingReporter) -> None:
     goodbye, late = turn.directory / "goodbye", turn.directory / "late.sh"
     late.write_text(f"trap 'touch {goodbye}; exit' TERM\nwhile :; do sleep 0.01; done", "utf-8")
     program = f"trap 'sh {late} & wait; wait; exit' TERM; echo $$; while :; do sleep 0.01; done"
@@ -105,7 +105,7 @@ async def test_whoever_is_started_while_the_others_are_asked_is_asked_too(turn: 
 
 @proves("processes.stop")
 async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
-    turn: Turn, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    turn: Turn, tell: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with family(FAMILIES["a child"], turn, tell) as (process, child):
         monkeypatch.setattr(processes_table, "_marker", lambda _: None)
@@ -116,7 +116,7 @@ async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
 
 
 @proves("processes.stop")
-async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: Recording) -> None:
+async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: RecordingReporter) -> None:
     async with family(FAMILIES["deaf"], turn, tell) as (process, child):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -127,7 +127,7 @@ async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: Re
 
 
 @proves("processes.stop")
-async def test_a_cancelled_executor_leaves_nobody(turn: Turn, tell: Recording) -> None:
+async def test_a_cancelled_executor_leaves_nobody(turn: Turn, tell: RecordingReporter) -> None:
     began = asyncio.Event()
     children: list[ProcessIdentity] = []
 
@@ -148,7 +148,7 @@ async def test_a_cancelled_executor_leaves_nobody(turn: Turn, tell: Recording) -
 
 
 @proves("processes.stop")
-async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: Recording) -> None:
+async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: RecordingReporter) -> None:
     async with family(FAMILIES["one"], turn, tell) as (process, _):
         assert await process.stop()
         assert await process.stop()
@@ -157,7 +157,7 @@ async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: Re
 
 
 @proves("processes.spare")
-async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, tell: Recording) -> None:
+async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, tell: RecordingReporter) -> None:
     # An agent that serves as a host starts agents of its own; those belong to their own runs.
     other = make_turn(tmp_path, run=f"{turn.run}_other")
     program = f"{AGENT_MARKER}={other.run} setsid sh -c 'echo $$; exec sleep 600' & wait"
@@ -171,7 +171,7 @@ async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, 
 
 
 @proves("processes.spare", "processes.identity")
-async def test_a_bystander_is_never_a_member(turn: Turn, tell: Recording, bystander: subprocess.Popen[bytes]) -> None:
+async def test_a_bystander_is_never_a_member(turn: Turn, tell: RecordingReporter, bystander: subprocess.Popen[bytes]) -> None:
     async with family(FAMILIES["without the mark"], turn, tell) as (process, child):
         found = {one.pid for one in members(turn.run)}
 
@@ -240,7 +240,7 @@ def test_the_name_of_a_program_cannot_forge_its_identity(tmp_path: Path) -> None
 
 @proves("processes.start")
 async def test_where_processes_cannot_be_told_apart_none_is_started(
-    turn: Turn, tell: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    turn: Turn, tell: RecordingReporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes_table, "_PROC", tmp_path)
     processes_table.missing_support.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.orchestrator.executors.contract import Turn
 from fidelio.processes.table import find_marked
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 
 @pytest.fixture
@@ -21,5 +21,5 @@ def turn(tmp_path: Path) -> Iterator[Turn]:
 
 
 @pytest.fixture
-def tell() -> Recording:
-    return Recording()
+def tell() -> RecordingReporter:
+    return RecordingReporter()

@@ -12,14 +12,14 @@ from typing import Any
 
 from fidelio.errors import LimitReached
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import Question, Reply, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import ProcessIdentity
 
 SECONDS = 60.0
 
 
-class Recording:
+class RecordingReporter:
     """A reporter that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
 
     def __init__(self, *replies: Reply, most_bytes: int | None = None) -> None:
@@ -31,9 +31,9 @@ class Recording:
         self.calls: list[tuple[str, str, Any]] = []
         self.returns: list[tuple[str, bool, str]] = []
         self.usages: list[Usage] = []
-        self.questions: list[Question] = []
+        self.questions: list[AgentQuestion] = []
         self.bytes = 0
-        self.leaving = False
+        self.is_detaching = False
         self.on_process: Callable[[ProcessIdentity], None] | None = None
         self._news = asyncio.Event()
 
@@ -43,39 +43,39 @@ class Recording:
             self._news.clear()
             await self._news.wait()
 
-    async def process(self, identity: ProcessIdentity) -> None:
+    async def report_process(self, identity: ProcessIdentity) -> None:
         self.processes.append(identity)
         self._news.set()
         if self.on_process is not None:
             self.on_process(identity)
 
-    async def conversation(self, name: str) -> None:
+    async def report_conversation(self, name: str) -> None:
         self.conversations.append(name)
         self._news.set()
 
-    async def said(self, text: str) -> None:
+    async def report_message(self, text: str) -> None:
         self.texts.append(text)
         self._news.set()
 
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
         self.calls.append((call, tool, arguments))
         self._news.set()
 
-    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
+    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
         self.returns.append((call, ok, text))
         self._news.set()
 
-    async def used(self, usage: Usage) -> None:
+    async def report_usage(self, usage: Usage) -> None:
         self.usages.append(usage)
         self._news.set()
 
-    async def output(self, size: int) -> None:
+    async def report_output(self, size: int) -> None:
         self.bytes += size
         self._news.set()
         if self.most_bytes is not None and self.bytes > self.most_bytes:
             raise LimitReached("Too much output.", reason="limit.output_bytes")
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
         self._news.set()
         if not self.replies:

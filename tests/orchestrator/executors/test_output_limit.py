@@ -11,10 +11,10 @@ import pytest
 from fidelio.errors import LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.acp.conversation import PipeTransport
-from fidelio.orchestrator.executors.contract import Finished, Reply, process_options
+from fidelio.orchestrator.executors.contract import Reply, TurnResult, process_options
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.processes.piped import open_pipes
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 # More than the input and output of most programs take as one line.
@@ -28,7 +28,9 @@ STEPS = [
 ]
 
 
-async def carry_out(directory: Path, steps: list[Any], tell: Recording, prompt: str = "Hello", *, process: bool) -> Finished:
+async def carry_out(
+    directory: Path, steps: list[Any], tell: RecordingReporter, prompt: str = "Hello", *, process: bool
+) -> TurnResult:
     options = {"script": {"turns": [steps]}, "process": process}
     blueprint = Blueprint(name="a", description="", executor="scripted", options=options)
     async with asyncio.timeout(SECONDS):
@@ -41,7 +43,7 @@ async def carry_out(directory: Path, steps: list[Any], tell: Recording, prompt: 
 async def test_a_scripted_agent_that_says_too_much_is_ended_at_its_limit(
     tmp_path: Path, step: dict[str, str], process: bool
 ) -> None:
-    tell = Recording(Reply(text="yes"), most_bytes=1_000)
+    tell = RecordingReporter(Reply(text="yes"), most_bytes=1_000)
 
     with pytest.raises(LimitReached):
         await carry_out(tmp_path, [{"say": "begun"}, step], tell, "x" * 1_000, process=process)
@@ -51,7 +53,7 @@ async def test_a_scripted_agent_that_says_too_much_is_ended_at_its_limit(
 
 @proves("scripted.counted", "scripted.process")
 async def test_a_script_counts_the_same_in_the_host_and_in_a_process(tmp_path: Path) -> None:
-    here, there = Recording(Reply(text="yes")), Recording(Reply(text="yes"))
+    here, there = RecordingReporter(Reply(text="yes")), RecordingReporter(Reply(text="yes"))
 
     assert await carry_out(tmp_path, STEPS, here, process=False) == await carry_out(tmp_path, STEPS, there, process=True)
 
@@ -59,7 +61,7 @@ async def test_a_script_counts_the_same_in_the_host_and_in_a_process(tmp_path: P
 
 
 @proves("scripted.counted")
-async def test_half_a_pair_of_signs_counts_and_hurts_nobody(tmp_path: Path, tell: Recording) -> None:
+async def test_half_a_pair_of_signs_counts_and_hurts_nobody(tmp_path: Path, tell: RecordingReporter) -> None:
     finished = await carry_out(tmp_path, [{"say": "{prompt}"}, {"data": ["{prompt}"]}], tell, "\ud800", process=False)
 
     assert (finished.text, finished.data, tell.texts) == ("\ud800", ["\ud800"], ["\ud800"])
@@ -67,7 +69,7 @@ async def test_half_a_pair_of_signs_counts_and_hurts_nobody(tmp_path: Path, tell
 
 
 @proves("processes.output", "scripted.process")
-async def test_a_result_within_the_limit_comes_whole(tmp_path: Path, tell: Recording) -> None:
+async def test_a_result_within_the_limit_comes_whole(tmp_path: Path, tell: RecordingReporter) -> None:
     finished = await carry_out(tmp_path, [{"result": "{prompt}"}], tell, "x" * LONG, process=True)
 
     assert len(finished.text) == LONG
@@ -76,8 +78,8 @@ async def test_a_result_within_the_limit_comes_whole(tmp_path: Path, tell: Recor
 @proves("processes.counted", "processes.pipes")
 async def test_a_message_on_pipes_that_is_longer_than_the_limit_ends_the_run(tmp_path: Path) -> None:
     blueprint = Blueprint(name="a", description="", limits=Limits(output_bytes=1_000))
-    turn, tell = make_turn(tmp_path, blueprint=blueprint), Recording(most_bytes=1_000)
+    turn, tell = make_turn(tmp_path, blueprint=blueprint), RecordingReporter(most_bytes=1_000)
     argv = ["sh", "-c", "head -c 2000 /dev/zero | tr '\\0' 1; echo; echo {}; cat"]
     async with asyncio.timeout(SECONDS), await open_pipes(argv, process_options(turn, tell)) as process:
         with pytest.raises(LimitReached):
-            await PipeTransport(process, tell.output).receive()
+            await PipeTransport(process, tell.report_output).receive()

@@ -1,7 +1,7 @@
-"""What an agent may do without asking: one rule for every kind of agent that lets us decide.
+"""Code that several executors share: permission decisions, installed programs and their settings, background tasks.
 
-Each of them names its tools in its own words, so an entry of `allow` or `deny` is one of those words or a pattern for them. The
-tools of an MCP server have one spelling that holds everywhere: `mcp__SERVER__TOOL`, and `mcp__SERVER` for all of them.
+Permissions: every agent names its own tools, so an entry of `allow` or `deny` is such a name or a pattern for it. The tools of
+an MCP server have the same name everywhere: `mcp__SERVER__TOOL`, and `mcp__SERVER` for all of them.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from typing import Any, Literal
 
 from fidelio.orchestrator.blueprints.model import Permissions
 
-Verdict = Literal["allow", "deny", "ask"]
-# What a use of a tool changes: nothing, files of the project, or something else.
+PermissionDecision = Literal["allow", "deny", "ask"]
+# What a tool call changes: nothing, files of the project, or something else.
 Change = Literal["nothing", "files", "something"]
-# How the answers are called that a person can give to a request for leave.
+# Ids of the options of a permission request.
 ALLOW, REFUSE = "allow", "refuse"
 
 
-def verdict(permissions: Permissions, names: Iterable[str], change: Change) -> Verdict:
-    """Whether the tool that is called by these names may be used, or a person has to be asked."""
+def decide_permission(permissions: Permissions, names: Iterable[str], change: Change) -> PermissionDecision:
+    """Decide whether a tool with these names may be called, or a person must approve it."""
     names = tuple(names)
-    if is_named(permissions.deny, names):
+    if matches_any(permissions.deny, names):
         return "deny"
-    if permissions.mode == "full" or change == "nothing" or is_named(permissions.allow, names):
+    if permissions.mode == "full" or change == "nothing" or matches_any(permissions.allow, names):
         return "allow"
     if permissions.mode == "read":
         return "deny"
     return "allow" if permissions.mode == "edit" and change == "files" else "ask"
 
 
-def is_named(entries: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether one of the entries means one of the names."""
+def matches_any(entries: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether an entry is or matches one of the names, or is the MCP server of one."""
     names = tuple(names)
     return any(fnmatchcase(name, entry) or name.startswith(f"{entry}__") for entry in entries for name in names)
 
 
-def mcp_name(server: str, tool: str = "") -> str:
-    """How a tool of a server, or the whole server, is called in a blueprint."""
+def mcp_tool_name(server: str, tool: str = "") -> str:
+    """The name of a tool of an MCP server, or of the whole server, in a blueprint."""
     return f"mcp__{server}__{tool}" if tool else f"mcp__{server}"
 
 
-def version_of(program: str) -> str:
-    """The version in the package that the program lies in, or nothing where it does not come from npm.
+def find_package_version(program: str) -> str:
+    """The version in the `package.json` above the program, or an empty text if it was not installed by npm.
 
-    Some of these programs take seconds to say it themselves.
+    The file is read because some of these programs take seconds to print their version.
     """
     for directory in Path(program).resolve().parents:
         try:
@@ -59,32 +59,35 @@ def version_of(program: str) -> str:
     return ""
 
 
-def link(login: Path, place: Path) -> bool:
-    """Makes a user's login known in a home of ours, if there is one. It stays one file, so a renewal is seen by both."""
-    if not place.is_symlink() and not place.exists() and login.is_file():
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place.symlink_to(login.resolve())
-    return place.exists()
+def link_login(login: Path, target: Path) -> bool:
+    """Link the user's login file into an agent home, if it exists. A symlink, because either side may renew the token."""
+    if not target.is_symlink() and not target.exists() and login.is_file():
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.symlink_to(login.resolve())
+    return target.exists()
 
 
-def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Both settings, table by table; where both say something, theirs holds."""
-    both = {**ours, **theirs}
-    for key in ours.keys() & theirs.keys():
-        if isinstance(ours[key], Mapping) and isinstance(theirs[key], Mapping):
-            both[key] = merged(ours[key], theirs[key])
-    return both
+def merge_settings(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested settings; `overrides` win."""
+    merged = {**defaults, **overrides}
+    for key in defaults.keys() & overrides.keys():
+        if isinstance(defaults[key], Mapping) and isinstance(overrides[key], Mapping):
+            merged[key] = merge_settings(defaults[key], overrides[key])
+    return merged
 
 
 class BackgroundTasks:
-    """Tasks that end with the conversation. If one of them fails, the conversation ends with its error."""
+    """Tasks of a conversation, so that a question that waits for a person does not block reading.
+
+    They end with the conversation. If one of them fails, the conversation ends with its error.
+    """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(work)
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._group.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -96,7 +99,7 @@ class BackgroundTasks:
 
 @asynccontextmanager
 async def background_tasks() -> AsyncIterator[BackgroundTasks]:
-    """Whatever is still going on at the end of the block is cancelled. The first error comes out as itself, not in a group."""
+    """Cancel what still runs at the end of the block. The first error is raised as itself, not in a group."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = BackgroundTasks(group)

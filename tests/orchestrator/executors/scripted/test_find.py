@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 
@@ -21,7 +21,7 @@ def finding(**patterns: str) -> Blueprint:
 
 
 @proves("scripted.steps")
-async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, tell: Recording) -> None:
+async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, tell: RecordingReporter) -> None:
     blueprint = finding(key="key: (\\S+)", word="[a-z]+", perhaps="key(!)?")
     turn = make_turn(tmp_path, "my key: tök-1 and more", blueprint=blueprint)
 
@@ -29,7 +29,7 @@ async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, tell: 
 
 
 @proves("scripted.bounded-find")
-async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, tell: Recording) -> None:
+async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, tell: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "a" * 60 + "!", blueprint=finding(evil="^(a+)+$"))
     other = make_turn(tmp_path, "a", blueprint=finding(good="a"))
 

@@ -18,15 +18,15 @@ from fidelio.mcp_client import McpServer
 from fidelio.mcp_client import http as mcp_http
 from fidelio.mcp_client.client import McpClient, connected, text_of
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.orchestrator.executors.scripted.script import WORKER
-from fidelio.orchestrator.executors.scripted.worker import work_activity
+from fidelio.orchestrator.executors.scripted.worker import carry_out_activity
 from fidelio.processes import table as processes_table
 from fidelio.processes.spooled import find_marked
 from fidelio.settings import load_settings
 from tests.dialects.gates.conftest import person_answers
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 from tests.surfaces.conftest import environ, home
 from tests.surfaces.test_demo import line_with, up
@@ -76,8 +76,8 @@ def server(request: pytest.FixtureRequest, environ: dict[str, str]) -> AbstractA
 
 
 async def play(
-    directory: Path, steps: Any, server: McpServer, tell: Recording, *, prompt: str = "", process: bool = False
-) -> Finished:
+    directory: Path, steps: Any, server: McpServer, tell: RecordingReporter, *, prompt: str = "", process: bool = False
+) -> TurnResult:
     script = steps if isinstance(steps, str) else {"turns": [steps]}
     options = {"script": script, "process": process}
     blueprint = Blueprint(name="a", description="", options=options, mcp_servers={"fidelio": server})
@@ -91,7 +91,7 @@ async def play(
 @proves("scripted.mcp")
 @pytest.mark.parametrize("process", [False, True], ids=["here", "process"])
 async def test_a_script_uses_tools_and_what_they_gave(
-    tmp_path: Path, server: AbstractAsyncContextManager[McpServer], tell: Recording, process: bool
+    tmp_path: Path, server: AbstractAsyncContextManager[McpServer], tell: RecordingReporter, process: bool
 ) -> None:
     steps = [
         START,
@@ -132,7 +132,7 @@ async def test_a_script_uses_tools_and_what_they_gave(
     ],
 )
 async def test_a_call_that_fails_ends_the_turn(
-    tmp_path: Path, environ: dict[str, str], tell: Recording, call: dict[str, Any], words: str
+    tmp_path: Path, environ: dict[str, str], tell: RecordingReporter, call: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ExecutorFailure) as caught:
         await play(tmp_path, [{"call": call}], over_stdio(environ), tell)
@@ -153,7 +153,9 @@ async def test_a_call_that_fails_ends_the_turn(
         (python_server("print('x' * 40_000_000, flush=True); input()"), "gave no reply"),
     ],
 )
-async def test_a_server_that_is_not_there_is_a_failure(tmp_path: Path, tell: Recording, server: McpServer, words: str) -> None:
+async def test_a_server_that_is_not_there_is_a_failure(
+    tmp_path: Path, tell: RecordingReporter, server: McpServer, words: str
+) -> None:
     with pytest.raises(ExecutorFailure) as caught:
         await play(tmp_path, [{"call": {"tool": "x"}}], server, tell)
 
@@ -162,7 +164,7 @@ async def test_a_server_that_is_not_there_is_a_failure(tmp_path: Path, tell: Rec
 
 
 @proves("scripted.mcp")
-async def test_a_server_that_asks_is_answered(tmp_path: Path, tell: Recording) -> None:
+async def test_a_server_that_asks_is_answered(tmp_path: Path, tell: RecordingReporter) -> None:
     steps = [{"call": {"tool": "x", "save": {"said": "json"}}}, {"data": "{saved.said}"}]
 
     refused, pong = (await play(tmp_path, steps, python_server(CURIOUS), tell)).data
@@ -173,7 +175,7 @@ async def test_a_server_that_asks_is_answered(tmp_path: Path, tell: Recording) -
 
 @proves("scripted.mcp")
 async def test_a_server_that_does_not_leave_is_made_to(
-    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tell: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fidelio.mcp_client.client._LEAVE_SECONDS", 0.05)
     stays = CURIOUS.replace("for line", "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None)\nfor line")
@@ -183,7 +185,7 @@ async def test_a_server_that_does_not_leave_is_made_to(
 
 @proves("scripted.mcp")
 async def test_a_call_over_http_that_is_cancelled_lets_go_of_its_connection(
-    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tell: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, left, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
 
@@ -229,7 +231,7 @@ async def entered(tmp_path: Path, environ: dict[str, str], activity: str) -> Asy
 @proves("scripted.worker")
 @pytest.mark.parametrize("process", [False, True], ids=["here", "process"])
 async def test_the_worker_carries_out_an_activity_and_its_manifest_is_accepted(
-    tmp_path: Path, environ: dict[str, str], tell: Recording, process: bool
+    tmp_path: Path, environ: dict[str, str], tell: RecordingReporter, process: bool
 ) -> None:
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         prompt = f"Carry out the activity.\n\nsession_token: {token}\n"
@@ -268,14 +270,16 @@ async def test_a_worker_goes_on_where_another_stopped(tmp_path: Path, environ: d
                 await person_answers(load_settings(environ=environ), "warm", "choose-tone")
             return await client.call(tool, arguments)
 
-        done = await work_activity(json.dumps({"task": "work", "session_token": token}), use)
+        done = await carry_out_activity(json.dumps({"task": "work", "session_token": token}), use)
 
     assert [step["step_id"] for step in done["steps"]] == ["look", "ask"]
     assert tools[3:] == ["resume_checkpoint", "get_activity", "get_skill", "get_skill", "yield_checkpoint"]
 
 
 @proves("scripted.worker")
-async def test_a_step_that_is_known_not_to_apply_is_left_out(tmp_path: Path, environ: dict[str, str], tell: Recording) -> None:
+async def test_a_step_that_is_known_not_to_apply_is_left_out(
+    tmp_path: Path, environ: dict[str, str], tell: RecordingReporter
+) -> None:
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         await ask(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone")
         await person_answers(load_settings(environ=environ), "warm", "choose-tone")
@@ -288,7 +292,7 @@ async def test_a_step_that_is_known_not_to_apply_is_left_out(tmp_path: Path, env
 @proves("scripted.worker")
 @pytest.mark.parametrize(("prompt", "reason"), [("Work!", "no-token"), ("session_token: forged", "tool-failed")])
 async def test_a_worker_without_a_good_token_says_so(
-    tmp_path: Path, environ: dict[str, str], tell: Recording, prompt: str, reason: str
+    tmp_path: Path, environ: dict[str, str], tell: RecordingReporter, prompt: str, reason: str
 ) -> None:
     with pytest.raises(ExecutorFailure) as caught:
         await play(tmp_path, WORKER, over_stdio(environ), tell, prompt=prompt)
@@ -298,7 +302,7 @@ async def test_a_worker_without_a_good_token_says_so(
 
 @proves("scripted.mcp")
 async def test_a_script_with_servers_is_played_where_there_is_no_process_table(
-    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tell: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"script": {"turns": [[{"call": {"tool": "x"}}, {"result": "done"}]]}}
     blueprint = Blueprint(name="a", description="", options=options, mcp_servers={"curious": python_server(CURIOUS)})

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn, TurnResult
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
-Play = Callable[..., Coroutine[Any, Any, Finished]]
+Play = Callable[..., Coroutine[Any, Any, TurnResult]]
 
 
 def scripted(*turns: list[Any], process: bool = False, **more: Any) -> Blueprint:
@@ -35,7 +35,7 @@ def scripted(*turns: list[Any], process: bool = False, **more: Any) -> Blueprint
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Carries out one turn of a script of one turn."""
 
-    async def run(steps: list[Any], tell: Recording, prompt: str = "Hello", **changes: Any) -> Finished:
+    async def run(steps: list[Any], tell: RecordingReporter, prompt: str = "Hello", **changes: Any) -> TurnResult:
         turn = make_turn(tmp_path, prompt, blueprint=scripted(steps, process=request.param), **changes)
         async with asyncio.timeout(SECONDS):
             finished = await ScriptedExecutor().carry_out(turn, tell)
@@ -46,13 +46,13 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
 
 
 @proves("scripted.echo")
-async def test_without_a_script_it_is_an_echo(turn: Turn, tell: Recording) -> None:
+async def test_without_a_script_it_is_an_echo(turn: Turn, tell: RecordingReporter) -> None:
     assert ScriptedExecutor().problems(turn.blueprint) == ()
-    assert await ScriptedExecutor().carry_out(turn, tell) == Finished(text="Hello")
+    assert await ScriptedExecutor().carry_out(turn, tell) == TurnResult(text="Hello")
 
 
 @proves("scripted.steps", "scripted.process")
-async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, tell: Recording, tmp_path: Path) -> None:
+async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, tell: RecordingReporter, tmp_path: Path) -> None:
     steps = [
         {"say": "I was told: {prompt}"},
         {"pause": 0},
@@ -66,7 +66,7 @@ async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, t
 
     finished = await play(steps, tell)
 
-    assert finished == Finished(text="Done with Hello in turn 1.", data={"turn": 1, "list": ["Hello", 1, None]})
+    assert finished == TurnResult(text="Done with Hello in turn 1.", data={"turn": 1, "list": ["Hello", 1, None]})
     assert tell.texts == ["I was told: Hello"]
     assert tell.usages == [
         Usage(input_tokens=10, cost_usd=0.5),
@@ -76,13 +76,13 @@ async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, t
 
 
 @proves("scripted.steps", "scripted.process")
-async def test_without_a_result_the_last_message_is_the_result(play: Play, tell: Recording) -> None:
+async def test_without_a_result_the_last_message_is_the_result(play: Play, tell: RecordingReporter) -> None:
     assert (await play([{"say": "one"}, {"say": "two"}], tell)).text == "two"
 
 
 @proves("scripted.steps", "scripted.process")
 async def test_a_question_waits_for_its_answer(play: Play) -> None:
-    tell = Recording(Reply(option="yes"), Reply(text="in blue"))
+    tell = RecordingReporter(Reply(option="yes"), Reply(text="in blue"))
     steps = [
         {"ask": {"text": "May I?", "kind": "permission", "options": {"yes": "Go on", "no": "Stop"}}},
         {"say": "{answer} {answer.option}."},
@@ -93,8 +93,8 @@ async def test_a_question_waits_for_its_answer(play: Play) -> None:
     assert (await play(steps, tell)).text == "in blue, in blue."
     assert tell.texts == ["yes yes."]
     assert tell.questions == [
-        Question(key="1.1", kind="permission", text="May I?", options=(("yes", "Go on"), ("no", "Stop"))),
-        Question(key="1.3", kind="question", text="What colour?"),
+        AgentQuestion(key="1.1", kind="permission", text="May I?", options=(("yes", "Go on"), ("no", "Stop"))),
+        AgentQuestion(key="1.3", kind="question", text="What colour?"),
     ]
 
 
@@ -112,7 +112,7 @@ async def test_a_question_waits_for_its_answer(play: Play) -> None:
         ({"pause": {"until": "gone", "seconds": 0.05}}, "The script cannot go on: ", "script"),
     ],
 )
-async def test_a_turn_that_fails_says_why(play: Play, tell: Recording, step: Any, sentence: str, reason: str) -> None:
+async def test_a_turn_that_fails_says_why(play: Play, tell: RecordingReporter, step: Any, sentence: str, reason: str) -> None:
     with pytest.raises(ExecutorFailure) as caught:
         await play([{"say": "so far"}, step], tell)
 
@@ -122,7 +122,7 @@ async def test_a_turn_that_fails_says_why(play: Play, tell: Recording, step: Any
 
 
 @proves("scripted.steps")
-async def test_a_pause_can_wait_for_a_file(play: Play, tell: Recording, tmp_path: Path) -> None:
+async def test_a_pause_can_wait_for_a_file(play: Play, tell: RecordingReporter, tmp_path: Path) -> None:
     playing = asyncio.create_task(play([{"say": "waiting"}, {"pause": {"until": "go"}}, {"result": "went"}], tell))
     async with asyncio.timeout(SECONDS):
         await tell.until(lambda: tell.texts)
@@ -132,7 +132,7 @@ async def test_a_pause_can_wait_for_a_file(play: Play, tell: Recording, tmp_path
 
 
 @proves("scripted.placeholders", "scripted.process")
-async def test_nothing_in_a_prompt_is_read_as_a_placeholder(play: Play, tell: Recording) -> None:
+async def test_nothing_in_a_prompt_is_read_as_a_placeholder(play: Play, tell: RecordingReporter) -> None:
     prompt = "{turn} {prompt.__class__} {saved.x} {0} {{}} %s\n\0\u2028é"
 
     finished = await play([{"result": '{"json": {prompt}, {other}, {}}'}], tell, prompt)
@@ -145,14 +145,14 @@ async def test_nothing_in_a_prompt_is_read_as_a_placeholder(play: Play, tell: Re
 async def test_an_echo_repeats_every_prompt(tmp_path_factory: pytest.TempPathFactory, prompt: str) -> None:
     turn = make_turn(tmp_path_factory.getbasetemp(), prompt)
 
-    assert (await ScriptedExecutor().carry_out(turn, Recording())).text == prompt
+    assert (await ScriptedExecutor().carry_out(turn, RecordingReporter())).text == prompt
 
 
 @proves("scripted.turns")
 @pytest.mark.parametrize(("loop", "expected"), [(False, "a b c c c"), (True, "a b c a b")])
 async def test_each_run_plays_the_next_turn(tmp_path: Path, loop: bool, expected: str) -> None:
     blueprint = scripted(*([{"result": text}] for text in "abc"), loop=loop)
-    tell, said = Recording(), []
+    tell, said = RecordingReporter(), []
     for _ in range(5):
         conversation = tell.conversations[-1] if tell.conversations else None
         turn = make_turn(tmp_path, blueprint=blueprint, conversation=conversation)
@@ -163,7 +163,7 @@ async def test_each_run_plays_the_next_turn(tmp_path: Path, loop: bool, expected
 
 
 @proves("scripted.turns")
-async def test_a_run_that_was_lost_counts(tmp_path: Path, tell: Recording) -> None:
+async def test_a_run_that_was_lost_counts(tmp_path: Path, tell: RecordingReporter) -> None:
     blueprint = scripted([{"crash": 1}], [{"result": "again, {prompt}"}], process=True)
     with pytest.raises(ExecutorFailure):
         await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), tell)
@@ -175,7 +175,7 @@ async def test_a_run_that_was_lost_counts(tmp_path: Path, tell: Recording) -> No
 
 @proves("scripted.turns")
 @pytest.mark.parametrize("conversation", ["", "abc", "abc.x", ".1"])
-async def test_a_conversation_that_is_not_ours_is_lost(tmp_path: Path, tell: Recording, conversation: str) -> None:
+async def test_a_conversation_that_is_not_ours_is_lost(tmp_path: Path, tell: RecordingReporter, conversation: str) -> None:
     with pytest.raises(ConversationLost):
         await ScriptedExecutor().carry_out(make_turn(tmp_path, conversation=conversation), tell)
 
@@ -233,7 +233,7 @@ def test_whatever_a_script_holds_is_read_or_refused(raw: Any) -> None:
 
 @proves("scripted.steps")
 @pytest.mark.parametrize("directory", [True, False], ids=["directory", "file"])
-async def test_a_script_can_be_a_file_beside_the_blueprint(tmp_path: Path, tell: Recording, directory: bool) -> None:
+async def test_a_script_can_be_a_file_beside_the_blueprint(tmp_path: Path, tell: RecordingReporter, directory: bool) -> None:
     (tmp_path / "play.yaml").write_text("turns:\n  - - result: from a file\n", "utf-8")
     source = tmp_path if directory else tmp_path / "a.md"
     blueprint = Blueprint(name="a", description="", options={"script": "play.yaml"}, source=str(source))
@@ -242,7 +242,7 @@ async def test_a_script_can_be_a_file_beside_the_blueprint(tmp_path: Path, tell:
 
 
 @proves("scripted.process")
-async def test_a_module_of_the_project_is_not_taken_for_one_of_ours(tmp_path: Path, tell: Recording) -> None:
+async def test_a_module_of_the_project_is_not_taken_for_one_of_ours(tmp_path: Path, tell: RecordingReporter) -> None:
     turn = make_turn(tmp_path, blueprint=scripted([{"result": "fine"}], process=True))
     (turn.directory / "msgspec.py").write_text("raise SystemExit('taken')", "utf-8")
 
@@ -253,30 +253,30 @@ async def test_a_module_of_the_project_is_not_taken_for_one_of_ours(tmp_path: Pa
 async def test_a_scripted_process_is_adopted_with_its_question(tmp_path: Path) -> None:
     steps = [{"ask": "First?"}, {"say": "{answer}"}, {"ask": "Second?"}, {"result": "{answer}"}]
     turn = make_turn(tmp_path, blueprint=scripted(steps, process=True))
-    tell = Recording(Reply(text="one"))
+    tell = RecordingReporter(Reply(text="one"))
     watching = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))
     async with asyncio.timeout(SECONDS):
         await tell.until(lambda: len(tell.questions) == 2)
-        tell.leaving = True
+        tell.is_detaching = True
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
 
         # Whoever goes on is told everything again, and answers the first question as it was answered before.
-        after = Recording(Reply(text="one"), Reply(text="two"))
-        assert await ScriptedExecutor().adopt(turn, tell.processes[0], after) == Finished(text="two")
+        after = RecordingReporter(Reply(text="one"), Reply(text="two"))
+        assert await ScriptedExecutor().adopt(turn, tell.processes[0], after) == TurnResult(text="two")
 
     assert after.texts == ["one"]
     assert [question.text for question in after.questions] == ["First?", "Second?"]
 
 
 @proves("scripted.adopt")
-async def test_what_is_played_in_the_host_cannot_be_adopted(turn: Turn, tell: Recording) -> None:
+async def test_what_is_played_in_the_host_cannot_be_adopted(turn: Turn, tell: RecordingReporter) -> None:
     assert await ScriptedExecutor().adopt(turn, ProcessIdentity(1, ""), tell) is None
 
 
 @proves("scripted.process")
-async def test_a_process_that_dies_while_people_think_is_noticed(tmp_path: Path, tell: Recording) -> None:
+async def test_a_process_that_dies_while_people_think_is_noticed(tmp_path: Path, tell: RecordingReporter) -> None:
     steps = [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}]
     turn = make_turn(tmp_path, blueprint=scripted(steps, process=True))
     working = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))

@@ -1,4 +1,8 @@
-"""What an agent of the protocol does with its tools: their names, what they change, and what came of it."""
+"""Tool calls and messages of an ACP agent: names, permission decisions, and their report to the orchestrator.
+
+The protocol sends messages in chunks and a tool call in several updates; the orchestrator gets whole messages and each call
+once.
+"""
 
 from __future__ import annotations
 
@@ -21,45 +25,46 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from fidelio.orchestrator.executors.common import ALLOW, REFUSE, Change, mcp_name, verdict
-from fidelio.orchestrator.executors.contract import Question, Reporter, Turn
+from fidelio.orchestrator.executors.common import ALLOW, REFUSE, Change, decide_permission, mcp_tool_name
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn
 from fidelio.orchestrator.record.model import Usage
 
-Use = ToolCall | ToolCallUpdate
+AnyToolCall = ToolCall | ToolCallUpdate
 
-# Gemini and Qwen title a tool of a server so, Gemini makes up ids so, and a title without spaces is a name (OpenCode).
+# The title of an MCP tool in Gemini and Qwen; the id of a call in Gemini; a title without spaces is a tool name (OpenCode).
 _TITLE = re.compile(r"(\S+) \((.+) MCP Server\)")
-_MADE_UP = re.compile(r"(.+)__\1_\d+_\d+")
+_GENERATED_ID = re.compile(r"(.+)__\1_\d+_\d+")
 _NAME = re.compile(r"[\w.-]+")
 
-_HARMLESS = frozenset({"read", "search", "think"})
-_FILES = frozenset({"edit", "delete", "move"})
+_READ_ONLY_KINDS = frozenset({"read", "search", "think"})
+_FILE_KINDS = frozenset({"edit", "delete", "move"})
 
 
-def name_of(use: Use, servers: Iterable[str]) -> str:
-    """How the tool is called: for a tool of an MCP server `mcp__SERVER__TOOL`, else as the agent calls it."""
-    title = use.title or ""
+def tool_name(call: AnyToolCall, servers: Iterable[str]) -> str:
+    """The name of the tool: `mcp__SERVER__TOOL` for a tool of an MCP server, else the agent's own name."""
+    title = call.title or ""
     if found := _TITLE.match(title):
-        return mcp_name(found[2], found[1])
-    given = (use.field_meta or {}).get("toolName")
-    made_up = _MADE_UP.fullmatch(use.tool_call_id)
-    name = str(given or (made_up[1] if made_up else "") or (title if _NAME.fullmatch(title) else "") or use.kind or "tool")
-    return _of_server(name, servers)
+        return mcp_tool_name(found[2], found[1])
+    meta_name = (call.field_meta or {}).get("toolName")
+    generated = _GENERATED_ID.fullmatch(call.tool_call_id)
+    id_name = generated[1] if generated else ""
+    name = str(meta_name or id_name or (title if _NAME.fullmatch(title) else "") or call.kind or "tool")
+    return _add_server(name, servers)
 
 
-def change_of(use: Use, project: Path) -> Change:
-    """What the tool changes, as far as the agent says. Files elsewhere are not files of the project."""
-    if use.kind in _HARMLESS:
+def classify_change(call: AnyToolCall, project: Path) -> Change:
+    """Classify a call by what the agent declares. Files outside of the project count as `something`."""
+    if call.kind in _READ_ONLY_KINDS:
         return "nothing"
-    places = [Path(location.path) for location in use.locations or ()]
-    inside = places and all((project / place).resolve().is_relative_to(project.resolve()) for place in places)
-    return "files" if use.kind in _FILES and inside else "something"
+    paths = [Path(location.path) for location in call.locations or ()]
+    is_inside = paths and all((project / path).resolve().is_relative_to(project.resolve()) for path in paths)
+    return "files" if call.kind in _FILE_KINDS and is_inside else "something"
 
 
-def outcome_of(use: Use) -> str:
-    """What came of it, as text."""
+def result_text(call: AnyToolCall) -> str:
+    """The content of a tool call as text."""
     texts = []
-    for content in use.content or ():
+    for content in call.content or ():
         if isinstance(content, FileEditToolCallContent):
             texts.append(f"{content.path} was changed.")
         elif isinstance(content, ContentToolCallContent) and isinstance(content.content, TextContentBlock):
@@ -67,62 +72,62 @@ def outcome_of(use: Use) -> str:
     return "\n".join(texts)
 
 
-def arguments_of(use: Use) -> Any:
-    return use.raw_input or ({"title": use.title} if use.title else None)
+def call_arguments(call: AnyToolCall) -> Any:
+    return call.raw_input or ({"title": call.title} if call.title else None)
 
 
-def _of_server(name: str, servers: Iterable[str]) -> str:
+def _add_server(name: str, servers: Iterable[str]) -> str:
     for server in servers:
-        for beginning in (f"mcp__{server}__", f"mcp_{server}_", f"{server}_"):
-            if name.startswith(beginning):
-                return mcp_name(server, name.removeprefix(beginning))
+        for prefix in (f"mcp__{server}__", f"mcp_{server}_", f"{server}_"):
+            if name.startswith(prefix):
+                return mcp_tool_name(server, name.removeprefix(prefix))
     return name
 
 
 _DECISIONS = {"allow_once": ALLOW, "reject_once": REFUSE}
 
 
-class Leave:
-    """Decides what the permissions of the blueprint decide, and asks a person about the rest."""
+class PermissionChooser:
+    """Choose the reply to an ACP permission request: by the permissions of the blueprint, or by asking a person."""
 
     def __init__(self, title: str, turn: Turn, reporter: Reporter) -> None:
         self._title, self._turn, self._reporter = title, turn, reporter
         self._answers: dict[str, str] = {}
 
-    async def choose(self, use: ToolCallUpdate, name: str, options: Sequence[PermissionOption]) -> str | None:
-        """The id of the option; None where the agent offers none that fits, which means no."""
-        names = (name, str(use.kind)) if use.kind else (name,)
-        decided: str = verdict(self._turn.blueprint.permissions, names, change_of(use, self._turn.directory))
-        offered = _by_decision(options)
+    async def choose(self, call: ToolCallUpdate, name: str, options: Sequence[PermissionOption]) -> str | None:
+        """The id of the chosen option; None if the agent offers no matching option, which refuses the call."""
+        names = (name, str(call.kind)) if call.kind else (name,)
+        decided: str = decide_permission(self._turn.blueprint.permissions, names, classify_change(call, self._turn.directory))
+        offered = _index_by_decision(options)
         if decided == "ask":
-            decided = await self._answer(self._question(use, name, offered))
+            decided = await self._ask(self._question(call, name, offered))
         chosen = offered.get({"deny": REFUSE}.get(decided, decided))
         return chosen.option_id if chosen else None
 
-    async def _answer(self, question: Question) -> str:
-        """One answer holds for one use: OpenCode asks about a command, and about each place outside that it touches."""
+    async def _ask(self, question: AgentQuestion) -> str:
+        """Ask once for each call. OpenCode asks about a command and again about each external directory that it touches."""
         if question.key not in self._answers:
             self._answers[question.key] = (await self._reporter.ask(question)).option
         return self._answers[question.key]
 
-    def _question(self, use: ToolCallUpdate, name: str, offered: dict[str, PermissionOption]) -> Question:
-        title = use.title or name
-        what = title if name in title else f"{name}: {title}"
-        return Question(
-            key=use.tool_call_id,
+    def _question(self, call: ToolCallUpdate, name: str, offered: dict[str, PermissionOption]) -> AgentQuestion:
+        title = call.title or name
+        label = title if name in title else f"{name}: {title}"
+        return AgentQuestion(
+            key=call.tool_call_id,
             kind="permission",
-            text=f"{self._title} wants to use {what}",
+            text=f"{self._title} wants to use {label}",
             options=tuple((decision, option.name) for decision, option in offered.items()),
-            detail={"tool": name, "arguments": arguments_of(use), "content": outcome_of(use)},
+            detail={"tool": name, "arguments": call_arguments(call), "content": result_text(call)},
         )
 
 
-def allows(chosen: str | None, options: Sequence[PermissionOption]) -> bool:
+def is_allowing(chosen: str | None, options: Sequence[PermissionOption]) -> bool:
     return any(option.option_id == chosen and str(option.kind).startswith("allow") for option in options)
 
 
-def _by_decision(options: Sequence[PermissionOption]) -> dict[str, PermissionOption]:
-    """One yes and one no are called as everywhere; what an agent offers besides keeps its own name."""
+def _index_by_decision(options: Sequence[PermissionOption]) -> dict[str, PermissionOption]:
+    """The options by decision: the first to allow or reject once as ALLOW or REFUSE, others under the agent's own ids."""
     offered: dict[str, PermissionOption] = {}
     for option in options:
         decision = _DECISIONS.get(str(option.kind), option.option_id)
@@ -130,91 +135,91 @@ def _by_decision(options: Sequence[PermissionOption]) -> dict[str, PermissionOpt
     return offered
 
 
-_OVER = ("completed", "failed")
+_FINAL_STATUSES = ("completed", "failed")
 
 
-class Account:
-    """One turn. `last` is the newest whole message, `refused` the tool that was refused if nothing has been said since."""
+class UpdateReporter:
+    """Report the updates of a turn. `refused_tool` is the tool refused since the last message, an empty text for none."""
 
     def __init__(self, reporter: Reporter, servers: Iterable[str]) -> None:
-        self.last = ""
-        self.refused = ""
+        self.last_message = ""
+        self.refused_tool = ""
         self._reporter, self._servers = reporter, tuple(servers)
         self._names: dict[str, str] = {}
-        self._told: set[str] = set()
-        self._over: set[str] = set()
-        self._message: list[str] = []
+        self._reported: set[str] = set()
+        self._finished: set[str] = set()
+        self._chunks: list[str] = []
         self._message_id: str | None = None
         self._usage = Usage()
 
-    async def take(self, update: Any) -> None:
+    async def report_update(self, update: Any) -> None:
         if isinstance(update, AgentMessageChunk):
-            await self._chunk(update)
+            await self._add_chunk(update)
         elif isinstance(update, ToolCallStart | ToolCallProgress):
-            await self._used_tool(update)
+            await self._report_tool(update)
 
-    async def asks_for(self, use: Use) -> str:
-        """The name of the tool that the agent wants to use; it has been told when this returns."""
+    async def report_requested_call(self, call: AnyToolCall) -> str:
+        """Report the call that needs permission; return the name of its tool."""
         await self.flush()
-        await self._called(use)
-        return self._name(use)
+        await self._report_call(call)
+        return self._name(call)
 
-    async def finish(self, response: PromptResponse, spent: Usage | None) -> None:
-        """The turn is over: what is left to say, and what it has cost, as the agent says now or as is known otherwise."""
+    async def report_end(self, response: PromptResponse, usage: Usage | None) -> None:
+        """Report the last message and the usage of the turn: `usage`, or what the response says."""
         await self.flush()
-        spent = spent or _spent_in(response)
-        if spent is not None:
-            self._usage = msgspec.structs.replace(spent, turns=max(1, self._usage.turns))
-        await self._reporter.used(self._usage)
+        usage = usage or _read_usage(response)
+        if usage is not None:
+            self._usage = msgspec.structs.replace(usage, turns=max(1, self._usage.turns))
+        await self._reporter.report_usage(self._usage)
 
     async def flush(self) -> None:
-        """The pieces so far are a whole message."""
-        text, self._message = "".join(self._message), []
+        """Report the chunks so far as a whole message."""
+        text, self._chunks = "".join(self._chunks), []
         if text.strip():
-            self.last, self.refused = text, ""
-            await self._reporter.said(text)
+            self.last_message, self.refused_tool = text, ""
+            await self._reporter.report_message(text)
 
-    async def _chunk(self, chunk: AgentMessageChunk) -> None:
-        if spent := (chunk.field_meta or {}).get("usage"):
-            await self._spent(spent)
+    async def _add_chunk(self, chunk: AgentMessageChunk) -> None:
+        if usage := (chunk.field_meta or {}).get("usage"):
+            await self._add_usage(usage)
         if chunk.message_id != self._message_id:
             await self.flush()
             self._message_id = chunk.message_id
         if isinstance(chunk.content, TextContentBlock):
-            self._message.append(chunk.content.text)
+            self._chunks.append(chunk.content.text)
 
-    async def _spent(self, spent: dict[str, Any]) -> None:
-        """What one answer of the model has cost, from agents that say it as they go."""
+    async def _add_usage(self, usage: dict[str, Any]) -> None:
+        """Add the usage of a model answer, for agents that report it with each."""
         before = self._usage
         self._usage = Usage(
             turns=before.turns + 1,
-            input_tokens=before.input_tokens + int(spent.get("inputTokens") or 0),
-            output_tokens=before.output_tokens + int(spent.get("outputTokens") or 0),
+            input_tokens=before.input_tokens + int(usage.get("inputTokens") or 0),
+            output_tokens=before.output_tokens + int(usage.get("outputTokens") or 0),
         )
-        await self._reporter.used(self._usage)
+        await self._reporter.report_usage(self._usage)
 
-    async def _used_tool(self, use: ToolCallStart | ToolCallProgress) -> None:
+    async def _report_tool(self, call: ToolCallStart | ToolCallProgress) -> None:
         await self.flush()
-        self._name(use)
-        # A use is announced before all of its arguments are known.
-        if use.status != "pending":
-            await self._called(use)
-        if use.status in _OVER and use.tool_call_id not in self._over:
-            self._over.add(use.tool_call_id)
-            await self._reporter.returned(use.tool_call_id, ok=use.status == "completed", text=outcome_of(use))
+        self._name(call)
+        # A pending call does not have all of its arguments yet.
+        if call.status != "pending":
+            await self._report_call(call)
+        if call.status in _FINAL_STATUSES and call.tool_call_id not in self._finished:
+            self._finished.add(call.tool_call_id)
+            await self._reporter.report_tool_result(call.tool_call_id, ok=call.status == "completed", text=result_text(call))
 
-    async def _called(self, use: Use) -> None:
-        if use.tool_call_id not in self._told:
-            self._told.add(use.tool_call_id)
-            await self._reporter.called(use.tool_call_id, self._name(use), arguments_of(use))
+    async def _report_call(self, call: AnyToolCall) -> None:
+        if call.tool_call_id not in self._reported:
+            self._reported.add(call.tool_call_id)
+            await self._reporter.report_tool_call(call.tool_call_id, self._name(call), call_arguments(call))
 
-    def _name(self, use: Use) -> str:
-        """What is known at first holds: later a title says what is done instead of with what."""
-        return self._names.setdefault(use.tool_call_id, name_of(use, self._servers))
+    def _name(self, call: AnyToolCall) -> str:
+        """The name at the first update, because later titles describe the action instead of the tool."""
+        return self._names.setdefault(call.tool_call_id, tool_name(call, self._servers))
 
 
-def _spent_in(response: PromptResponse) -> Usage | None:
-    """The protocol has a place for it; Gemini has its own."""
+def _read_usage(response: PromptResponse) -> Usage | None:
+    """Read the usage in the field of the protocol, or in Gemini's own."""
     if response.usage is not None:
         return Usage(input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens)
     counted = ((response.field_meta or {}).get("quota") or {}).get("token_count")

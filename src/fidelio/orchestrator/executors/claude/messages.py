@@ -15,20 +15,20 @@ from fidelio.errors import ConversationLost, ExecutorFailure, LimitReached
 Json = dict[str, Any]
 
 
-class Spent(msgspec.Struct, frozen=True):
+class Cost(msgspec.Struct, frozen=True):
     """Tokens and money: of one answer of the model, or of a whole conversation."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
             self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, self.cost_usd + other.cost_usd
         )
 
-    def __sub__(self, other: Spent) -> Spent:
-        return self + Spent(-other.input_tokens, -other.output_tokens, -other.cost_usd)
+    def __sub__(self, other: Cost) -> Cost:
+        return self + Cost(-other.input_tokens, -other.output_tokens, -other.cost_usd)
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -40,9 +40,9 @@ class Tokens(msgspec.Struct, frozen=True):
     output_tokens: int | None = 0
 
     @property
-    def spent(self) -> Spent:
+    def cost(self) -> Cost:
         heard = (self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens)
-        return Spent(sum(tokens or 0 for tokens in heard), self.output_tokens or 0)
+        return Cost(sum(tokens or 0 for tokens in heard), self.output_tokens or 0)
 
 
 class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
@@ -134,11 +134,11 @@ class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
     model_usage: dict[str, ModelTokens] | None = msgspec.field(name="modelUsage", default=None)
 
     @property
-    def spent(self) -> Spent:
-        return of_conversation(self.total_cost_usd, self.model_usage)
+    def cost(self) -> Cost:
+        return conversation_cost(self.total_cost_usd, self.model_usage)
 
 
-class Request(msgspec.Struct, frozen=True):
+class ControlRequestBody(msgspec.Struct, frozen=True):
     """What the agent wants to know from us."""
 
     subtype: str
@@ -154,7 +154,7 @@ class ControlRequest(msgspec.Struct, frozen=True, tag_field="type", tag="control
     """Waits for the answer with the same id."""
 
     request_id: str
-    request: Request
+    request: ControlRequestBody
 
 
 class ControlCancel(msgspec.Struct, frozen=True, tag_field="type", tag="control_cancel_request"):
@@ -163,17 +163,17 @@ class ControlCancel(msgspec.Struct, frozen=True, tag_field="type", tag="control_
     request_id: str
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class ConversationUsage(msgspec.Struct, frozen=True):
     """What a whole conversation has cost."""
 
     total_cost_usd: float | None = None
     model_usage: dict[str, ModelTokens] | None = None
 
 
-class Account(msgspec.Struct, frozen=True):
+class UsageReport(msgspec.Struct, frozen=True):
     """What the agent knows of costs."""
 
-    session: Conversation = Conversation()
+    session: ConversationUsage = ConversationUsage()
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -181,7 +181,7 @@ class Response(msgspec.Struct, frozen=True):
 
     subtype: str
     request_id: str
-    response: Account | None = None
+    response: UsageReport | None = None
 
 
 class ControlResponse(msgspec.Struct, frozen=True, tag_field="type", tag="control_response"):
@@ -190,11 +190,11 @@ class ControlResponse(msgspec.Struct, frozen=True, tag_field="type", tag="contro
     response: Response
 
     @property
-    def spent(self) -> Spent | None:
+    def cost(self) -> Cost | None:
         if self.response.subtype != "success" or self.response.response is None:
             return None
         session = self.response.response.session
-        return of_conversation(session.total_cost_usd, session.model_usage)
+        return conversation_cost(session.total_cost_usd, session.model_usage)
 
 
 Message = System | Assistant | User | Result | ControlRequest | ControlCancel | ControlResponse
@@ -210,9 +210,9 @@ def read_message(line: str) -> Message | None:
     return message
 
 
-def of_conversation(cost: float | None, models: Mapping[str, ModelTokens] | None) -> Spent:
+def conversation_cost(cost: float | None, models: Mapping[str, ModelTokens] | None) -> Cost:
     used = (models or {}).values()
-    return Spent(
+    return Cost(
         sum(one.input_tokens + one.cache_creation_input_tokens + one.cache_read_input_tokens for one in used),
         sum(one.output_tokens for one in used),
         cost or 0.0,
@@ -226,33 +226,33 @@ _LOG_IN = (
 )
 
 
-def of_result(result: Result, partial: str) -> ExecutorFailure:
+def result_failure(result: Result, partial: str) -> ExecutorFailure:
     """For a turn that the agent itself reports as failed."""
     said = "; ".join(map(str, result.errors or ())) or result.result or result.subtype or "It does not say why."
-    if lost := of_complaint(said):
+    if lost := stderr_failure(said):
         return lost
     if result.subtype == "error_max_budget_usd":
         return LimitReached("The run has spent what it may spend.", reason="limit.cost_usd", partial=partial)
     status = result.api_error_status
     if status in {401, 403} or "/login" in said:
-        return not_logged_in(status, partial)
+        return login_failure(status, partial)
     reason = f"model.{status}" if status else result.terminal_reason or "failed"
     return ExecutorFailure(f"Claude Code could not finish: {said}", reason=reason, partial=partial)
 
 
-def not_logged_in(status: int | None, partial: str = "") -> ExecutorFailure:
+def login_failure(status: int | None, partial: str = "") -> ExecutorFailure:
     sentence = "The model does not accept Claude Code's key." if status else "Claude Code is not logged in."
     return ExecutorFailure(sentence, remedy=_LOG_IN, reason="not-logged-in", partial=partial)
 
 
-def no_server(names: Iterable[str]) -> ExecutorFailure:
+def missing_server_failure(names: Iterable[str]) -> ExecutorFailure:
     """An agent without its tools would do something else than it was asked to."""
     missing = ", ".join(sorted(names))
     remedy = "Try the command or the address that its blueprint has for it."
     return ExecutorFailure(f"Claude Code cannot reach the MCP server {missing}.", remedy=remedy, reason="mcp-server")
 
 
-def of_complaint(said: str) -> ConversationLost | None:
+def stderr_failure(said: str) -> ConversationLost | None:
     """For what it writes before it ends without having begun."""
     if _UNKNOWN_CONVERSATION not in said:
         return None

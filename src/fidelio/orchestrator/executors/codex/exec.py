@@ -12,34 +12,42 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure
-from fidelio.orchestrator.executors.codex.home import api_key, prepare, spent_before
-from fidelio.orchestrator.executors.codex.messages import NO_THREAD, Account, Count, finished, lost, read, read_line
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.executors.codex.home import find_api_key, prepare_home, read_previous_usage
+from fidelio.orchestrator.executors.codex.messages import (
+    NO_THREAD,
+    Count,
+    ItemReporter,
+    conversation_lost,
+    convert_message,
+    parse_line,
+    turn_result,
+)
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, adopt, spawn
 from fidelio.processes.table import ProcessIdentity
 
-_BEFORE, _SCHEMA = "codex-spent-before.json", "codex-schema.json"
+_PREVIOUS_USAGE, _SCHEMA = "codex-spent-before.json", "codex-schema.json"
 
 
-async def run(turn: Turn, reporter: Reporter) -> Finished:
-    home = prepare(turn, asks=False)
+async def run(turn: Turn, reporter: Reporter) -> TurnResult:
+    home = prepare_home(turn, asks=False)
     turn.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-    before = spent_before(home, turn.conversation) if turn.conversation else Usage()
-    (turn.spool / _BEFORE).write_bytes(msgspec.json.encode(before))
-    key = api_key(home, turn.environment)
+    before = read_previous_usage(home, turn.conversation) if turn.conversation else Usage()
+    (turn.spool / _PREVIOUS_USAGE).write_bytes(msgspec.json.encode(before))
+    key = find_api_key(home, turn.environment)
     environment = {"CODEX_HOME": str(home), **({"CODEX_API_KEY": key} if key else {})}
     process = await spawn(
-        list(_command(turn)), process_options(turn, reporter), stdin=turn.prompt.encode(), environment=environment
+        list(_build_command(turn)), process_options(turn, reporter), stdin=turn.prompt.encode(), environment=environment
     )
-    return await _watch(process, turn, reporter)
+    return await _follow(process, turn, reporter)
 
 
-async def go_on(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> Finished:
-    return await _watch(await adopt(identity, process_options(turn, reporter)), turn, reporter)
+async def follow_adopted(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> TurnResult:
+    return await _follow(await adopt(identity, process_options(turn, reporter)), turn, reporter)
 
 
-def _command(turn: Turn) -> Iterator[str]:
+def _build_command(turn: Turn) -> Iterator[str]:
     yield from ("codex", "exec")
     if turn.conversation:
         yield "resume"
@@ -53,52 +61,52 @@ def _command(turn: Turn) -> Iterator[str]:
     yield "-"
 
 
-async def _watch(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finished:
+async def _follow(process: AgentProcess, turn: Turn, reporter: Reporter) -> TurnResult:
     async with process:
-        account = _Events(turn, reporter)
+        account = _EventReader(turn, reporter)
         async for line in process.lines():
-            await account.take(line)
+            await account.read(line)
         end = await process.ended()
         if not end.ok and turn.conversation and NO_THREAD in process.stderr_tail():
-            raise lost(turn.conversation)
+            raise conversation_lost(turn.conversation)
         if account.failure:
-            raise ExecutorFailure(account.failure, reason="turn-failed", partial=account.said)
+            raise ExecutorFailure(account.failure, reason="turn-failed", partial=account.last_message)
         if not end.ok or not account.is_over:
-            raise process.failure(end, partial=account.said)
-        return finished(account.said, turn.blueprint)
+            raise process.failure(end, partial=account.last_message)
+        return turn_result(account.last_message, turn.blueprint)
 
 
-class _Spent(msgspec.Struct, frozen=True):
+class _ThreadUsage(msgspec.Struct, frozen=True):
     input_tokens: Count
     output_tokens: Count
 
 
-class _Events:
+class _EventReader:
     """The events of one turn."""
 
     def __init__(self, turn: Turn, reporter: Reporter) -> None:
         self.failure = ""
         self.is_over = False
         self._turn, self._reporter = turn, reporter
-        self._account = Account(reporter)
-        self._before = _read_before(turn.spool / _BEFORE)
+        self._account = ItemReporter(reporter)
+        self._before = _read_previous_usage(turn.spool / _PREVIOUS_USAGE)
 
     @property
-    def said(self) -> str:
-        return self._account.last
+    def last_message(self) -> str:
+        return self._account.last_message
 
-    async def take(self, line: str) -> None:
-        match read_line(line):
+    async def read(self, line: str) -> None:
+        match parse_line(line):
             case {"type": "thread.started", "thread_id": str(thread)}:
                 await self._begun(thread)
             case {"type": "item.started" | "item.updated", "item": item}:
-                await self._account.started(item)
+                await self._account.report_started(item)
             case {"type": "item.completed", "item": item}:
-                await self._account.completed(item)
-                await self._reporter.used(Usage(turns=self._account.steps))
+                await self._account.report_completed(item)
+                await self._reporter.report_usage(Usage(turns=self._account.steps))
             case {"type": "turn.completed", "usage": usage}:
                 self.is_over = True
-                await self._reporter.used(self._since(read(usage, _Spent, "turn.completed")))
+                await self._reporter.report_usage(self._since(convert_message(usage, _ThreadUsage, "turn.completed")))
             case {"type": "turn.failed", "error": {"message": message}}:
                 self.failure = str(message)
 
@@ -106,9 +114,9 @@ class _Events:
         # Codex takes an id that it does not understand for a name, and begins something new when it finds none.
         if self._turn.conversation not in (None, thread):
             raise ConversationLost(f"Codex began another conversation instead of {self._turn.conversation}.")
-        await self._reporter.conversation(thread)
+        await self._reporter.report_conversation(thread)
 
-    def _since(self, usage: _Spent) -> Usage:
+    def _since(self, usage: _ThreadUsage) -> Usage:
         """Of the totals of the whole conversation, those of this turn."""
         return Usage(
             turns=self._account.steps,
@@ -117,7 +125,7 @@ class _Events:
         )
 
 
-def _read_before(file: Path) -> Usage:
+def _read_previous_usage(file: Path) -> Usage:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Usage)
     except (OSError, msgspec.DecodeError):

@@ -20,17 +20,17 @@ from typing import Any
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
-from fidelio.orchestrator.executors.codex.home import LOGIN, is_settings, user_home
+from fidelio.orchestrator.executors.codex.home import LOGIN, is_toml_value, user_home
 from fidelio.orchestrator.executors.codex.messages import require_thread_id
-from fidelio.orchestrator.executors.common import version_of
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn
+from fidelio.orchestrator.executors.common import find_package_version
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"mode", "config"})
 _MODES = ("server", "exec")
 # What a blueprint says in its own words, which hold for every executor.
-_TAKEN = frozenset({"approval_policy", "sandbox_mode", "mcp_servers", "developer_instructions"})
+_RESERVED_SETTINGS = frozenset({"approval_policy", "sandbox_mode", "mcp_servers", "developer_instructions"})
 
 
 class CodexExecutor:
@@ -49,7 +49,7 @@ class CodexExecutor:
         program = shutil.which("codex", path=environment.get("PATH"))
         if program is None:
             return Availability(works=False, why="Codex is not on the PATH. Install it: npm install -g @openai/codex")
-        version = version_of(program)
+        version = find_package_version(program)
         if not _has_login(environment):
             why = "Codex is installed, but nobody is logged in. Run `codex login`, or set OPENAI_API_KEY."
             return Availability(works=False, why=why, version=version)
@@ -71,16 +71,16 @@ class CodexExecutor:
         ]
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         require_thread_id(turn.conversation)
-        if _by_server(turn.blueprint):
+        if _uses_server(turn.blueprint):
             return await codex_server.run(turn, reporter)
         return await codex_exec.run(turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
-        if _by_server(turn.blueprint):
-            return await codex_server.go_on(turn, process, reporter)
-        return await codex_exec.go_on(turn, process, reporter)
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
+        if _uses_server(turn.blueprint):
+            return await codex_server.follow_adopted(turn, process, reporter)
+        return await codex_exec.follow_adopted(turn, process, reporter)
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:
@@ -88,12 +88,15 @@ def _has_login(environment: Mapping[str, str]) -> bool:
     return any(environment.get(key) for key in keys) or (user_home(environment) / LOGIN).is_file()
 
 
-def _by_server(blueprint: Blueprint) -> bool:
+def _uses_server(blueprint: Blueprint) -> bool:
     default = "server" if blueprint.permissions.mode in ("ask", "edit") else "exec"
     return bool(blueprint.options.get("mode", default) == "server")
 
 
 def _config_problems(config: Any) -> list[str]:
-    if not isinstance(config, Mapping) or not is_settings(config):
+    if not isinstance(config, Mapping) or not is_toml_value(config):
         return ["`config` of Codex is a table of settings: texts, numbers, truths, lists and tables."]
-    return [f"Set {name!r} of Codex in the blueprint itself, not in `config`." for name in sorted(config.keys() & _TAKEN)]
+    return [
+        f"Set {name!r} of Codex in the blueprint itself, not in `config`."
+        for name in sorted(config.keys() & _RESERVED_SETTINGS)
+    ]

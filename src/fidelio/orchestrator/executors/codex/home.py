@@ -12,37 +12,37 @@ from typing import Any
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.common import is_named, link, mcp_name, merged
+from fidelio.orchestrator.executors.common import link_login, matches_any, mcp_tool_name, merge_settings
 from fidelio.orchestrator.executors.contract import Turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import AGENT_MARKER
 
 
-def to_toml(settings: Mapping[str, Any]) -> str:
-    return "".join(f"{_text(key)} = {_value(value)}\n" for key, value in settings.items())
+def encode_toml(settings: Mapping[str, Any]) -> str:
+    return "".join(f"{_encode_text(key)} = {_encode_value(value)}\n" for key, value in settings.items())
 
 
-def _value(value: Any) -> str:
+def _encode_value(value: Any) -> str:
     if isinstance(value, str):
-        return _text(value)
+        return _encode_text(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_text(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{_encode_text(key)} = {_encode_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(_value(inner) for inner in value) + "]"
+        return "[" + ", ".join(_encode_value(inner) for inner in value) + "]"
     return json.dumps(value, allow_nan=False)
 
 
-def _text(text: str) -> str:
+def _encode_text(text: str) -> str:
     # JSON and TOML quote alike, except for one control character and for pairs of surrogates, which JSON need not use.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def is_settings(value: Any) -> bool:
+def is_toml_value(value: Any) -> bool:
     """Whether it can be written: texts, numbers, truths, lists and tables of such."""
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_settings(inner) for key, inner in value.items())
+        return all(isinstance(key, str) and is_toml_value(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return all(is_settings(inner) for inner in value)
+        return all(is_toml_value(inner) for inner in value)
     return isinstance(value, str | int | float)
 
 
@@ -53,23 +53,23 @@ _SANDBOXES: Mapping[str, str] = MappingProxyType(
     {"ask": "read-only", "read": "read-only", "edit": "workspace-write", "full": "danger-full-access"}
 )
 # What Codex would fetch from elsewhere for an agent that nobody has given it to.
-_FETCHED = ("apps", "plugins", "remote_plugin", "plugin_discovery_prefetch")
+_DOWNLOADING_FEATURES = ("apps", "plugins", "remote_plugin", "plugin_discovery_prefetch")
 # A server may be a program that has to be fetched first, or start on a busy machine.
 _SERVER_START_SECONDS = 60
 
 
-def home_of(turn: Turn) -> Path:
+def session_home(turn: Turn) -> Path:
     """One for all runs of the session."""
     return (turn.keep or turn.spool.parent) / DIRECTORY
 
 
-def prepare(turn: Turn, *, asks: bool) -> Path:
+def prepare_home(turn: Turn, *, asks: bool) -> Path:
     """The home, ready for a turn. `asks`: there is a way to ask a person."""
-    home = home_of(turn)
+    home = session_home(turn)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         has_login = _link_login(home, turn.environment)
-        (home / "config.toml").write_text(to_toml(settings(turn.blueprint, asks=asks, has_login=has_login)), "utf-8")
+        (home / "config.toml").write_text(encode_toml(build_settings(turn.blueprint, asks=asks, has_login=has_login)), "utf-8")
     except OSError as error:
         raise ExecutorFailure(f"The home for Codex cannot be prepared: {error}.", reason="home") from error
     return home
@@ -80,14 +80,14 @@ def user_home(environment: Mapping[str, str]) -> Path:
     return Path(own) if own else Path(environment.get("HOME", "/")) / ".codex"
 
 
-def api_key(home: Path, environment: Mapping[str, str]) -> str | None:
+def find_api_key(home: Path, environment: Mapping[str, str]) -> str | None:
     """The key to log in with, where there is no login."""
     if (home / LOGIN).exists():
         return None
     return environment.get("CODEX_API_KEY") or environment.get("OPENAI_API_KEY")
 
 
-def settings(blueprint: Blueprint, *, asks: bool, has_login: bool = True) -> dict[str, Any]:
+def build_settings(blueprint: Blueprint, *, asks: bool, has_login: bool = True) -> dict[str, Any]:
     permissions = blueprint.permissions
     ours = {
         **({"model": blueprint.model} if blueprint.model else {}),
@@ -100,24 +100,24 @@ def settings(blueprint: Blueprint, *, asks: bool, has_login: bool = True) -> dic
         "analytics": {"enabled": False},
         "features": {
             "default_mode_request_user_input": asks,
-            "shell_tool": not is_named(permissions.deny, ["shell"]),
-            **dict.fromkeys(_FETCHED, False),
+            "shell_tool": not matches_any(permissions.deny, ["shell"]),
+            **dict.fromkeys(_DOWNLOADING_FEATURES, False),
         },
-        **({"web_search": "disabled"} if is_named(permissions.deny, ["web_search"]) else {}),
-        "mcp_servers": {name: _server(name, server, blueprint) for name, server in blueprint.mcp_servers.items()},
+        **({"web_search": "disabled"} if matches_any(permissions.deny, ["web_search"]) else {}),
+        "mcp_servers": {name: _describe_server(name, server, blueprint) for name, server in blueprint.mcp_servers.items()},
     }
-    return merged(ours, blueprint.options.get("config", {}))
+    return merge_settings(ours, blueprint.options.get("config", {}))
 
 
-def spent_before(home: Path, thread: str) -> Usage:
+def read_previous_usage(home: Path, thread: str) -> Usage:
     """What the conversation had cost when it was last left: Codex counts on from there."""
     usage = Usage()
-    for counted in _counts(home, thread):
+    for counted in _read_token_counts(home, thread):
         usage = Usage(input_tokens=counted["input_tokens"], output_tokens=counted["output_tokens"])
     return usage
 
 
-def _counts(home: Path, thread: str) -> Iterator[dict[str, int]]:
+def _read_token_counts(home: Path, thread: str) -> Iterator[dict[str, int]]:
     for account in home.glob(f"sessions/*/*/*/rollout-*-{thread}.jsonl"):
         with account.open(encoding="utf-8") as lines:
             # A line that was cut off when Codex was killed counts for nothing.
@@ -127,10 +127,10 @@ def _counts(home: Path, thread: str) -> Iterator[dict[str, int]]:
 
 
 def _link_login(home: Path, environment: Mapping[str, str]) -> bool:
-    return link(user_home(environment) / LOGIN, home / LOGIN)
+    return link_login(user_home(environment) / LOGIN, home / LOGIN)
 
 
-def _server(name: str, server: McpServer, blueprint: Blueprint) -> dict[str, Any]:
+def _describe_server(name: str, server: McpServer, blueprint: Blueprint) -> dict[str, Any]:
     reached = (
         {"url": server.url, "http_headers": dict(server.headers)}
         if server.url
@@ -140,16 +140,16 @@ def _server(name: str, server: McpServer, blueprint: Blueprint) -> dict[str, Any
         **reached,
         # An agent without the tools it was given would only seem to work.
         "required": True,
-        "enabled": not is_named(blueprint.permissions.deny, [mcp_name(name)]),
+        "enabled": not matches_any(blueprint.permissions.deny, [mcp_tool_name(name)]),
         "startup_timeout_sec": _SERVER_START_SECONDS,
         # Whoever waits for a person waits long. The run has its own end.
         "tool_timeout_sec": blueprint.limits.wall_seconds,
-        **_leave(name, blueprint.permissions),
+        **_approval_settings(name, blueprint.permissions),
     }
 
 
-def _leave(server: str, permissions: Permissions) -> dict[str, Any]:
-    everything = permissions.mode == "full" or is_named(permissions.allow, [mcp_name(server)])
+def _approval_settings(server: str, permissions: Permissions) -> dict[str, Any]:
+    everything = permissions.mode == "full" or matches_any(permissions.allow, [mcp_tool_name(server)])
     return {
         # `writes`: a tool that only reads, as it says itself, is used without asking.
         "default_tools_approval_mode": "approve" if everything else "writes",
@@ -159,5 +159,5 @@ def _leave(server: str, permissions: Permissions) -> dict[str, Any]:
 
 
 def _tools_of(server: str, entries: tuple[str, ...]) -> list[str]:
-    prefix = mcp_name(server) + "__"
+    prefix = mcp_tool_name(server) + "__"
     return [entry.removeprefix(prefix) for entry in entries if entry.startswith(prefix)]

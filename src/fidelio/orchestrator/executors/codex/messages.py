@@ -16,8 +16,8 @@ import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.common import mcp_name
-from fidelio.orchestrator.executors.contract import Finished, Reporter
+from fidelio.orchestrator.executors.common import mcp_tool_name
+from fidelio.orchestrator.executors.contract import Reporter, TurnResult
 
 Json = dict[str, Any]
 # As much as every reader of JSON takes for a whole number.
@@ -25,19 +25,19 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 T = TypeVar("T")
 
 
-class Named(msgspec.Struct, frozen=True):
+class Identified(msgspec.Struct, frozen=True):
     """A thread, a turn: whatever has an id."""
 
     id: str
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ErrorDetail(msgspec.Struct, frozen=True):
     """Why something failed."""
 
     message: str
 
 
-def read_line(line: str) -> Json | None:
+def parse_line(line: str) -> Json | None:
     """A message; None for a line that is none, because somebody else has written there."""
     try:
         message = json.loads(line)
@@ -46,8 +46,8 @@ def read_line(line: str) -> Json | None:
     return message if isinstance(message, dict) else None
 
 
-def read(value: Any, shape: type[T], what: str) -> T:
-    """Raises when `value` is not built like that; `what` says where it stood."""
+def convert_message(value: Any, shape: type[T], what: str) -> T:
+    """Raises when `value` is not built like that; `content` says where it stood."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -61,28 +61,28 @@ def read(value: Any, shape: type[T], what: str) -> T:
 SHELL, PATCH = "shell", "apply_patch"
 
 
-class Message(msgspec.Struct, frozen=True):
+class AgentMessage(msgspec.Struct, frozen=True):
     """Something that Codex says."""
 
     text: str
 
 
-class _Use(msgspec.Struct, frozen=True):
+class _ToolCall(msgspec.Struct, frozen=True):
     """The use of a tool. Each kind says in `call` which tool, and what it is given."""
 
     status: Any = "completed"
-    error: Problem | None = None
+    error: ErrorDetail | None = None
 
     @property
     def ok(self) -> bool:
         return bool(self.status == "completed")
 
-    def outcome(self) -> str:
+    def result_text(self) -> str:
         """What came of it, as text, where nothing went wrong."""
         return ""
 
 
-class CommandUse(_Use, frozen=True, kw_only=True):
+class CommandCall(_ToolCall, frozen=True, kw_only=True):
     """A command is run."""
 
     command: Any
@@ -91,11 +91,11 @@ class CommandUse(_Use, frozen=True, kw_only=True):
     def call(self) -> tuple[str, Any]:
         return SHELL, {"command": self.command}
 
-    def outcome(self) -> str:
+    def result_text(self) -> str:
         return "" if self.aggregated_output is None else str(self.aggregated_output)
 
 
-class FileUse(_Use, frozen=True, kw_only=True):
+class FileChange(_ToolCall, frozen=True, kw_only=True):
     """Files are changed."""
 
     changes: tuple[Json, ...]
@@ -110,7 +110,7 @@ class McpResult(msgspec.Struct, frozen=True):
     content: tuple[Json, ...] = ()
 
 
-class McpUse(_Use, frozen=True, kw_only=True):
+class McpCall(_ToolCall, frozen=True, kw_only=True):
     """A tool of an MCP server."""
 
     server: str
@@ -119,13 +119,13 @@ class McpUse(_Use, frozen=True, kw_only=True):
     result: McpResult | None = None
 
     def call(self) -> tuple[str, Any]:
-        return mcp_name(self.server, self.tool), self.arguments
+        return mcp_tool_name(self.server, self.tool), self.arguments
 
-    def outcome(self) -> str:
-        return "\n".join(_part(part) for part in self.result.content) if self.result else ""
+    def result_text(self) -> str:
+        return "\n".join(_content_text(part) for part in self.result.content) if self.result else ""
 
 
-class SearchUse(_Use, frozen=True, kw_only=True):
+class SearchCall(_ToolCall, frozen=True, kw_only=True):
     """The web is searched."""
 
     query: Any = ""
@@ -134,7 +134,7 @@ class SearchUse(_Use, frozen=True, kw_only=True):
         return "web_search", {"query": self.query}
 
 
-class HelperUse(_Use, frozen=True, kw_only=True):
+class SubagentCall(_ToolCall, frozen=True, kw_only=True):
     """Codex lets another of its kind do something."""
 
     tool: str
@@ -144,16 +144,16 @@ class HelperUse(_Use, frozen=True, kw_only=True):
         return self.tool, {"prompt": self.prompt}
 
 
-Use = CommandUse | FileUse | McpUse | SearchUse | HelperUse
+ToolCall = CommandCall | FileChange | McpCall | SearchCall | SubagentCall
 
-_SHAPES: Mapping[str, type[Message | Use]] = MappingProxyType(
+_SHAPES: Mapping[str, type[AgentMessage | ToolCall]] = MappingProxyType(
     {
-        "agent_message": Message,
-        "command_execution": CommandUse,
-        "file_change": FileUse,
-        "mcp_tool_call": McpUse,
-        "web_search": SearchUse,
-        "collab_agent_tool_call": HelperUse,
+        "agent_message": AgentMessage,
+        "command_execution": CommandCall,
+        "file_change": FileChange,
+        "mcp_tool_call": McpCall,
+        "web_search": SearchCall,
+        "collab_agent_tool_call": SubagentCall,
     }
 )
 
@@ -164,64 +164,66 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One item. `what` is None for those that nothing depends on."""
+    """One item. `content` is None for those that nothing depends on."""
 
     id: str
-    what: Message | Use | None
+    content: AgentMessage | ToolCall | None
 
 
-def item_of(raw: Any) -> Item:
-    head = read(raw, _Head, "an item")
-    shape = _SHAPES.get(_snake(head.type))
+def parse_item(raw: Any) -> Item:
+    head = convert_message(raw, _Head, "an item")
+    shape = _SHAPES.get(_to_snake_case(head.type))
     if shape is None:
         return Item(head.id, None)
-    return Item(head.id, read({_snake(key): value for key, value in raw.items()}, shape, f"the item {head.type}"))
+    return Item(
+        head.id, convert_message({_to_snake_case(key): value for key, value in raw.items()}, shape, f"the item {head.type}")
+    )
 
 
-class Account:
-    """Tells items as they come. `last` is the newest message, `steps` how many items the model has made.
+class ItemReporter:
+    """Tells items as they come. `last_message` is the newest message, `steps` how many items the model has made.
 
     `items` are those that have begun and not ended yet, the newest last.
     """
 
     def __init__(self, reporter: Reporter) -> None:
-        self.last = ""
+        self.last_message = ""
         self.steps = 0
         self.items: dict[str, Item] = {}
         self._reporter = reporter
         self._called: set[str] = set()
 
-    async def started(self, raw: Any) -> None:
-        item = item_of(raw)
+    async def report_started(self, raw: Any) -> None:
+        item = parse_item(raw)
         self.items[item.id] = item
-        if isinstance(item.what, Use):
-            await self._use(item.id, item.what)
+        if isinstance(item.content, ToolCall):
+            await self._use(item.id, item.content)
 
-    async def completed(self, raw: Any) -> None:
-        item = item_of(raw)
+    async def report_completed(self, raw: Any) -> None:
+        item = parse_item(raw)
         self.items.pop(item.id, None)
-        if isinstance(item.what, Message):
+        if isinstance(item.content, AgentMessage):
             self.steps += 1
-            self.last = item.what.text
-            await self._reporter.said(self.last)
-        elif item.what is not None:
-            await self._use(item.id, item.what)
-            text = item.what.error.message if item.what.error else item.what.outcome()
-            await self._reporter.returned(item.id, ok=item.what.ok, text=text)
+            self.last_message = item.content.text
+            await self._reporter.report_message(self.last_message)
+        elif item.content is not None:
+            await self._use(item.id, item.content)
+            text = item.content.error.message if item.content.error else item.content.result_text()
+            await self._reporter.report_tool_result(item.id, ok=item.content.ok, text=text)
 
-    async def _use(self, id_: str, use: Use) -> None:
+    async def _use(self, id_: str, use: ToolCall) -> None:
         if id_ not in self._called:
             self._called.add(id_)
             self.steps += 1
             tool, arguments = use.call()
-            await self._reporter.called(id_, tool, arguments)
+            await self._reporter.report_tool_call(id_, tool, arguments)
 
 
-def _snake(name: str) -> str:
+def _to_snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _part(part: Json) -> str:
+def _content_text(part: Json) -> str:
     text = part.get("text")
     return text if isinstance(text, str) else json.dumps(part)
 
@@ -236,18 +238,18 @@ class TurnError(msgspec.Struct, frozen=True, rename="camel"):
     codex_error_info: Any = None
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CompletedTurn(msgspec.Struct, frozen=True):
     """A turn that is over."""
 
     status: str
     error: TurnError | None = None
 
 
-def finished(text: str, blueprint: Blueprint) -> Finished:
-    return Finished(text=text, data=_data(text) if blueprint.output_schema is not None else None)
+def turn_result(text: str, blueprint: Blueprint) -> TurnResult:
+    return TurnResult(text=text, data=_parse_json(text) if blueprint.output_schema is not None else None)
 
 
-def lost(conversation: str) -> ConversationLost:
+def conversation_lost(conversation: str) -> ConversationLost:
     return ConversationLost(
         f"Codex does not know the conversation {conversation}.", reason="conversation-lost", remedy="Start a new session."
     )
@@ -258,17 +260,17 @@ def require_thread_id(conversation: str | None) -> None:
     try:
         UUID(conversation or "0" * 32)
     except ValueError as error:
-        raise lost(str(conversation)) from error
+        raise conversation_lost(str(conversation)) from error
 
 
-def turn_failure(turn: Outcome, partial: str) -> ExecutorFailure:
+def turn_failure(turn: CompletedTurn, partial: str) -> ExecutorFailure:
     """The error for a turn that was not completed, as Codex describes it."""
     error = turn.error or TurnError()
     message = error.message or f"The turn was {turn.status}."
-    return ExecutorFailure(message, reason=_reason(error.codex_error_info, turn.status), partial=partial)
+    return ExecutorFailure(message, reason=_reason_code(error.codex_error_info, turn.status), partial=partial)
 
 
-def _reason(info: Any, status: str) -> str:
+def _reason_code(info: Any, status: str) -> str:
     """`usageLimitExceeded` becomes `usage-limit-exceeded`; some come with details, under their name."""
     name = next(iter(info), status) if isinstance(info, dict) else info
     if not isinstance(name, str) or name == "other":
@@ -276,7 +278,7 @@ def _reason(info: Any, status: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
-def _data(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

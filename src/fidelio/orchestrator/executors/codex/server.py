@@ -17,24 +17,24 @@ import msgspec
 
 from fidelio import __version__
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.codex.home import api_key, prepare
+from fidelio.orchestrator.executors.codex.home import find_api_key, prepare_home
 from fidelio.orchestrator.executors.codex.messages import (
     NO_THREAD,
-    Account,
+    CompletedTurn,
     Count,
+    ErrorDetail,
+    Identified,
+    ItemReporter,
     Json,
-    Named,
-    Outcome,
-    Problem,
-    finished,
-    lost,
-    read,
-    read_line,
+    conversation_lost,
+    convert_message,
+    parse_line,
     turn_failure,
+    turn_result,
 )
-from fidelio.orchestrator.executors.codex.questions import Desk
+from fidelio.orchestrator.executors.codex.questions import RequestHandler
 from fidelio.orchestrator.executors.common import BackgroundTasks, background_tasks
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spool import Spool
 from fidelio.processes.spooled import AGENT, AgentProcess, adopt, spawn
@@ -42,67 +42,67 @@ from fidelio.processes.table import ProcessIdentity
 
 # Our requests have fixed numbers, so that whoever adopts the server knows what its replies are about.
 _INITIALIZE, _LOGIN, _THREAD, _TURN = 1, 2, 3, 4
-_UNKNOWN = -32601
+_METHOD_NOT_FOUND = -32601
 _END_SECONDS = 3.0
 
 
-class _Opened(msgspec.Struct, frozen=True):
-    thread: Named
+class _ThreadReply(msgspec.Struct, frozen=True):
+    thread: Identified
 
 
-class _Begun(msgspec.Struct, frozen=True):
-    turn: Named
+class _TurnStarted(msgspec.Struct, frozen=True):
+    turn: Identified
 
 
-class _Completed(msgspec.Struct, frozen=True):
-    turn: Outcome
+class _TurnCompleted(msgspec.Struct, frozen=True):
+    turn: CompletedTurn
 
 
-class _Last(msgspec.Struct, frozen=True, rename="camel"):
+class _TokenCounts(msgspec.Struct, frozen=True, rename="camel"):
     input_tokens: Count
     output_tokens: Count
 
 
-class _Spent(msgspec.Struct, frozen=True):
-    last: _Last
+class _TokenUsage(msgspec.Struct, frozen=True):
+    last: _TokenCounts
 
 
-class _Used(msgspec.Struct, frozen=True, rename="camel"):
+class _UsageUpdated(msgspec.Struct, frozen=True, rename="camel"):
     turn_id: str
-    token_usage: _Spent
+    token_usage: _TokenUsage
 
 
-async def run(turn: Turn, reporter: Reporter) -> Finished:
-    home = prepare(turn, asks=turn.blueprint.permissions.mode in ("ask", "edit"))
+async def run(turn: Turn, reporter: Reporter) -> TurnResult:
+    home = prepare_home(turn, asks=turn.blueprint.permissions.mode in ("ask", "edit"))
     process = await spawn(
         ["codex", "app-server"], process_options(turn, reporter), queue=True, environment={"CODEX_HOME": str(home)}
     )
     async with process, background_tasks() as others:
-        talk = _Talk(process, turn, reporter, others)
-        await talk.begin(api_key(home, turn.environment))
+        talk = _ServerTurn(process, turn, reporter, others)
+        await talk.begin(find_api_key(home, turn.environment))
         result = await talk.end()
-        await _let_go(process)
+        await _close_server(process)
     return result
 
 
-async def go_on(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> Finished | None:
+async def follow_adopted(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
     """None where the turn had not begun for sure: to begin it again could be to begin it twice."""
-    if not await asyncio.to_thread(_has_begun, turn):
+    if not await asyncio.to_thread(_has_started, turn):
         return None
     process = await adopt(identity, process_options(turn, reporter))
     async with process, background_tasks() as others:
-        return await _Talk(process, turn, reporter, others).end()
+        return await _ServerTurn(process, turn, reporter, others).end()
 
 
-def _has_begun(turn: Turn) -> bool:
+def _has_started(turn: Turn) -> bool:
     try:
         with Spool(turn.spool / AGENT).stdout.open(encoding="utf-8", errors="replace") as lines:
-            return any((message := read_line(line)) and message.get("id") == _TURN and "result" in message for line in lines)
+            return any((message := parse_line(line)) and message.get("id") == _TURN and "result" in message for line in lines)
     except OSError:
         return False
 
 
-async def _let_go(process: AgentProcess) -> None:
+async def _close_server(process: AgentProcess) -> None:
     """The server ends by itself when nothing more can come; it is given the time to put its things in order."""
     process.close_stdin()
     with suppress(TimeoutError):
@@ -110,18 +110,18 @@ async def _let_go(process: AgentProcess) -> None:
             await process.ended()
 
 
-class _Talk:
+class _ServerTurn:
     """One turn of the conversation, from either end of it."""
 
     def __init__(self, process: AgentProcess, turn: Turn, reporter: Reporter, others: BackgroundTasks) -> None:
         self._process, self._turn, self._reporter, self._others = process, turn, reporter, others
-        self._account = Account(reporter)
-        self._desk = Desk(turn.blueprint.permissions, reporter, self._account.items)
+        self._account = ItemReporter(reporter)
+        self._desk = RequestHandler(turn.blueprint.permissions, reporter, self._account.items)
         self._messages = self._incoming()
         self._spent = Usage()
         self._thread = self._turn_id = ""
         self._waiting: dict[int | str, asyncio.Task[None]] = {}
-        self._outcome: Outcome | None = None
+        self._outcome: CompletedTurn | None = None
 
     async def begin(self, key: str | None) -> None:
         client = {"name": "fidelio", "title": "Fidelio", "version": __version__}
@@ -133,15 +133,15 @@ class _Talk:
         prompt = {"type": "text", "text": self._turn.prompt, "text_elements": []}
         schema = self._turn.blueprint.output_schema
         begun = await self._request(_TURN, "turn/start", threadId=self._thread, input=[prompt], outputSchema=schema)
-        self._turn_id = read(begun, _Begun, "its reply to turn/start").turn.id
+        self._turn_id = convert_message(begun, _TurnStarted, "its reply to turn/start").turn.id
 
-    async def end(self) -> Finished:
+    async def end(self) -> TurnResult:
         """Listens until the turn is over."""
         while self._outcome is None:
             await self._take(await self._next())
         if self._outcome.status != "completed":
-            raise turn_failure(self._outcome, self._account.last)
-        return finished(self._account.last, self._turn.blueprint)
+            raise turn_failure(self._outcome, self._account.last_message)
+        return turn_result(self._account.last_message, self._turn.blueprint)
 
     async def _open_thread(self) -> str:
         where = {"cwd": str(self._turn.directory)}
@@ -149,7 +149,7 @@ class _Talk:
             opened = await self._request(_THREAD, "thread/start", **where)
         else:
             opened = await self._request(_THREAD, "thread/resume", threadId=self._turn.conversation, **where)
-        return read(opened, _Opened, "its reply about the thread").thread.id
+        return convert_message(opened, _ThreadReply, "its reply about the thread").thread.id
 
     async def _request(self, number: int, method: str, **params: Any) -> Any:
         await self._send({"id": number, "method": method, "params": params})
@@ -158,13 +158,13 @@ class _Talk:
             if message.get("id") != number or "method" in message:
                 await self._take(message)
             elif "error" in message:
-                raise self._refused(method, read(message["error"], Problem, f"its refusal of {method}").message)
+                raise self._refused(method, convert_message(message["error"], ErrorDetail, f"its refusal of {method}").message)
             else:
                 return message.get("result")
 
     def _refused(self, method: str, sentence: str) -> ExecutorFailure:
         if method == "thread/resume" and NO_THREAD in sentence:
-            return lost(str(self._turn.conversation))
+            return conversation_lost(str(self._turn.conversation))
         return ExecutorFailure(f"Codex refused {method}: {sentence}", reason="refused")
 
     async def _take(self, message: Json) -> None:
@@ -183,34 +183,34 @@ class _Talk:
         is_ours = thread == self._thread
         match method:
             case "item/started" if is_ours:
-                await self._account.started(params.get("item"))
+                await self._account.report_started(params.get("item"))
             case "item/completed" if is_ours:
-                await self._account.completed(params.get("item"))
+                await self._account.report_completed(params.get("item"))
             case "thread/tokenUsage/updated":
-                used = read(params, _Used, method)
+                used = convert_message(params, _UsageUpdated, method)
                 if not is_ours or used.turn_id == self._turn_id:
                     await self._count(used.token_usage.last)
             case "turn/started" if is_ours:
-                self._turn_id = read(params, _Begun, method).turn.id
+                self._turn_id = convert_message(params, _TurnStarted, method).turn.id
             case "turn/completed" if is_ours:
-                self._outcome = read(params, _Completed, method).turn
+                self._outcome = convert_message(params, _TurnCompleted, method).turn
 
     async def _joined(self, thread: str) -> None:
         self._thread = thread
-        await self._reporter.conversation(thread)
+        await self._reporter.report_conversation(thread)
 
-    async def _count(self, last: _Last) -> None:
+    async def _count(self, last: _TokenCounts) -> None:
         self._spent = Usage(
             turns=self._spent.turns + 1,
             input_tokens=self._spent.input_tokens + last.input_tokens,
             output_tokens=self._spent.output_tokens + last.output_tokens,
         )
-        await self._reporter.used(self._spent)
+        await self._reporter.report_usage(self._spent)
 
     async def _answer(self, number: int | str, method: str, params: Any) -> None:
-        result = await self._desk.decide(method, params, number)
+        result = await self._desk.answer(method, params, number)
         if result is None:
-            await self._send({"id": number, "error": {"code": _UNKNOWN, "message": f"{method} is not known here"}})
+            await self._send({"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"{method} is not known here"}})
         else:
             await self._send({"id": number, "result": result})
 
@@ -225,9 +225,9 @@ class _Talk:
     async def _next(self) -> Json:
         async for message in self._messages:
             return message
-        raise self._process.failure(await self._process.ended(), partial=self._account.last)
+        raise self._process.failure(await self._process.ended(), partial=self._account.last_message)
 
     async def _incoming(self) -> AsyncIterator[Json]:
         async for line in self._process.lines():
-            if message := read_line(line):
+            if message := parse_line(line):
                 yield message

@@ -17,8 +17,8 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
-from fidelio.orchestrator.executors.line_protocol import encode, own_program, pass_on_all
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
+from fidelio.orchestrator.executors.line_protocol import encode_line, module_command, relay_lines
 from fidelio.orchestrator.executors.local_model.process import Task
 from fidelio.processes.spooled import adopt, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
@@ -42,33 +42,35 @@ class LocalModelExecutor:
     name = "local-model"
 
     async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
-        why = missing_support() or _missing()
+        why = missing_support() or _describe_missing()
         if why:
             return Availability(works=False, why=why)
         works = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
         return Availability(works=True, why=works, version=_version())
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
-        found = [f"The model {blueprint.model} is not there."] if blueprint.model and not _file(blueprint).is_file() else []
+        found = (
+            [f"The model {blueprint.model} is not there."] if blueprint.model and not _model_file(blueprint).is_file() else []
+        )
         if blueprint.mcp_servers:
             found.append("The local model cannot use tools, so it cannot be given MCP servers.")
         try:
-            _options(blueprint)
+            _parse_options(blueprint)
         except ExecutorFailure as failure:
             found.append(failure.sentence)
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
-        if why := _missing():
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
+        if why := _describe_missing():
             raise ExecutorFailure(why, reason="unavailable")
-        await reporter.conversation(turn.conversation or turn.fresh)
-        program, task = own_program("local_model.process"), encode(_task(turn))
+        await reporter.report_conversation(turn.conversation or turn.fresh)
+        program, task = module_command("local_model.process"), encode_line(_build_task(turn))
         async with await spawn(program, process_options(turn, reporter), stdin=task) as process:
-            return await pass_on_all(process, reporter)
+            return await relay_lines(process, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await pass_on_all(adopted, reporter)
+            return await relay_lines(adopted, reporter)
 
 
 def bundled_model() -> Path | None:
@@ -78,10 +80,10 @@ def bundled_model() -> Path | None:
     return next((file for place in places or () for file in sorted(Path(place).glob("*.gguf"))), None)
 
 
-def _task(turn: Turn) -> Task:
-    options = _options(turn.blueprint)
+def _build_task(turn: Turn) -> Task:
+    options = _parse_options(turn.blueprint)
     return Task(
-        model=os.fspath(_file(turn.blueprint)),
+        model=os.fspath(_model_file(turn.blueprint)),
         system=turn.blueprint.system_prompt,
         prompt=turn.prompt,
         schema=turn.blueprint.output_schema,
@@ -90,18 +92,18 @@ def _task(turn: Turn) -> Task:
     )
 
 
-def _file(blueprint: Blueprint) -> Path:
+def _model_file(blueprint: Blueprint) -> Path:
     return Path(blueprint.model).expanduser() if blueprint.model else bundled_model() or Path(MODEL)
 
 
-def _options(blueprint: Blueprint) -> LocalOptions:
+def _parse_options(blueprint: Blueprint) -> LocalOptions:
     try:
         return msgspec.convert(dict(blueprint.options), LocalOptions)
     except msgspec.ValidationError as error:
         raise ExecutorFailure(f"The options of the executor local-model are not right: {error}.", reason="options") from error
 
 
-def _missing() -> str:
+def _describe_missing() -> str:
     """Empty when everything is there; else the sentence with the way out."""
     if find_spec(ENGINE) is not None and bundled_model() is not None:
         return ""

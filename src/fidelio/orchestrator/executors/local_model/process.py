@@ -45,7 +45,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return request
 
 
-class Answer:
+class StreamedAnswer:
     """What the model has written so far. Each paragraph is told as soon as it is whole."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Answer:
         self.usage = Usage()
         self._told = 0
 
-    def take(self, piece: Mapping[str, Any]) -> None:
+    def add_chunk(self, piece: Mapping[str, Any]) -> None:
         """One piece of the stream of the engine: an error, some text, or what was used."""
         self.error = (piece.get("error") or {}).get("message", self.error)
         for choice in piece.get("choices") or ():
@@ -62,31 +62,31 @@ class Answer:
         if used := piece.get("usage"):
             self.usage = Usage(turns=1, input_tokens=used["prompt_tokens"], output_tokens=used["completion_tokens"])
         while (end := self.text.find("\n\n", self._told)) >= 0:
-            self.tell(end)
+            self.print_paragraph(end)
 
-    def tell(self, end: int | None = None) -> None:
+    def print_paragraph(self, end: int | None = None) -> None:
         paragraph = self.text[self._told : end].strip()
         self._told = len(self.text) if end is None else end + 2
         if paragraph:
-            lines.show(lines.Said(paragraph))
+            lines.print_line(lines.MessageLine(paragraph))
 
 
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
-    answer = Answer()
+    answer = StreamedAnswer()
     try:
-        _engine(task).handle_chat_completions(task.request(), answer.take)
+        _load_engine(task).handle_chat_completions(task.request(), answer.add_chunk)
     except (RuntimeError, ValueError) as error:
         answer.error = str(error)
     if answer.error:
-        lines.show(lines.Failed(f"The local model cannot do this: {answer.error}", "model", answer.text))
+        lines.print_line(lines.FailureLine(f"The local model cannot do this: {answer.error}", "model", answer.text))
         return
-    answer.tell()
-    lines.show(lines.Used(answer.usage))
-    lines.show(lines.Ended(f"{NOTE}\n\n{answer.text.strip()}", _data(task, answer.text)))
+    answer.print_paragraph()
+    lines.print_line(lines.UsageLine(answer.usage))
+    lines.print_line(lines.ResultLine(f"{NOTE}\n\n{answer.text.strip()}", _parse_json(task, answer.text)))
 
 
-def _engine(task: Task) -> Any:
+def _load_engine(task: Task) -> Any:
     engine: Any = import_module("xllamacpp")
     parameters = engine.CommonParams()
     parameters.model.path = task.model
@@ -97,7 +97,7 @@ def _engine(task: Task) -> Any:
     return engine.Server(parameters)
 
 
-def _data(task: Task, text: str) -> Any:
+def _parse_json(task: Task, text: str) -> Any:
     """None where no data was asked for, and where the answer was cut before it was whole."""
     try:
         return msgspec.json.decode(text) if task.schema is not None else None

@@ -41,23 +41,23 @@ ECHO: Mapping[str, Any] = {"turns": [[{"result": "{prompt}"}]]}
 REMEDY = "The reference of the executor `scripted` lists the steps."
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what can be done in a turn."""
 
 
-class Say(Step, frozen=True):
+class Say(ScriptStep, frozen=True):
     """A message on the way."""
 
     text: str
 
 
-class Find(Step, frozen=True):
+class Find(ScriptStep, frozen=True):
     """Takes values out of the prompt: the first group of each expression, or all that it matches."""
 
     patterns: dict[str, str]
 
 
-class Call(Step, frozen=True):
+class Call(ScriptStep, frozen=True):
     """Uses a tool. `save` keeps parts of the result, each under a name."""
 
     tool: str
@@ -67,14 +67,14 @@ class Call(Step, frozen=True):
     may_fail: bool = False
 
 
-class Pause(Step, frozen=True):
+class Pause(ScriptStep, frozen=True):
     """Waits for a time, or until a file is there."""
 
     seconds: float = 60.0
     until: str = ""
 
 
-class Ask(Step, frozen=True):
+class Ask(ScriptStep, frozen=True):
     """Asks a person. `options` are ids with their labels; none means that any text will do."""
 
     text: str
@@ -83,7 +83,7 @@ class Ask(Step, frozen=True):
     key: str = ""
 
 
-class Use(Step, frozen=True):
+class Use(ScriptStep, frozen=True):
     """Claims to have used this much more."""
 
     turns: int = 0
@@ -92,61 +92,61 @@ class Use(Step, frozen=True):
     cost_usd: float = 0.0
 
 
-class Write(Step, frozen=True):
+class Write(ScriptStep, frozen=True):
     """Writes a file of the project."""
 
     path: str
     text: str
 
 
-class Data(Step, frozen=True):
+class Data(ScriptStep, frozen=True):
     """The structured result."""
 
     value: Any
 
 
-class Result(Step, frozen=True):
+class Result(ScriptStep, frozen=True):
     """The last word; nothing after it is done."""
 
     text: str
 
 
-class Fail(Step, frozen=True):
+class Fail(ScriptStep, frozen=True):
     """Cannot do it, and says so."""
 
     text: str
     reason: str = "scripted"
 
 
-class Crash(Step, frozen=True):
+class Crash(ScriptStep, frozen=True):
     """Ends without a word."""
 
     code: int = 1
 
 
-class WorkActivity(Step, frozen=True):
+class WorkActivity(ScriptStep, frozen=True):
     """Carries out one activity of a workflow; only the built-in script does it."""
 
 
 class Script(msgspec.Struct, frozen=True):
     """The turns of a conversation."""
 
-    turns: tuple[tuple[Step, ...], ...]
+    turns: tuple[tuple[ScriptStep, ...], ...]
     loop: bool = False
 
-    def turn(self, number: int) -> tuple[Step, ...]:
+    def turn(self, number: int) -> tuple[ScriptStep, ...]:
         """What is done in turn `number`, which counts from 1."""
         place = (number - 1) % len(self.turns) if self.loop else min(number, len(self.turns)) - 1
         return self.turns[place]
 
 
-class _Raw(msgspec.Struct, forbid_unknown_fields=True):
+class _ScriptFile(msgspec.Struct, forbid_unknown_fields=True):
     turns: list[list[dict[str, Any]]]
     loop: bool = False
 
 
 # The kind of each step, and the field that its short form fills.
-_KINDS: Mapping[str, tuple[type[Step], str]] = {
+_KINDS: Mapping[str, tuple[type[ScriptStep], str]] = {
     "say": (Say, "text"),
     "find": (Find, "patterns"),
     "call": (Call, ""),
@@ -162,35 +162,35 @@ _KINDS: Mapping[str, tuple[type[Step], str]] = {
 _ALWAYS_SHORT = frozenset({"find", "data"})
 
 
-def raw_script(blueprint: Blueprint) -> Any:
+def load_script(blueprint: Blueprint) -> Any:
     """What the blueprint says of its script, with a file already read: a mapping, or the name of a built-in one."""
     given = blueprint.options.get("script", ECHO)
     if not isinstance(given, str) or given == WORKER:
         return given
-    file = _beside(blueprint.source, given)
+    file = _resolve_path(blueprint.source, given)
     try:
         return yaml.safe_load(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageProblem(f"The script {file} cannot be read: {error}.", remedy=REMEDY) from error
 
 
-def read_script(raw: Any) -> Script:
+def parse_script(raw: Any) -> Script:
     """Raises `UsageProblem` with the first thing that is wrong."""
     if raw == WORKER:
         return Script(((WorkActivity(),),))
     try:
-        read = msgspec.convert(raw, _Raw)
+        read = msgspec.convert(raw, _ScriptFile)
     except msgspec.ValidationError as error:
         raise UsageProblem(f"The script is not right: {error}.", remedy=REMEDY) from error
     if not read.turns:
         raise UsageProblem("The script has no turns.", remedy=REMEDY)
-    turns = (tuple(_step(step, t, s) for s, step in enumerate(turn, 1)) for t, turn in enumerate(read.turns, 1))
+    turns = (tuple(_parse_step(step, t, s) for s, step in enumerate(turn, 1)) for t, turn in enumerate(read.turns, 1))
     script = Script(tuple(turns), read.loop)
     _require_patterns(script)
     return script
 
 
-def _step(raw: Mapping[str, Any], turn: int, place: int) -> Step:
+def _parse_step(raw: Mapping[str, Any], turn: int, place: int) -> ScriptStep:
     where = f"Turn {turn}, step {place} of the script"
     if len(raw) != 1 or (name := next(iter(raw))) not in _KINDS:
         named = ", ".join(map(str, raw)) or "nothing"
@@ -212,7 +212,7 @@ def _require_patterns(script: Script) -> None:
         raise UsageProblem(f"A step of the script (find) is not right: {fault}", remedy=REMEDY)
 
 
-def _beside(source: str, given: str) -> Path:
+def _resolve_path(source: str, given: str) -> Path:
     """Relative to the blueprint: to its directory, or to the directory that its file is in."""
     place = Path(source or ".")
     return (place if place.is_dir() else place.parent) / given

@@ -36,13 +36,13 @@ _ANSWER_SECONDS = 24 * 3600.0
 _SHORTEST, _LONGEST = 0.05, 1.0
 
 
-class UseTool(Protocol):
+class CallTool(Protocol):
     """Calls a tool; `quiet` for what is asked again and again."""
 
     async def __call__(self, tool: str, arguments: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]: ...
 
 
-async def work_activity(prompt: str, use: UseTool) -> dict[str, Any]:
+async def carry_out_activity(prompt: str, use: CallTool) -> dict[str, Any]:
     """The result of the whole activity."""
     found = _TOKEN.search(prompt)
     if found is None:
@@ -55,7 +55,7 @@ async def work_activity(prompt: str, use: UseTool) -> dict[str, Any]:
     return await _Worker(found[1], use, None if listed is None else listed[1].split(", ")).work()
 
 
-def activity_in(reply: str) -> Activity:
+def parse_activity(reply: str) -> Activity:
     """The activity that `get_activity` has answered with."""
     from fidelio.definitions.models import Activity  # noqa: PLC0415  # only workers need it, and it is slow to load
     from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  # only workers need it
@@ -73,7 +73,7 @@ def applies(part: Step | Checkpoint, variables: Mapping[str, Any]) -> bool:
 class _Worker:
     """One activity, or the steps of it that are `listed`. `token` is always the newest."""
 
-    def __init__(self, token: str, use: UseTool, listed: Collection[str] | None) -> None:
+    def __init__(self, token: str, use: CallTool, listed: Collection[str] | None) -> None:
         self._token, self._use, self._listed = token, use, listed
         self._variables: dict[str, Any] = {}
 
@@ -97,7 +97,7 @@ class _Worker:
 
     async def _load(self) -> tuple[Activity, list[str]]:
         result = await self._call("get_activity")
-        return activity_in(text_of(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
+        return parse_activity(text_of(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
 
     async def _do(self, activity: Activity, step: Step) -> dict[str, str]:
         if step.checkpoint:
@@ -110,7 +110,7 @@ class _Worker:
         definition = next((one for one in activity.checkpoints if one.id == checkpoint_id), None)
         if definition is None or not self._applies(definition):
             return
-        reply = _json(await self._call("yield_checkpoint", checkpoint_id=checkpoint_id))
+        reply = _parse_json(await self._call("yield_checkpoint", checkpoint_id=checkpoint_id))
         if not reply.get("already_resolved"):
             await self._pass_checkpoint()
 
@@ -125,7 +125,7 @@ class _Worker:
         await self._call("resume_checkpoint")
 
     async def _status(self) -> dict[str, Any]:
-        status = _json(await self._call("get_workflow_status", quiet=True))
+        status = _parse_json(await self._call("get_workflow_status", quiet=True))
         self._variables = status["variables"]
         return status
 
@@ -140,5 +140,5 @@ class _Worker:
         return result
 
 
-def _json(result: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_json(result: Mapping[str, Any]) -> dict[str, Any]:
     return msgspec.json.decode(text_of(result), type=dict[str, Any])
