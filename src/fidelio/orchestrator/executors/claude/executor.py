@@ -1,7 +1,11 @@
-"""How Claude Code is started: which program, with which options, and what it reads from files.
+"""The executor `claude`: Claude Code as a process that reads and writes JSON lines.
 
-Whatever a person or a blueprint wrote travels in a file or over its input. A text on the command line is visible to everybody
-on the machine, and one that begins with a dash would be an option.
+The executor chooses the id of the conversation; input and output of the process are files in the spool, so another host can
+adopt the process together with its unanswered questions. By default Claude Code reads none of the user's settings and memories;
+the option `setting_sources` (any of user, project, local) enables them.
+
+Prompts and blueprint texts are passed in files or over standard input: a command line is visible to every user of the machine,
+and a text that begins with a dash would be parsed as an option.
 """
 
 from __future__ import annotations
@@ -28,20 +32,20 @@ from fidelio.processes.table import ProcessIdentity
 PROGRAM = "claude"
 HOW_TO_INSTALL = "Install it with `pip install claude-agent-sdk`, or put `claude` on the PATH."
 SETTING_SOURCES = ("user", "project", "local")
-# What a single argument of a program may hold is limited by the system.
+# The operating system limits the length of a command-line argument.
 LONGEST_SCHEMA = 100_000
 
 _OPTIONS = (
     *("-p", "--input-format=stream-json", "--output-format=stream-json", "--verbose"),
     *("--permission-prompt-tool=stdio", "--strict-mcp-config"),
 )
-# A program must not replace itself while it works; and an agent that is told which tools to use has to see them.
+# The program must not update itself during a turn, and all tools are listed at once because the prompt may name them.
 _ENVIRONMENT = {"DISABLE_AUTOUPDATER": "1", "ENABLE_TOOL_SEARCH": "false"}
 _CHANGES_FILES = ("Edit", "NotebookEdit", "Write")
 
 
 def find_claude(search_path: str | None) -> str | None:
-    """The program inside the package `claude-agent-sdk`, where that is installed, else the one on the PATH."""
+    """Find the program inside the package `claude-agent-sdk` if it is installed, else on the PATH."""
     package = _package_directory()
     if package is not None and os.access(bundled := package / "_bundled" / PROGRAM, os.X_OK):
         return str(bundled)
@@ -49,29 +53,29 @@ def find_claude(search_path: str | None) -> str | None:
 
 
 def _package_directory() -> Path | None:
-    """Where the package is installed. It is not imported: only the program in it is wanted."""
+    """The directory of the package, which is not imported because only its program is needed."""
     found = importlib.util.find_spec("claude_agent_sdk")
     return Path(found.origin).parent if found is not None and found.origin is not None else None
 
 
 def build_command(turn: Turn) -> list[str]:
-    """The whole command line. Writes the files that it names."""
+    """Build the command line and write the files that it names."""
     program = find_claude(turn.environment.get("PATH", os.defpath))
     if program is None:
         raise ExecutorFailure("Claude Code is not installed.", reason="command-not-found", remedy=HOW_TO_INSTALL)
     blueprint = turn.blueprint
     sources = ",".join(blueprint.options.get("setting_sources", ()))
-    found = [program, *_OPTIONS, f"--setting-sources={sources}", _conversation_option(turn), *_limit_options(blueprint)]
-    found += [f"{option}={_write_private(turn.spool / name, content)}" for option, name, content in _files(blueprint)]
+    argv = [program, *_OPTIONS, f"--setting-sources={sources}", _conversation_option(turn), *_limit_options(blueprint)]
+    argv += [f"{option}={_write_private(turn.spool / name, content)}" for option, name, content in _files(blueprint)]
     if blueprint.model is not None:
-        found.append(f"--model={blueprint.model}")
+        argv.append(f"--model={blueprint.model}")
     if blueprint.output_schema is not None:
-        found.append(f"--json-schema={encode_schema(blueprint.output_schema)}")
-    return found
+        argv.append(f"--json-schema={encode_schema(blueprint.output_schema)}")
+    return argv
 
 
 def extra_environment(turn: Turn) -> dict[str, str]:
-    """What is added to the environment of the turn, which has the last word."""
+    """Variables to add to the environment of the turn, which takes precedence."""
     return {name: value for name, value in _ENVIRONMENT.items() if name not in turn.environment}
 
 
@@ -84,7 +88,7 @@ def _conversation_option(turn: Turn) -> str:
 
 
 def _limit_options(blueprint: Blueprint) -> list[str]:
-    # What is spent becomes known to us only at the end; the agent itself knows it after each answer of the model.
+    # Claude Code must enforce this limit: it reports the cost to its client only at the end of the turn.
     limit = blueprint.limits.cost_usd
     return [] if limit is None else [f"--max-budget-usd={limit}"]
 
@@ -100,7 +104,7 @@ def _files(blueprint: Blueprint) -> list[tuple[str, str, bytes]]:
 
 
 def _build_settings(blueprint: Blueprint) -> dict[str, Any]:
-    """The permissions. Whatever they leave open is asked, and `claude_questions` knows who answers."""
+    """Settings with the permissions of the blueprint. Claude Code asks its client about all other tool calls."""
     permissions = blueprint.permissions
     return {
         "permissions": {
@@ -118,7 +122,7 @@ def _describe_server(server: McpServer) -> dict[str, Any]:
 
 
 def _write_private(path: Path, content: bytes) -> Path:
-    """A blueprint may hold keys, so nobody else may read what is written of it."""
+    """Write a file that only the user can read, because a blueprint may hold API keys."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -128,7 +132,7 @@ def _write_private(path: Path, content: bytes) -> Path:
 
 _OPTION = "setting_sources"
 _PROBE_SECONDS = 30.0
-# Where one of these is set, there is no need to ask the program whether it is logged in.
+# If one of these is set, the login status of the program is not checked.
 _KEYS = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
     *("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"),
@@ -136,12 +140,12 @@ _KEYS = (
 
 
 class ClaudeExecutor:
-    """Runs Claude Code."""
+    """Run Claude Code."""
 
     name = "claude"
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """`extra_environment` says where Claude Code and its login are looked for; None is that of this process."""
+        """`environment` is where Claude Code and its login are looked up; None is the environment of this process."""
         self._environment = os.environ if environment is None else environment
         self._versions: dict[str, str] = {}
 
@@ -163,7 +167,7 @@ class ClaudeExecutor:
         found = [f"The executor claude has no option {name}; it has {_OPTION}." for name in unknown]
         sources = blueprint.options.get(_OPTION, [])
         if not isinstance(sources, list | tuple) or any(source not in SETTING_SOURCES for source in sources):
-            found.append(f"{_OPTION} is a list of {', '.join(SETTING_SOURCES)}.")
+            found.append(f"The option {_OPTION} must be a list of {', '.join(SETTING_SOURCES)}.")
         schema = blueprint.output_schema
         if schema is not None and len(encode_schema(schema)) > LONGEST_SCHEMA:
             found.append(f"Claude Code takes an output schema of at most {LONGEST_SCHEMA} characters.")
@@ -187,7 +191,7 @@ class ClaudeExecutor:
             return await follow_turn(adopted, turn, reporter)
 
     async def _version(self, program: str, environment: Mapping[str, str]) -> str:
-        """Asked once: it is asked for before every run, and the program takes its time."""
+        """The cached version of the program: it is needed before every run, and the program is slow to print it."""
         if not self._versions.get(program):
             self._versions[program] = (await _capture_output(environment, program, "--version")).partition(" ")[0]
         return self._versions[program]
@@ -207,7 +211,7 @@ async def _check_login(program: str, environment: Mapping[str, str]) -> tuple[bo
 
 
 async def _capture_output(environment: Mapping[str, str], *argv: str) -> str:
-    """What a program prints, empty when it cannot be run or takes too long. How it ends does not matter."""
+    """Run a program and return its output, whatever its exit status; empty if it cannot be run or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(*argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment)
     except OSError:
