@@ -128,8 +128,8 @@ async def test_the_executor_says_whether_it_works(tmp_path: Path, has_program: b
     ("changes", "says"),
     [
         ({"options": {"colour": 1}}, "no option 'colour'"),
-        ({"options": {"mode": "tui"}}, "`mode` of Codex is one of"),
-        ({"options": {"mode": "exec"}}, "cannot ask anybody"),
+        ({"options": {"mode": "tui"}}, "`mode` of Codex must be one of"),
+        ({"options": {"mode": "exec"}}, "cannot ask a person"),
         ({"options": {"config": [1]}}, "table of settings"),
         ({"options": {"config": {"sandbox_mode": "none"}}}, "in the blueprint itself"),
         ({"mcp_servers": {"a b": McpServer(command="x")}}, "'a b'"),

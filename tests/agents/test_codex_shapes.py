@@ -241,12 +241,12 @@ async def test_an_event_of_another_shape_is_passed_over_or_is_a_failure(
     [
         (
             told("item/completed", item={"type": "agentMessage", "id": "a1"}),
-            "in the item agentMessage that cannot be understood",
+            "Codex sent the item agentMessage with an unexpected structure",
         ),
-        (told("item/started", item=None), "in an item that cannot be understood"),
+        (told("item/started", item=None), "Codex sent an item with an unexpected structure"),
         (told("turn/completed", turn={}), "Object missing required field `status` - at `$.turn`"),
         (asked(9, "item/tool/requestUserInput"), "Object missing required field `questions`"),
-        ({"id": 9, "method": "item/fileChange/requestApproval"}, "in item/fileChange/requestApproval that cannot"),
+        ({"id": 9, "method": "item/fileChange/requestApproval"}, "sent item/fileChange/requestApproval with an unexpected"),
     ],
 )
 async def test_a_failure_says_what_could_not_be_understood(tmp_path: Path, message: Json, sentence: str) -> None:

@@ -162,7 +162,7 @@ async def test_where_something_is_missing_it_says_what_to_run(
 @pytest.mark.parametrize(
     ("blueprint", "words"),
     [
-        ({"model": "/no/such.gguf"}, "The model /no/such.gguf is not there."),
+        ({"model": "/no/such.gguf"}, "The model file /no/such.gguf does not exist."),
         ({"mcp_servers": {"x": McpServer(command="x")}}, "cannot use tools"),
         ({"options": {"max_tokens": "many"}}, "Expected `int`, got `str`"),
     ],

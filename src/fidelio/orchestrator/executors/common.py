@@ -36,7 +36,7 @@ def decide_permission(permissions: Permissions, names: Iterable[str], change: Ch
 
 
 def matches_any(entries: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether an entry is or matches one of the names, or is the MCP server of one."""
+    """Whether an entry is or matches any of the names, or is the MCP server of such a tool."""
     names = tuple(names)
     return any(fnmatchcase(name, entry) or name.startswith(f"{entry}__") for entry in entries for name in names)
 

@@ -46,5 +46,5 @@ async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path:
 def test_an_expression_that_cannot_be_used_is_a_problem_before_the_start(pattern: str) -> None:
     (problem,) = ScriptedExecutor().problems(finding(x=pattern))
 
-    assert "(find) is not right" in problem
+    assert "(find) is invalid" in problem
     assert len(problem) < 500

@@ -108,7 +108,7 @@ class System(msgspec.Struct, frozen=True, tag_field="type", tag="system"):
 
 
 class Assistant(msgspec.Struct, frozen=True, tag_field="type", tag="assistant"):
-    """A message of the model, or a synthetic one of the agent. With a parent it is from a subagent."""
+    """A message of the model, or a synthetic message of the agent. With a parent it is from a subagent."""
 
     message: AssistantBody
     parent_tool_use_id: str | None = None

@@ -1,4 +1,4 @@
-"""Reader of Claude Code's output, one JSON message a line, and the replies to its requests.
+"""Reader of Claude Code's output, a JSON message a line, and the replies to its requests.
 
 The lines are in a file, so a host that adopts the process reads them again from the beginning. A reply may then be sent twice;
 Claude Code ignores the second.
@@ -41,7 +41,7 @@ async def answer_permission_request(request: ControlRequestBody, permissions: Pe
 
 
 async def _ask_questions(request: ControlRequestBody, reporter: Reporter) -> dict[str, str]:
-    """Ask a person the questions of the model one after the other."""
+    """Ask a person the questions of the model, sequentially."""
     questions = enumerate(request.input.get("questions", ()))
     return {
         question["question"]: await _ask_question(f"{request.tool_use_id}.{number}", question, reporter)
@@ -220,7 +220,7 @@ class _TurnFollower:
         await self._count(body)
 
     async def _count(self, body: messages.AssistantBody) -> None:
-        """Count an answer once: it comes as one line for each content block, each with the tokens of the whole answer."""
+        """Count an answer once: it comes as a line for each content block, each with the tokens of the whole answer."""
         cost = body.usage.cost if body.usage is not None else messages.Cost()
         if self._answers.get(body.id) != cost:
             self._model_calls += body.id not in self._answers

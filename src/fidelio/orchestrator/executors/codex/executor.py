@@ -1,13 +1,13 @@
-"""Codex as an executor, in one of two ways.
+"""The executor `codex`: OpenAI's Codex CLI, as a server or as a command.
 
-`server` is an app server for the turn, which can ask; it is the default where something may have to be asked, in the permission
-modes `ask` and `edit`. `exec` is the command for scripts, which cannot. It is the default for `read` and `full`, where nobody
-is asked anyway: its interface is the one that Codex keeps stable, and a turn needs nothing more from us once it runs.
+The mode `server` runs an app server for the turn, which can ask for approval; it is the default for the permission modes `ask`
+and `edit`. The mode `exec` runs the command for scripts, which cannot ask. It is the default for `read` and `full`, where
+nothing is asked: its interface is the one that Codex keeps stable, and a turn needs no host once it runs.
 
-Either way Codex works in a home of the session's own. Options of a blueprint:
+In both modes Codex has a home directory of the session. Options of a blueprint:
 
     mode     server or exec
-    config   settings for Codex's config.toml, such as a provider of models; those that a blueprint has words for are not taken
+    config   settings for Codex's config.toml, such as a provider of models; not those that a blueprint itself has keys for
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"mode", "config"})
 _MODES = ("server", "exec")
-# What a blueprint says in its own words, which hold for every executor.
+# Settings for which a blueprint has keys that hold for every executor.
 _RESERVED_SETTINGS = frozenset({"approval_policy", "sandbox_mode", "mcp_servers", "developer_instructions"})
 
 
@@ -39,7 +39,7 @@ class CodexExecutor:
     name = "codex"
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """`environment` says where Codex and its login are looked for; None is that of this process."""
+        """`environment` is where Codex and its login are looked up; None is the environment of this process."""
         self._environment = os.environ if environment is None else environment
 
     async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
@@ -51,7 +51,7 @@ class CodexExecutor:
             return Availability(works=False, why="Codex is not on the PATH. Install it: npm install -g @openai/codex")
         version = find_package_version(program)
         if not _has_login(environment):
-            why = "Codex is installed, but nobody is logged in. Run `codex login`, or set OPENAI_API_KEY."
+            why = "Codex is installed but not logged in. Run `codex login`, or set OPENAI_API_KEY."
             return Availability(works=False, why=why, version=version)
         return Availability(works=True, why=f"Codex is installed at {program}.", version=version)
 
@@ -60,9 +60,9 @@ class CodexExecutor:
         unknown = sorted(options.keys() - _OPTIONS)
         found = [f"Codex has no option {name!r}. It has: {', '.join(sorted(_OPTIONS))}." for name in unknown]
         if options.get("mode", "exec") not in _MODES:
-            found.append(f"`mode` of Codex is one of: {', '.join(_MODES)}.")
+            found.append(f"The option `mode` of Codex must be one of: {', '.join(_MODES)}.")
         elif options.get("mode") == "exec" and blueprint.permissions.mode in ("ask", "edit"):
-            found.append("`mode: exec` cannot ask anybody. Leave it out, or make the permission mode `read` or `full`.")
+            found.append("`mode: exec` cannot ask a person. Remove it, or set the permission mode to `read` or `full`.")
         found += _config_problems(options.get("config", {}))
         found += [
             f"Codex cannot name an MCP server {name!r}: only letters, digits, - and _."
@@ -95,7 +95,7 @@ def _uses_server(blueprint: Blueprint) -> bool:
 
 def _config_problems(config: Any) -> list[str]:
     if not isinstance(config, Mapping) or not is_toml_value(config):
-        return ["`config` of Codex is a table of settings: texts, numbers, truths, lists and tables."]
+        return ["The option `config` of Codex must be a table of strings, numbers, booleans, lists and tables."]
     return [
         f"Set {name!r} of Codex in the blueprint itself, not in `config`."
         for name in sorted(config.keys() & _RESERVED_SETTINGS)

@@ -1,4 +1,8 @@
-"""Settings written as TOML, which the standard library only reads. One line for each key, tables within the line."""
+"""Home directory of Codex for a session: config.toml, the user's login, and the usage in earlier transcripts.
+
+config.toml is written with a small TOML encoder, because the standard library only reads TOML: a line for each key, with inline
+tables.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,12 @@ def _encode_value(value: Any) -> str:
 
 
 def _encode_text(text: str) -> str:
-    # JSON and TOML quote alike, except for one control character and for pairs of surrogates, which JSON need not use.
+    # JSON and TOML quote strings alike, except for DEL and for surrogate pairs, which `ensure_ascii=False` avoids.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def is_toml_value(value: Any) -> bool:
-    """Whether it can be written: texts, numbers, truths, lists and tables of such."""
+    """Whether `encode_toml` can encode a value: strings, numbers, booleans, lists and tables."""
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and is_toml_value(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
@@ -48,23 +52,23 @@ def is_toml_value(value: Any) -> bool:
 
 DIRECTORY = "codex-home"
 LOGIN = "auth.json"
-# The sandbox does what a mode promises even where nobody is asked: without leave, nothing outside it is changed.
+# The sandbox enforces a permission mode even where Codex cannot ask: without approval it changes nothing outside.
 _SANDBOXES: Mapping[str, str] = MappingProxyType(
     {"ask": "read-only", "read": "read-only", "edit": "workspace-write", "full": "danger-full-access"}
 )
-# What Codex would fetch from elsewhere for an agent that nobody has given it to.
+# Features by which Codex downloads extensions that are not in the blueprint.
 _DOWNLOADING_FEATURES = ("apps", "plugins", "remote_plugin", "plugin_discovery_prefetch")
-# A server may be a program that has to be fetched first, or start on a busy machine.
+# Long, because an MCP server may have to be downloaded first or may start on a busy machine.
 _SERVER_START_SECONDS = 60
 
 
 def session_home(turn: Turn) -> Path:
-    """One for all runs of the session."""
+    """The home for all runs of the session."""
     return (turn.keep or turn.spool.parent) / DIRECTORY
 
 
 def prepare_home(turn: Turn, *, asks: bool) -> Path:
-    """The home, ready for a turn. `asks`: there is a way to ask a person."""
+    """Prepare the home for a turn. `asks`: Codex may ask a person."""
     home = session_home(turn)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +85,7 @@ def user_home(environment: Mapping[str, str]) -> Path:
 
 
 def find_api_key(home: Path, environment: Mapping[str, str]) -> str | None:
-    """The key to log in with, where there is no login."""
+    """The API key in the environment; None if there is a login file."""
     if (home / LOGIN).exists():
         return None
     return environment.get("CODEX_API_KEY") or environment.get("OPENAI_API_KEY")
@@ -89,13 +93,13 @@ def find_api_key(home: Path, environment: Mapping[str, str]) -> str | None:
 
 def build_settings(blueprint: Blueprint, *, asks: bool, has_login: bool = True) -> dict[str, Any]:
     permissions = blueprint.permissions
-    ours = {
+    defaults = {
         **({"model": blueprint.model} if blueprint.model else {}),
         **({"developer_instructions": blueprint.system_prompt} if blueprint.system_prompt else {}),
         "approval_policy": "on-request" if asks else "never",
         "sandbox_mode": _SANDBOXES[permissions.mode],
         "check_for_update_on_startup": False,
-        # A key that came in the environment stays out of the files.
+        # A key from the environment must not be written into a file.
         **({} if has_login else {"cli_auth_credentials_store": "ephemeral"}),
         "analytics": {"enabled": False},
         "features": {
@@ -106,21 +110,21 @@ def build_settings(blueprint: Blueprint, *, asks: bool, has_login: bool = True) 
         **({"web_search": "disabled"} if matches_any(permissions.deny, ["web_search"]) else {}),
         "mcp_servers": {name: _describe_server(name, server, blueprint) for name, server in blueprint.mcp_servers.items()},
     }
-    return merge_settings(ours, blueprint.options.get("config", {}))
+    return merge_settings(defaults, blueprint.options.get("config", {}))
 
 
 def read_previous_usage(home: Path, thread: str) -> Usage:
-    """What the conversation had cost when it was last left: Codex counts on from there."""
+    """Read the usage of the conversation before this turn; the counts of Codex include it."""
     usage = Usage()
-    for counted in _read_token_counts(home, thread):
-        usage = Usage(input_tokens=counted["input_tokens"], output_tokens=counted["output_tokens"])
+    for counts in _read_token_counts(home, thread):
+        usage = Usage(input_tokens=counts["input_tokens"], output_tokens=counts["output_tokens"])
     return usage
 
 
 def _read_token_counts(home: Path, thread: str) -> Iterator[dict[str, int]]:
-    for account in home.glob(f"sessions/*/*/*/rollout-*-{thread}.jsonl"):
-        with account.open(encoding="utf-8") as lines:
-            # A line that was cut off when Codex was killed counts for nothing.
+    for transcript in home.glob(f"sessions/*/*/*/rollout-*-{thread}.jsonl"):
+        with transcript.open(encoding="utf-8") as lines:
+            # The last line may be incomplete if Codex was killed.
             for line in (line for line in lines if '"token_count"' in line):
                 with suppress(ValueError, KeyError, TypeError):
                     yield json.loads(line)["payload"]["info"]["total_token_usage"]
@@ -131,28 +135,28 @@ def _link_login(home: Path, environment: Mapping[str, str]) -> bool:
 
 
 def _describe_server(name: str, server: McpServer, blueprint: Blueprint) -> dict[str, Any]:
-    reached = (
+    connection = (
         {"url": server.url, "http_headers": dict(server.headers)}
         if server.url
         else {"command": server.command, "args": list(server.args), "env": dict(server.env), "env_vars": [AGENT_MARKER]}
     )
     return {
-        **reached,
-        # An agent without the tools it was given would only seem to work.
+        **connection,
+        # Without its tools the agent must fail, instead of working without them.
         "required": True,
         "enabled": not matches_any(blueprint.permissions.deny, [mcp_tool_name(name)]),
         "startup_timeout_sec": _SERVER_START_SECONDS,
-        # Whoever waits for a person waits long. The run has its own end.
+        # A tool may wait for a person, so only the limit of the run bounds it.
         "tool_timeout_sec": blueprint.limits.wall_seconds,
         **_approval_settings(name, blueprint.permissions),
     }
 
 
 def _approval_settings(server: str, permissions: Permissions) -> dict[str, Any]:
-    everything = permissions.mode == "full" or matches_any(permissions.allow, [mcp_tool_name(server)])
+    allows_all = permissions.mode == "full" or matches_any(permissions.allow, [mcp_tool_name(server)])
     return {
-        # `writes`: a tool that only reads, as it says itself, is used without asking.
-        "default_tools_approval_mode": "approve" if everything else "writes",
+        # `writes`: Codex asks except for tools that are annotated as read-only.
+        "default_tools_approval_mode": "approve" if allows_all else "writes",
         "tools": {tool: {"approval_mode": "approve"} for tool in _tools_of(server, permissions.allow)},
         "disabled_tools": _tools_of(server, permissions.deny),
     }

@@ -1,6 +1,7 @@
-"""What has to be where in what Codex says. A message that is built otherwise is its failure, and is named as such.
+"""Messages and items of Codex, their report to the orchestrator, and the result or failure of a turn.
 
-Only what something depends on has a shape; what is merely passed on may be anything, and what is not known here is passed over.
+Only fields that are used have a declared type; unknown messages and items are ignored. A declared message with another
+structure is a failure of the turn that names the message.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from fidelio.orchestrator.executors.common import mcp_tool_name
 from fidelio.orchestrator.executors.contract import Reporter, TurnResult
 
 Json = dict[str, Any]
-# As much as every reader of JSON takes for a whole number.
+# Up to 2**53, the largest integer that every JSON parser reads exactly.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 T = TypeVar("T")
 
 
 class Identified(msgspec.Struct, frozen=True):
-    """A thread, a turn: whatever has an id."""
+    """A thread or a turn, of which only the id is read."""
 
     id: str
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """Why something failed."""
+    """The message of an error."""
 
     message: str
 
 
 def parse_line(line: str) -> Json | None:
-    """A message; None for a line that is none, because somebody else has written there."""
+    """Parse a line of output; None if it is no JSON object, such as a log line."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -47,14 +48,14 @@ def parse_line(line: str) -> Json | None:
 
 
 def convert_message(value: Any, shape: type[T], what: str) -> T:
-    """Raises when `value` is not built like that; `content` says where it stood."""
+    """Convert `value` to `shape`, or raise `ExecutorFailure`; `what` names the message in the error."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise ExecutorFailure(
-            f"Codex said something in {what} that cannot be understood: {error}.",
+            f"Codex sent {what} with an unexpected structure: {error}.",
             reason="protocol",
-            remedy="Another version of Codex may do better; `fidelio doctor` says which one is installed.",
+            remedy="Try another version of Codex; `fidelio doctor` says which one is installed.",
         ) from error
 
 
@@ -62,13 +63,13 @@ SHELL, PATCH = "shell", "apply_patch"
 
 
 class AgentMessage(msgspec.Struct, frozen=True):
-    """Something that Codex says."""
+    """A message of Codex."""
 
     text: str
 
 
 class _ToolCall(msgspec.Struct, frozen=True):
-    """The use of a tool. Each kind says in `call` which tool, and what it is given."""
+    """Base of the tool calls. Each kind returns its tool and arguments in `call`."""
 
     status: Any = "completed"
     error: ErrorDetail | None = None
@@ -78,12 +79,12 @@ class _ToolCall(msgspec.Struct, frozen=True):
         return bool(self.status == "completed")
 
     def result_text(self) -> str:
-        """What came of it, as text, where nothing went wrong."""
+        """The result of a successful call as text."""
         return ""
 
 
 class CommandCall(_ToolCall, frozen=True, kw_only=True):
-    """A command is run."""
+    """A command in the shell."""
 
     command: Any
     aggregated_output: Any = None
@@ -96,7 +97,7 @@ class CommandCall(_ToolCall, frozen=True, kw_only=True):
 
 
 class FileChange(_ToolCall, frozen=True, kw_only=True):
-    """Files are changed."""
+    """A patch of files."""
 
     changes: tuple[Json, ...]
 
@@ -105,13 +106,13 @@ class FileChange(_ToolCall, frozen=True, kw_only=True):
 
 
 class McpResult(msgspec.Struct, frozen=True):
-    """What an MCP server has answered."""
+    """The result of an MCP tool."""
 
     content: tuple[Json, ...] = ()
 
 
 class McpCall(_ToolCall, frozen=True, kw_only=True):
-    """A tool of an MCP server."""
+    """A call of an MCP tool."""
 
     server: str
     tool: str
@@ -126,7 +127,7 @@ class McpCall(_ToolCall, frozen=True, kw_only=True):
 
 
 class SearchCall(_ToolCall, frozen=True, kw_only=True):
-    """The web is searched."""
+    """A search in the web."""
 
     query: Any = ""
 
@@ -135,7 +136,7 @@ class SearchCall(_ToolCall, frozen=True, kw_only=True):
 
 
 class SubagentCall(_ToolCall, frozen=True, kw_only=True):
-    """Codex lets another of its kind do something."""
+    """A call of a subagent of Codex."""
 
     tool: str
     prompt: Any = None
@@ -164,7 +165,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One item. `content` is None for those that nothing depends on."""
+    """An item of a turn. `content` is None for unknown types."""
 
     id: str
     content: AgentMessage | ToolCall | None
@@ -181,9 +182,9 @@ def parse_item(raw: Any) -> Item:
 
 
 class ItemReporter:
-    """Tells items as they come. `last_message` is the newest message, `steps` how many items the model has made.
+    """Report items as they arrive. `steps` is the number of items of the model so far.
 
-    `items` are those that have begun and not ended yet, the newest last.
+    `items` are the started and not completed items, the newest last.
     """
 
     def __init__(self, reporter: Reporter) -> None:
@@ -232,14 +233,14 @@ NO_THREAD = "no rollout found"
 
 
 class TurnError(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a turn was not completed."""
+    """The error of a failed turn."""
 
     message: str = ""
     codex_error_info: Any = None
 
 
 class CompletedTurn(msgspec.Struct, frozen=True):
-    """A turn that is over."""
+    """The end of a turn, with its status."""
 
     status: str
     error: TurnError | None = None
@@ -256,7 +257,7 @@ def conversation_lost(conversation: str) -> ConversationLost:
 
 
 def require_thread_id(conversation: str | None) -> None:
-    """Codex takes everything else for the name of a conversation."""
+    """Require a UUID, because Codex reads any other text as the name of a conversation."""
     try:
         UUID(conversation or "0" * 32)
     except ValueError as error:
@@ -264,14 +265,14 @@ def require_thread_id(conversation: str | None) -> None:
 
 
 def turn_failure(turn: CompletedTurn, partial: str) -> ExecutorFailure:
-    """The error for a turn that was not completed, as Codex describes it."""
+    """The error for a failed turn, with the message and reason of Codex."""
     error = turn.error or TurnError()
     message = error.message or f"The turn was {turn.status}."
     return ExecutorFailure(message, reason=_reason_code(error.codex_error_info, turn.status), partial=partial)
 
 
 def _reason_code(info: Any, status: str) -> str:
-    """`usageLimitExceeded` becomes `usage-limit-exceeded`; some come with details, under their name."""
+    """Convert `usageLimitExceeded` to `usage-limit-exceeded`. Some errors are an object with the name as its only key."""
     name = next(iter(info), status) if isinstance(info, dict) else info
     if not isinstance(name, str) or name == "other":
         return f"turn-{status}"

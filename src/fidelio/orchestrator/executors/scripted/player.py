@@ -1,4 +1,4 @@
-"""Carries out one turn of a script, in the host or in a process of its own: neither can be seen from here."""
+"""Interpreter for a turn of a script. It runs the same in the host and in a process of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.02
 
 
 class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn is carried out with. It can be written down, so that a process of its own can be given it."""
+    """Input of the interpreter; encoded as JSON it is the first line of the process of a script."""
 
     script: Any
     number: int
@@ -40,7 +40,7 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class TurnState:
-    """What has come of the turn so far."""
+    """State of a turn while its steps are played."""
 
     turn: ScriptedTurn
     reporter: Reporter
@@ -58,7 +58,7 @@ class TurnState:
     async def call_tool(
         self, tool: str, arguments: Mapping[str, Any], *, server: str = "", quiet: bool = False
     ) -> dict[str, Any]:
-        """Calls a tool of a server of the blueprint, and tells so, unless nobody wants to know."""
+        """Call a tool of an MCP server of the blueprint and report the call, unless `quiet`."""
         client = await self._client(server)
         if quiet:
             return await client.call(tool, arguments)
@@ -70,7 +70,7 @@ class TurnState:
         return result
 
     def fill(self, value: Any) -> Any:
-        """Puts the values in the places that name them. Nothing in a value is ever read as a placeholder itself."""
+        """Replace placeholders by their values. A placeholder inside of a value is not replaced."""
         if isinstance(value, Mapping):
             return {key: self.fill(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
@@ -103,23 +103,23 @@ class TurnState:
 
 
 async def play_turn(
-    scene: ScriptedTurn, reporter: Reporter, *, crash: Callable[[int], None], environment: Mapping[str, str]
+    turn: ScriptedTurn, reporter: Reporter, *, crash: Callable[[int], None], environment: Mapping[str, str]
 ) -> TurnResult:
-    """The whole turn."""
-    steps = script.parse_script(scene.script).turn(scene.number)
+    """Play all steps of the turn."""
+    steps = script.parse_script(turn.script).turn(turn.number)
     async with AsyncExitStack() as stack:
-        stage = TurnState(scene, reporter, crash, environment, stack)
-        named = {"prompt": scene.prompt, "turn": scene.number, "run": scene.run, "session": scene.session}
-        stage.values = {**named, "directory": scene.directory}
-        for stage.step_number, step in enumerate(steps, 1):
-            await _PLAYERS[type(step)](stage, step)
+        state = TurnState(turn, reporter, crash, environment, stack)
+        named = {"prompt": turn.prompt, "turn": turn.number, "run": turn.run, "session": turn.session}
+        state.values = {**named, "directory": turn.directory}
+        for state.step_number, step in enumerate(steps, 1):
+            await _HANDLERS[type(step)](state, step)
             if isinstance(step, script.Result):
                 break
-        return TurnResult(text=stage.text, data=stage.data)
+        return TurnResult(text=state.text, data=state.data)
 
 
 def extract_value(result: Mapping[str, Any], path: str) -> Any:
-    """The part of a tool's result that a path leads to."""
+    """The value at a path in a tool result."""
     first, *rest = path.split(".")
     value: Any = _select_root(result, first)
     for part in rest:
@@ -135,7 +135,7 @@ def encode_text(value: Any) -> str:
 
 
 def script_failure(why: str) -> ExecutorFailure:
-    return ExecutorFailure(f"The script cannot go on: {why}.", reason="script", remedy=script.REMEDY)
+    return ExecutorFailure(f"The script cannot continue: {why}.", reason="script", remedy=script.REMEDY)
 
 
 def _select_root(result: Mapping[str, Any], name: str) -> Any:
@@ -155,67 +155,67 @@ def _is_name(name: str) -> bool:
     return name.partition(".")[0] in _NAMES
 
 
-async def _say(stage: TurnState, step: script.Say) -> None:
-    stage.text = stage.fill_text(step.text)
-    await stage.reporter.report_message(stage.text)
+async def _play_say(state: TurnState, step: script.Say) -> None:
+    state.text = state.fill_text(step.text)
+    await state.reporter.report_message(state.text)
 
 
-async def _find(stage: TurnState, step: script.Find) -> None:
+async def _play_find(state: TurnState, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
         try:
-            found = await first_match(pattern, stage.turn.prompt)
+            found = await first_match(pattern, state.turn.prompt)
         except Undecided as problem:
             raise script_failure(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
         if not found:
             raise script_failure(f"the prompt has nothing that matches {pattern}")
-        stage.values[f"saved.{name}"] = found[0]
+        state.values[f"saved.{name}"] = found[0]
 
 
-async def _call(stage: TurnState, step: script.Call) -> None:
-    result = await stage.call_tool(stage.fill_text(step.tool), stage.fill(step.arguments), server=step.server)
-    stage.values["returned"] = text_of(result)
+async def _play_call(state: TurnState, step: script.Call) -> None:
+    result = await state.call_tool(state.fill_text(step.tool), state.fill(step.arguments), server=step.server)
+    state.values["returned"] = text_of(result)
     if result.get("isError") and not step.may_fail:
-        raise ExecutorFailure(f"{step.tool} failed: {text_of(result)}", reason="tool-failed", partial=stage.text)
+        raise ExecutorFailure(f"{step.tool} failed: {text_of(result)}", reason="tool-failed", partial=state.text)
     for name, path in step.save.items():
-        stage.values[f"saved.{name}"] = extract_value(result, path)
+        state.values[f"saved.{name}"] = extract_value(result, path)
 
 
-async def _pause(stage: TurnState, step: script.Pause) -> None:
+async def _play_pause(state: TurnState, step: script.Pause) -> None:
     if not step.until:
         await asyncio.sleep(step.seconds)
         return
-    file = Path(stage.turn.directory) / stage.fill_text(step.until)
+    file = Path(state.turn.directory) / state.fill_text(step.until)
     try:
         async with asyncio.timeout(step.seconds):
-            while not file.exists():  # noqa: ASYNC110  # whoever makes the file knows nothing of us
+            while not file.exists():  # noqa: ASYNC110  # another program creates the file and cannot notify us
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise script_failure(f"{file} did not appear within {step.seconds:g} s") from None
 
 
-async def _ask(stage: TurnState, step: script.Ask) -> None:
+async def _play_ask(state: TurnState, step: script.Ask) -> None:
     question = AgentQuestion(
-        key=step.key or f"{stage.turn.number}.{stage.step_number}",
+        key=step.key or f"{state.turn.number}.{state.step_number}",
         kind=step.kind,
-        text=stage.fill_text(step.text),
-        options=tuple((id_, stage.fill_text(label)) for id_, label in step.options.items()),
+        text=state.fill_text(step.text),
+        options=tuple((id_, state.fill_text(label)) for id_, label in step.options.items()),
     )
-    reply: Reply = await stage.reporter.ask(question)
+    reply: Reply = await state.reporter.ask(question)
     answer = reply.option or reply.text
-    stage.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
+    state.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
 
 
-async def _use(stage: TurnState, step: script.Use) -> None:
-    now = msgspec.structs.asdict(stage.usage)
-    stage.usage = Usage(**{name: value + getattr(step, name) for name, value in now.items()})
-    await stage.reporter.report_usage(stage.usage)
+async def _play_use(state: TurnState, step: script.Use) -> None:
+    now = msgspec.structs.asdict(state.usage)
+    state.usage = Usage(**{name: value + getattr(step, name) for name, value in now.items()})
+    await state.reporter.report_usage(state.usage)
 
 
-async def _write(stage: TurnState, step: script.Write) -> None:
-    file = _resolve_inside(Path(stage.turn.directory), stage.fill_text(step.path))
+async def _play_write(state: TurnState, step: script.Write) -> None:
+    file = _resolve_inside(Path(state.turn.directory), state.fill_text(step.path))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(stage.fill_text(step.text), "utf-8")
+        file.write_text(state.fill_text(step.text), "utf-8")
     except OSError as error:
         raise script_failure(f"{file} cannot be written: {error.strerror}") from error
 
@@ -227,38 +227,38 @@ def _resolve_inside(directory: Path, path: str) -> Path:
     return file
 
 
-async def _data(stage: TurnState, step: script.Data) -> None:
-    stage.data = stage.fill(step.value)
+async def _play_data(state: TurnState, step: script.Data) -> None:
+    state.data = state.fill(step.value)
 
 
-async def _result(stage: TurnState, step: script.Result) -> None:
-    stage.text = stage.fill_text(step.text)
+async def _play_result(state: TurnState, step: script.Result) -> None:
+    state.text = state.fill_text(step.text)
 
 
-async def _fail(stage: TurnState, step: script.Fail) -> None:
-    raise ExecutorFailure(stage.fill_text(step.text), reason=step.reason, partial=stage.text)
+async def _play_fail(state: TurnState, step: script.Fail) -> None:
+    raise ExecutorFailure(state.fill_text(step.text), reason=step.reason, partial=state.text)
 
 
-async def _crash(stage: TurnState, step: script.Crash) -> None:
-    stage.crash(step.code)
+async def _play_crash(state: TurnState, step: script.Crash) -> None:
+    state.crash(step.code)
 
 
-async def _work(stage: TurnState, _: script.WorkActivity) -> None:
-    stage.data = await carry_out_activity(stage.turn.prompt, stage.call_tool)
-    stage.text = encode_text(stage.data)
+async def _play_work(state: TurnState, _: script.WorkActivity) -> None:
+    state.data = await carry_out_activity(state.turn.prompt, state.call_tool)
+    state.text = encode_text(state.data)
 
 
-_PLAYERS: Mapping[type[script.ScriptStep], Callable[[TurnState, Any], Awaitable[None]]] = {
-    script.Say: _say,
-    script.Find: _find,
-    script.Call: _call,
-    script.Pause: _pause,
-    script.Ask: _ask,
-    script.Use: _use,
-    script.Write: _write,
-    script.Data: _data,
-    script.Result: _result,
-    script.Fail: _fail,
-    script.Crash: _crash,
-    script.WorkActivity: _work,
+_HANDLERS: Mapping[type[script.ScriptStep], Callable[[TurnState, Any], Awaitable[None]]] = {
+    script.Say: _play_say,
+    script.Find: _play_find,
+    script.Call: _play_call,
+    script.Pause: _play_pause,
+    script.Ask: _play_ask,
+    script.Use: _play_use,
+    script.Write: _play_write,
+    script.Data: _play_data,
+    script.Result: _play_result,
+    script.Fail: _play_fail,
+    script.Crash: _play_crash,
+    script.WorkActivity: _play_work,
 }

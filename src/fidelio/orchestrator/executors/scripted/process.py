@@ -1,4 +1,4 @@
-"""A scripted agent as a program: `python -m fidelio.orchestrator.executors.scripted.process`, for whoever wants one to kill."""
+"""Program of a scripted agent: `python -m fidelio.orchestrator.executors.scripted.process`, for runs that can be killed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from fidelio.processes.table import ProcessIdentity
 
 
 class PrintingReporter:
-    """Tells by printing, and asks by printing and reading."""
+    """Report by printing lines, and ask by printing a line and reading its answer."""
 
     is_detaching = False
 
     async def report_process(self, identity: ProcessIdentity) -> None:
-        """Whoever has started us knows."""
+        """Do nothing: the host has started this process."""
 
     async def report_conversation(self, name: str) -> None:
-        """Whoever has started us has chosen it."""
+        """Do nothing: the host has chosen the conversation."""
 
     async def report_output(self, size: int) -> None:
-        """Whoever reads counts."""
+        """Do nothing: the host counts what it reads."""
 
     async def report_message(self, text: str) -> None:
         lines.print_line(lines.MessageLine(text))
@@ -48,16 +48,16 @@ class PrintingReporter:
         while True:
             line = await asyncio.to_thread(sys.stdin.buffer.readline)
             if not line:
-                raise ExecutorFailure("Nobody can answer any more.", reason="script")
+                raise ExecutorFailure("The input was closed before the question was answered.", reason="script")
             answer = msgspec.json.decode(line, type=lines.AnswerLine)
             if answer.key == question.key:
                 return Reply(answer.option, answer.text)
 
 
 async def main() -> None:
-    scene = msgspec.json.decode(sys.stdin.buffer.readline(), type=ScriptedTurn)
+    turn = msgspec.json.decode(sys.stdin.buffer.readline(), type=ScriptedTurn)
     try:
-        done = await play_turn(scene, PrintingReporter(), crash=os._exit, environment=os.environ)
+        done = await play_turn(turn, PrintingReporter(), crash=os._exit, environment=os.environ)
     except ExecutorFailure as error:
         lines.print_line(lines.FailureLine(error.sentence, error.reason, error.partial, error.remedy))
     except FidelioError as error:
