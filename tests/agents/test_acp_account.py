@@ -73,8 +73,8 @@ def test_only_files_of_the_project_are_files_of_the_project(kind: str, path: str
 
 @proves("agents.acp-tools")
 async def test_messages_are_told_whole_and_uses_once() -> None:
-    tell = RecordingReporter()
-    account = UpdateReporter(tell, ["ours"])
+    reporter = RecordingReporter()
+    account = UpdateReporter(reporter, ["ours"])
     text = {"type": "content", "content": {"type": "text", "text": "three"}}
     for update in (
         chunk("I shall "),
@@ -89,10 +89,10 @@ async def test_messages_are_told_whole_and_uses_once() -> None:
         await account.report_update(update)
     await account.report_end(PromptResponse(stop_reason="end_turn"), None)
 
-    assert tell.texts == ["I shall look.", "One.", "Two."]
-    assert tell.calls == [("c1", "mcp__ours__look", {"far": True})]
-    assert tell.returns == [("c1", True, "three")]
-    assert (account.last_message, tell.usages[-1]) == ("Two.", Usage(turns=1, input_tokens=7, output_tokens=2))
+    assert reporter.texts == ["I shall look.", "One.", "Two."]
+    assert reporter.calls == [("c1", "mcp__ours__look", {"far": True})]
+    assert reporter.returns == [("c1", True, "three")]
+    assert (account.last_message, reporter.usages[-1]) == ("Two.", Usage(turns=1, input_tokens=7, output_tokens=2))
 
 
 @proves("agents.acp-leave")
@@ -100,12 +100,12 @@ async def test_messages_are_told_whole_and_uses_once() -> None:
 async def test_a_use_is_asked_about_once_and_the_answer_is_in_the_words_of_the_agent(
     option: str, chosen: str | None, tmp_path: Path
 ) -> None:
-    tell = RecordingReporter(Reply(option=option))
-    leave = PermissionChooser("The agent", make_turn(tmp_path), tell)
+    reporter = RecordingReporter(Reply(option=option))
+    leave = PermissionChooser("The agent", make_turn(tmp_path), reporter)
     wanted = progress(title="make", kind="execute")
 
     assert [await leave.choose(wanted, "shell", OPTIONS) for _ in range(2)] == [chosen, chosen]
-    (question,) = tell.questions
+    (question,) = reporter.questions
     assert (question.key, question.text) == ("c1", "The agent wants to use shell: make")
     assert [name for name, _ in question.options] == ["allow", "tool", "refuse"]
 

@@ -75,30 +75,30 @@ async def test_an_agent_that_does_not_get_its_tools_does_not_work_without_them(t
 
 @proves("agents.claude-cost")
 async def test_a_run_that_has_spent_what_it_may_is_ended(tmp_path: Path) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     script = [Call("list_workflows", spent=Spent(1_000_000, 100_000)), Say("Never.")]
     async with bench(CLAUDE, tmp_path, script) as place:
         with pytest.raises(LimitReached) as failure:
-            await place.carry_out(place.turn("Spend.", limits=Limits(cost_usd=0.01)), tell)
+            await place.carry_out(place.turn("Spend.", limits=Limits(cost_usd=0.01)), reporter)
 
     assert (failure.value.reason, len(place.model.heard)) == ("limit.cost_usd", 1)
-    assert tell.usages[-1].cost_usd > 0.01
+    assert reporter.usages[-1].cost_usd > 0.01
 
 
 @proves("agents.adopted")
 async def test_an_agent_is_read_to_its_end_by_whoever_comes_later_and_again_by_whoever_comes_after_it(tmp_path: Path) -> None:
-    tell, held = RecordingReporter(), Held(Say("All done."))
+    reporter, held = RecordingReporter(), Held(Say("All done."))
     async with bench(CLAUDE, tmp_path, [Call("list_workflows"), held]) as place:
         turn = place.turn("Do it.")
         process = await left_behind(CLAUDE, turn, until="called")
         held.release()
-        adopted = await place.adopt(turn, process, tell)
+        adopted = await place.adopt(turn, process, reporter)
         await wait_until_ended([process], SECONDS)
         again = await place.adopt(turn, process, RecordingReporter())
 
     assert adopted == again
     assert adopted is not None
-    assert (adopted.text, len(tell.calls), len(tell.returns)) == ("All done.", 1, 1)
+    assert (adopted.text, len(reporter.calls), len(reporter.returns)) == ("All done.", 1, 1)
 
 
 @proves("agents.claude-program")

@@ -32,7 +32,7 @@ class Played(AgentProcess):
     def __init__(self, *messages: Json | Callable[[], Awaitable[None]], complaint: str = "") -> None:
         self.answers: list[Json] = []
         self._messages, self._complaint = messages, complaint
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def lines(self) -> AsyncIterator[str]:
         for message in self._messages:
@@ -43,12 +43,12 @@ class Played(AgentProcess):
 
     async def answered(self, times: int) -> None:
         while len(self.answers) < times:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def write(self, data: bytes) -> None:
         self.answers.append(json.loads(data)["response"])
-        self._news.set()
+        self._changed.set()
 
     def close_stdin(self) -> None:
         pass
@@ -85,9 +85,9 @@ def asking_turn(place: Path, **changes: Any) -> Turn:
     return make_turn(place, blueprint=blueprint, **changes)
 
 
-async def watched(process: Played, turn: Turn, tell: RecordingReporter) -> TurnResult:
+async def watched(process: Played, turn: Turn, reporter: RecordingReporter) -> TurnResult:
     async with asyncio.timeout(20):
-        return await follow_turn(process, turn, tell)
+        return await follow_turn(process, turn, reporter)
 
 
 class Slow(RecordingReporter):
@@ -95,7 +95,7 @@ class Slow(RecordingReporter):
 
     async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
-        self._news.set()
+        self._changed.set()
         name = question.detail["input"]["name"]
         await self.until(lambda: len(self.questions) == 2 and (name == "second" or self.texts))
         await self.report_message(name)
@@ -134,10 +134,12 @@ async def test_two_questions_are_open_at_once_and_each_gets_its_own_answer(tmp_p
 
 @proves("agents.leave")
 async def test_a_question_that_the_agent_takes_back_waits_for_nobody(tmp_path: Path) -> None:
-    tell = Patient()
-    process = Played(asks("first"), tell.asked, {"type": "control_cancel_request", "request_id": "first"}, tell.left, END)
+    reporter = Patient()
+    process = Played(
+        asks("first"), reporter.asked, {"type": "control_cancel_request", "request_id": "first"}, reporter.left, END
+    )
 
-    assert (await watched(process, asking_turn(tmp_path), tell)).text == "Done."
+    assert (await watched(process, asking_turn(tmp_path), reporter)).text == "Done."
     assert process.answers == []
 
 
@@ -157,38 +159,38 @@ async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> Non
 @proves("agents.turn")
 async def test_an_agent_of_the_agent_is_not_taken_for_it(tmp_path: Path) -> None:
     use = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     lines = [
         says("1", text("Mine.")),
         says("2", text("Not mine."), use, parent="t0"),
         says("3", text("A notice."), model="<synthetic>"),
     ]
-    await watched(Played(*lines, END), asking_turn(tmp_path), tell)
+    await watched(Played(*lines, END), asking_turn(tmp_path), reporter)
 
-    assert (tell.texts, [tool for _, tool, _ in tell.calls]) == (["Mine."], ["Read"])
+    assert (reporter.texts, [tool for _, tool, _ in reporter.calls]) == (["Mine."], ["Read"])
 
 
 @proves("agents.turn")
 async def test_a_message_in_several_lines_is_counted_once_and_the_end_knows_better(tmp_path: Path) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     lines = [says("1", text("A."), input_tokens=10, cache_read_input_tokens=5, output_tokens=1)] * 2
     models = {"m": {"inputTokens": 10, "cacheReadInputTokens": 5, "outputTokens": 30}}
-    await watched(Played(*lines, {**END, "total_cost_usd": 0.5, "modelUsage": models}), asking_turn(tmp_path), tell)
+    await watched(Played(*lines, {**END, "total_cost_usd": 0.5, "modelUsage": models}), asking_turn(tmp_path), reporter)
 
-    first, last = tell.usages
+    first, last = reporter.usages
     assert first == Usage(turns=1, input_tokens=15, output_tokens=1)
     assert last == Usage(turns=1, input_tokens=15, output_tokens=30, cost_usd=0.5)
 
 
 @proves("agents.claude-cost")
 async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_result(tmp_path: Path) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     once, twice = ({"m": {"inputTokens": 10 * times, "outputTokens": 30 * times}} for times in (1, 2))
     first = [says("1", text("A."), input_tokens=10, output_tokens=1), {**END, "total_cost_usd": 0.5, "modelUsage": once}]
     then = [says("2", text("B."), input_tokens=10, output_tokens=1), {**END, "total_cost_usd": 0.9, "modelUsage": twice}]
-    await watched(Played(*first, *then), asking_turn(tmp_path), tell)
+    await watched(Played(*first, *then), asking_turn(tmp_path), reporter)
 
-    assert [(used.turns, used.output_tokens, used.cost_usd) for used in tell.usages] == [
+    assert [(used.turns, used.output_tokens, used.cost_usd) for used in reporter.usages] == [
         (1, 1, 0.0),
         (1, 30, 0.5),
         (2, 31, 0.5),
@@ -198,13 +200,13 @@ async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_r
 
 @proves("agents.claude-cost")
 async def test_where_it_does_not_say_what_was_spent_before_no_cost_is_made_up(tmp_path: Path) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     refusal = {"type": "control_response", "response": {"subtype": "error", "request_id": "fidelio-before", "error": "What?"}}
     said = says("1", text("A."), input_tokens=10, output_tokens=1)
     process = Played(refusal, said, {**END, "total_cost_usd": 0.5, "modelUsage": {"m": {"inputTokens": 900}}})
-    await watched(process, asking_turn(tmp_path, conversation="c"), tell)
+    await watched(process, asking_turn(tmp_path, conversation="c"), reporter)
 
-    assert tell.usages == [Usage(turns=1, input_tokens=10, output_tokens=1)]
+    assert reporter.usages == [Usage(turns=1, input_tokens=10, output_tokens=1)]
 
 
 @proves("agents.claude-failures")

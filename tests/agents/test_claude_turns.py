@@ -62,11 +62,11 @@ async def test_settings_and_memories_are_read_only_where_the_blueprint_says_so(t
     ("reply", "answer"), [(Reply(option="Blue"), "Blue"), (Reply(option="other", text="Green, please"), "Green, please")]
 )
 async def test_what_the_model_asks_a_person_is_answered_by_one(tmp_path: Path, reply: Reply, answer: str) -> None:
-    tell = RecordingReporter(reply)
+    reporter = RecordingReporter(reply)
     async with bench(CLAUDE, tmp_path, [Call("AskUserQuestion", {"questions": [COLOURS]}), Say("I see.")]) as place:
-        await place.carry_out(place.turn("Paint."), tell)
+        await place.carry_out(place.turn("Paint."), reporter)
 
-    (question,) = tell.questions
+    (question,) = reporter.questions
     assert (question.kind, question.text) == ("question", "Which colour?\n\n- Red: Like fire.\n- Blue: Like water.")
     assert [name for name, _ in question.options] == ["Red", "Blue", "other"]
     assert f'"Which colour?"="{answer}"' in place.model.heard[-1].seen[-1].text
@@ -82,44 +82,44 @@ async def test_a_structured_result_is_data(tmp_path: Path) -> None:
 
 @proves("agents.claude-permissions")
 async def test_leave_for_the_like_is_asked_once(tmp_path: Path) -> None:
-    tell = RecordingReporter(Reply(option="allow-always"))
+    reporter = RecordingReporter(Reply(option="allow-always"))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), bash("touch made again"), Say("Done.")]) as place:
-        finished = await place.carry_out(place.turn("Make it.", mode="ask"), tell)
+        finished = await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
 
-    assert (finished.text, len(tell.questions), (place.project / "again").exists()) == ("Done.", 1, True)
+    assert (finished.text, len(reporter.questions), (place.project / "again").exists()) == ("Done.", 1, True)
     assert not (place.project / ".claude").exists(), "leave for a turn is not written into the project"
 
 
 @proves("agents.claude-permissions")
 async def test_a_refusal_tells_the_model_why(tmp_path: Path) -> None:
-    tell = RecordingReporter(Reply(option="refuse", text="Use the other door."))
+    reporter = RecordingReporter(Reply(option="refuse", text="Use the other door."))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), Say("I shall.")]) as place:
-        await place.carry_out(place.turn("Make it.", mode="ask"), tell)
+        await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
 
     assert "Use the other door." in place.model.heard[-1].seen[-1].text
-    assert tell.returns[-1][1] is False
+    assert reporter.returns[-1][1] is False
 
 
 @proves("agents.claude-permissions")
 async def test_what_the_blueprint_allows_is_not_asked_and_what_it_denies_is_not_offered(tmp_path: Path) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     permissions = Permissions(mode="ask", allow=("Bash(touch *)",), deny=("Write",))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), Say("Done.")]) as place:
-        await place.carry_out(place.turn("Make it.", permissions=permissions), tell)
+        await place.carry_out(place.turn("Make it.", permissions=permissions), reporter)
 
-    assert (tell.questions, (place.project / "made").exists()) == ([], True)
+    assert (reporter.questions, (place.project / "made").exists()) == ([], True)
     assert "Write" not in {tool.name for tool in place.model.heard[0].tools}
 
 
 @proves("agents.claude-permissions")
 async def test_who_may_edit_writes_files_of_the_project_and_asks_for_the_rest(tmp_path: Path) -> None:
-    tell = RecordingReporter(Reply(option="refuse"))
+    reporter = RecordingReporter(Reply(option="refuse"))
     made, outside = tmp_path / "project" / "made", tmp_path / "outside"
     script = [Call("Write", {"file_path": str(made), "content": "x"}), bash(f"touch {outside}"), Say("Done.")]
     async with bench(CLAUDE, tmp_path, script) as place:
-        await place.carry_out(place.turn("Make it.", mode="edit"), tell)
+        await place.carry_out(place.turn("Make it.", mode="edit"), reporter)
 
-    assert (made.exists(), outside.exists(), len(tell.questions)) == (True, False, 1)
+    assert (made.exists(), outside.exists(), len(reporter.questions)) == (True, False, 1)
 
 
 @proves("agents.turn")
@@ -181,12 +181,12 @@ async def test_what_an_agent_left_in_the_background_does_not_keep_its_result(
 
 @proves("agents.claude-background")
 async def test_an_agent_that_goes_on_when_its_command_has_ended_is_still_answered(tmp_path: Path) -> None:
-    tell = RecordingReporter(Reply(option="allow"), Reply(option="allow"))
+    reporter = RecordingReporter(Reply(option="allow"), Reply(option="allow"))
     script = [bash("touch a; sleep 1", run_in_background=True), Say("It runs."), bash("touch b"), Say("It ran.")]
     async with bench(CLAUDE, tmp_path, script) as place:
-        finished = await place.carry_out(place.turn("Start it.", mode="ask"), tell)
+        finished = await place.carry_out(place.turn("Start it.", mode="ask"), reporter)
 
-    assert (finished.text, len(tell.questions), (place.project / "b").exists()) == ("It ran.", 2, True)
+    assert (finished.text, len(reporter.questions), (place.project / "b").exists()) == ("It ran.", 2, True)
 
 
 @proves("agents.turn")

@@ -23,8 +23,8 @@ def form(fields: dict[str, Any]) -> dict[str, Any]:
     return {"serverName": "ours", "mode": "form", "_meta": None, "message": "Well?", "requestedSchema": schema}
 
 
-async def decide(method: str, params: dict[str, Any], tell: RecordingReporter, mode: Any = "ask") -> Any:
-    return await RequestHandler(Permissions(mode=mode), tell, {}).answer(method, params, 7)
+async def decide(method: str, params: dict[str, Any], reporter: RecordingReporter, mode: Any = "ask") -> Any:
+    return await RequestHandler(Permissions(mode=mode), reporter, {}).answer(method, params, 7)
 
 
 @proves("agents.codex-form")
@@ -40,10 +40,10 @@ async def decide(method: str, params: dict[str, Any], tell: RecordingReporter, m
     ],
 )
 async def test_an_answer_reaches_the_server_in_its_form(fields: dict[str, Any], reply: Reply, content: dict[str, Any]) -> None:
-    tell = RecordingReporter(reply)
+    reporter = RecordingReporter(reply)
 
-    assert await decide(FORM, form(fields), tell) == {"action": "accept", "content": content, "_meta": None}
-    assert (tell.questions[0].kind, tell.questions[0].text) == ("question", "ours asks: Well?")
+    assert await decide(FORM, form(fields), reporter) == {"action": "accept", "content": content, "_meta": None}
+    assert (reporter.questions[0].kind, reporter.questions[0].text) == ("question", "ours asks: Well?")
 
 
 @proves("agents.codex-form")
@@ -62,11 +62,11 @@ async def test_what_is_no_answer_is_told_to_the_server_as_such(fields: dict[str,
 @proves("agents.permissions")
 @pytest.mark.parametrize(("mode", "decision"), [("full", "accept"), ("read", "decline")])
 async def test_nobody_is_asked_what_the_permissions_decide(mode: str, decision: str) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     command = {"itemId": "c1", "command": "make"}
 
-    assert await decide("item/commandExecution/requestApproval", command, tell, mode) == {"decision": decision}
-    assert tell.questions == []
+    assert await decide("item/commandExecution/requestApproval", command, reporter, mode) == {"decision": decision}
+    assert reporter.questions == []
 
 
 @proves("agents.permissions")
@@ -106,10 +106,10 @@ async def test_leave_for_one_tool_is_no_leave_for_another_that_waits_with_it(
     }
     items = {name: parse_item({"id": name, **raw}) for name, raw in begun.items()}
     leave = {"codex_approval_kind": "mcp_tool_call", "tool_params": arguments}
-    tell = RecordingReporter(Reply(option="refuse"))
+    reporter = RecordingReporter(Reply(option="refuse"))
 
-    await RequestHandler(Permissions(allow=("mcp__s__read",)), tell, items).answer(
+    await RequestHandler(Permissions(allow=("mcp__s__read",)), reporter, items).answer(
         FORM, {"serverName": "s", "message": "May it?", "_meta": leave}, 7
     )
 
-    assert [question.key for question in tell.questions] == asked
+    assert [question.key for question in reporter.questions] == asked

@@ -118,7 +118,7 @@ class Agreeing(RecordingReporter):
         return Reply(question.options[0][0] if question.options else "", "" if question.options else "{}")
 
 
-async def play(way: str, messages: list[Any], directory: Path, tell: RecordingReporter) -> TurnResult:
+async def play(way: str, messages: list[Any], directory: Path, reporter: RecordingReporter) -> TurnResult:
     blueprint = Blueprint(name="a", description="", executor="codex", permissions=Permissions(mode="ask"))
 
     async def spawn(*_: object, **__: object) -> AgentProcess:
@@ -128,7 +128,7 @@ async def play(way: str, messages: list[Any], directory: Path, tell: RecordingRe
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "spawn", spawn)
         async with asyncio.timeout(SECONDS):
-            finished: TurnResult = await module.run(make_turn(directory, blueprint=blueprint), tell)
+            finished: TurnResult = await module.run(make_turn(directory, blueprint=blueprint), reporter)
             return finished
 
 
@@ -188,26 +188,26 @@ async def ends_well_or_fails(way: str, messages: list[Any], directory: Path) -> 
 @proves("agents.codex-shapes")
 @pytest.mark.parametrize("way", WAYS)
 async def test_messages_as_they_should_be_lead_to_the_result(tmp_path: Path, way: str) -> None:
-    tell = Agreeing()
+    reporter = Agreeing()
 
-    assert (await play(way, WAYS[way][1], tmp_path, tell)).text == "Done."
+    assert (await play(way, WAYS[way][1], tmp_path, reporter)).text == "Done."
 
-    assert tell.conversations == [THREAD]
-    assert (tell.usages[-1].input_tokens, tell.usages[-1].output_tokens) == (3, 1)
+    assert reporter.conversations == [THREAD]
+    assert (reporter.usages[-1].input_tokens, reporter.usages[-1].output_tokens) == (3, 1)
 
 
 @proves("agents.codex-shapes")
 async def test_what_codex_does_and_asks_is_told_as_it_is(tmp_path: Path) -> None:
-    tell = Agreeing()
-    await play("server", SERVER, tmp_path, tell)
+    reporter = Agreeing()
+    await play("server", SERVER, tmp_path, reporter)
 
-    assert [tool for _, tool, _ in tell.calls] == ["shell", "apply_patch", "mcp__ours__list", "spawn"]
-    assert tell.returns == [
+    assert [tool for _, tool, _ in reporter.calls] == ["shell", "apply_patch", "mcp__ours__list", "spawn"]
+    assert reporter.returns == [
         ("c1", True, "made"),
         ("m1", True, 'three\n{"type": "image", "data": ""}'),
         ("h1", True, "Nobody."),
     ]
-    assert [(question.key, question.text) for question in tell.questions] == [
+    assert [(question.key, question.text) for question in reporter.questions] == [
         ("x", "Codex wants to run: make"),
         ("f1", "Codex wants to change a.md."),
         ("f1", 'Codex wants to be allowed more: {"network": {"enabled": true}}'),

@@ -39,10 +39,10 @@ ASKS = {
 async def test_codex_is_a_server_where_something_may_have_to_be_asked(
     tmp_path: Path, mode: PermissionMode, is_server: bool
 ) -> None:
-    tell = RecordingReporter()
+    reporter = RecordingReporter()
     async with bench(CodexHarness(), tmp_path, [Say("Done.")]) as place:
         turn = place.turn("Hello.", mode=mode)
-        await place.carry_out(turn, tell)
+        await place.carry_out(turn, reporter)
 
     assert (turn.spool / "agent.hold").exists() is is_server
 
@@ -59,11 +59,11 @@ async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path
 
 @proves("agents.codex-question")
 async def test_a_question_of_the_model_is_answered_by_a_person(tmp_path: Path) -> None:
-    tell = RecordingReporter(Reply(option="Blue"))
+    reporter = RecordingReporter(Reply(option="Blue"))
     async with bench(CodexHarness(), tmp_path, [Call("request_user_input", ASKS), Say("Blue it is.")]) as place:
-        finished = await place.carry_out(place.turn("Paint it.", mode="ask"), tell)
+        finished = await place.carry_out(place.turn("Paint it.", mode="ask"), reporter)
 
-    (question,) = tell.questions
+    (question,) = reporter.questions
     assert (question.kind, question.text) == ("question", "Which colour?")
     assert [name for name, _ in question.options] == ["Red", "Blue"]
     assert "Blue" in place.model.heard[-1].seen[-1].text
@@ -82,14 +82,14 @@ async def test_a_turn_that_fails_says_why(tmp_path: Path, mode: str) -> None:
 
 @proves("agents.adopted")
 async def test_a_command_whose_watcher_died_is_read_from_the_beginning(tmp_path: Path) -> None:
-    tell, harness = RecordingReporter(), CodexHarness(mode="exec")
+    reporter, harness = RecordingReporter(), CodexHarness(mode="exec")
     held = Held(Say("There are three.", Spent(50, 5)))
     async with bench(harness, tmp_path, [Call("list_workflows", spent=Spent(30, 3)), held]) as place:
         turn = place.turn("Which are there?")
         process = await left_behind(harness, turn, until="called")
         held.release()
-        finished = await place.adopt(turn, process, tell)
+        finished = await place.adopt(turn, process, reporter)
 
     assert finished is not None
-    assert (finished.text, len(tell.calls), len(tell.conversations)) == ("There are three.", 1, 1)
-    assert (tell.usages[-1].input_tokens, tell.usages[-1].output_tokens) == (80, 8)
+    assert (finished.text, len(reporter.calls), len(reporter.conversations)) == ("There are three.", 1, 1)
+    assert (reporter.usages[-1].input_tokens, reporter.usages[-1].output_tokens) == (80, 8)

@@ -1,4 +1,4 @@
-"""Someone to tell: keeps what an executor says, and answers what it asks."""
+"""A reporter in memory that records what an executor reports and answers its questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 
 class RecordingReporter:
-    """A reporter that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
+    """Record everything in memory. `replies` are returned in order; a question without a reply waits for ever."""
 
     def __init__(self, *replies: Reply, most_bytes: int | None = None) -> None:
         self.replies = list(replies)
@@ -35,56 +35,56 @@ class RecordingReporter:
         self.bytes = 0
         self.is_detaching = False
         self.on_process: Callable[[ProcessIdentity], None] | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def until(self, happened: Callable[[], object]) -> None:
-        """Returns as soon as something that was told makes it true."""
+        """Wait until a report makes `happened` true."""
         while not happened():
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def report_process(self, identity: ProcessIdentity) -> None:
         self.processes.append(identity)
-        self._news.set()
+        self._changed.set()
         if self.on_process is not None:
             self.on_process(identity)
 
     async def report_conversation(self, name: str) -> None:
         self.conversations.append(name)
-        self._news.set()
+        self._changed.set()
 
     async def report_message(self, text: str) -> None:
         self.texts.append(text)
-        self._news.set()
+        self._changed.set()
 
     async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
         self.calls.append((call, tool, arguments))
-        self._news.set()
+        self._changed.set()
 
     async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
         self.returns.append((call, ok, text))
-        self._news.set()
+        self._changed.set()
 
     async def report_usage(self, usage: Usage) -> None:
         self.usages.append(usage)
-        self._news.set()
+        self._changed.set()
 
     async def report_output(self, size: int) -> None:
         self.bytes += size
-        self._news.set()
+        self._changed.set()
         if self.most_bytes is not None and self.bytes > self.most_bytes:
             raise LimitReached("Too much output.", reason="limit.output_bytes")
 
     async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
-        self._news.set()
+        self._changed.set()
         if not self.replies:
             await asyncio.Event().wait()
         return self.replies.pop(0)
 
 
 def make_turn(directory: Path, prompt: str = "Hello", *, blueprint: Blueprint = GENERIC, **changes: Any) -> Turn:
-    """A turn with nothing special about it. `directory` holds the project and the spool."""
+    """A turn with default values. `directory` holds the project and the spool."""
     project = directory / "project"
     project.mkdir(exist_ok=True)
     run = changes.pop("run", f"r_{os.getpid()}_{time.monotonic_ns()}")

@@ -29,12 +29,12 @@ STEPS = [
 
 
 async def carry_out(
-    directory: Path, steps: list[Any], tell: RecordingReporter, prompt: str = "Hello", *, process: bool
+    directory: Path, steps: list[Any], reporter: RecordingReporter, prompt: str = "Hello", *, process: bool
 ) -> TurnResult:
     options = {"script": {"turns": [steps]}, "process": process}
     blueprint = Blueprint(name="a", description="", executor="scripted", options=options)
     async with asyncio.timeout(SECONDS):
-        return await ScriptedExecutor().carry_out(make_turn(directory, prompt, blueprint=blueprint), tell)
+        return await ScriptedExecutor().carry_out(make_turn(directory, prompt, blueprint=blueprint), reporter)
 
 
 @proves("scripted.counted")
@@ -43,12 +43,12 @@ async def carry_out(
 async def test_a_scripted_agent_that_says_too_much_is_ended_at_its_limit(
     tmp_path: Path, step: dict[str, str], process: bool
 ) -> None:
-    tell = RecordingReporter(Reply(text="yes"), most_bytes=1_000)
+    reporter = RecordingReporter(Reply(text="yes"), most_bytes=1_000)
 
     with pytest.raises(LimitReached):
-        await carry_out(tmp_path, [{"say": "begun"}, step], tell, "x" * 1_000, process=process)
+        await carry_out(tmp_path, [{"say": "begun"}, step], reporter, "x" * 1_000, process=process)
 
-    assert all("x" not in text for text in tell.texts)
+    assert all("x" not in text for text in reporter.texts)
 
 
 @proves("scripted.counted", "scripted.process")
@@ -61,16 +61,16 @@ async def test_a_script_counts_the_same_in_the_host_and_in_a_process(tmp_path: P
 
 
 @proves("scripted.counted")
-async def test_half_a_pair_of_signs_counts_and_hurts_nobody(tmp_path: Path, tell: RecordingReporter) -> None:
-    finished = await carry_out(tmp_path, [{"say": "{prompt}"}, {"data": ["{prompt}"]}], tell, "\ud800", process=False)
+async def test_half_a_pair_of_signs_counts_and_hurts_nobody(tmp_path: Path, reporter: RecordingReporter) -> None:
+    finished = await carry_out(tmp_path, [{"say": "{prompt}"}, {"data": ["{prompt}"]}], reporter, "\ud800", process=False)
 
-    assert (finished.text, finished.data, tell.texts) == ("\ud800", ["\ud800"], ["\ud800"])
-    assert tell.bytes > 0
+    assert (finished.text, finished.data, reporter.texts) == ("\ud800", ["\ud800"], ["\ud800"])
+    assert reporter.bytes > 0
 
 
 @proves("processes.output", "scripted.process")
-async def test_a_result_within_the_limit_comes_whole(tmp_path: Path, tell: RecordingReporter) -> None:
-    finished = await carry_out(tmp_path, [{"result": "{prompt}"}], tell, "x" * LONG, process=True)
+async def test_a_result_within_the_limit_comes_whole(tmp_path: Path, reporter: RecordingReporter) -> None:
+    finished = await carry_out(tmp_path, [{"result": "{prompt}"}], reporter, "x" * LONG, process=True)
 
     assert len(finished.text) == LONG
 
@@ -78,8 +78,8 @@ async def test_a_result_within_the_limit_comes_whole(tmp_path: Path, tell: Recor
 @proves("processes.counted", "processes.pipes")
 async def test_a_message_on_pipes_that_is_longer_than_the_limit_ends_the_run(tmp_path: Path) -> None:
     blueprint = Blueprint(name="a", description="", limits=Limits(output_bytes=1_000))
-    turn, tell = make_turn(tmp_path, blueprint=blueprint), RecordingReporter(most_bytes=1_000)
+    turn, reporter = make_turn(tmp_path, blueprint=blueprint), RecordingReporter(most_bytes=1_000)
     argv = ["sh", "-c", "head -c 2000 /dev/zero | tr '\\0' 1; echo; echo {}; cat"]
-    async with asyncio.timeout(SECONDS), await open_pipes(argv, process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await open_pipes(argv, process_options(turn, reporter)) as process:
         with pytest.raises(LimitReached):
-            await PipeTransport(process, tell.report_output).receive()
+            await PipeTransport(process, reporter.report_output).receive()

@@ -77,7 +77,7 @@ def test_naming_the_kinds_loads_none_of_them() -> None:
 
 @proves("executors.lazy")
 async def test_a_missing_library_is_named_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, turn: Turn, tell: RecordingReporter
+    monkeypatch: pytest.MonkeyPatch, turn: Turn, reporter: RecordingReporter
 ) -> None:
     def fail(name: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named 'acp', wanted by {name}", name="acp")
@@ -90,9 +90,9 @@ async def test_a_missing_library_is_named_with_the_command_that_installs_it(
     assert gemini.name == "gemini"
     assert await gemini.availability() == Availability(works=False, why=why)
     assert gemini.problems(Blueprint(name="a", description="")) == (why,)
-    assert await gemini.adopt(turn, ProcessIdentity(1, ""), tell) is None
+    assert await gemini.adopt(turn, ProcessIdentity(1, ""), reporter) is None
     with pytest.raises(ExecutorUnavailable, match="not installed"):
-        await gemini.carry_out(turn, tell)
+        await gemini.carry_out(turn, reporter)
 
 
 @proves("executors.lazy")

@@ -21,21 +21,21 @@ def finding(**patterns: str) -> Blueprint:
 
 
 @proves("scripted.steps")
-async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, tell: RecordingReporter) -> None:
+async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, reporter: RecordingReporter) -> None:
     blueprint = finding(key="key: (\\S+)", word="[a-z]+", perhaps="key(!)?")
     turn = make_turn(tmp_path, "my key: tök-1 and more", blueprint=blueprint)
 
-    assert (await ScriptedExecutor().carry_out(turn, tell)).data == {"key": "tök-1", "word": "my", "perhaps": None}
+    assert (await ScriptedExecutor().carry_out(turn, reporter)).data == {"key": "tök-1", "word": "my", "perhaps": None}
 
 
 @proves("scripted.bounded-find")
-async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, tell: RecordingReporter) -> None:
+async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "a" * 60 + "!", blueprint=finding(evil="^(a+)+$"))
     other = make_turn(tmp_path, "a", blueprint=finding(good="a"))
 
     async with asyncio.timeout(SECONDS):
-        evil = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))
-        assert (await ScriptedExecutor().carry_out(other, tell)).text == "Found."
+        evil = asyncio.create_task(ScriptedExecutor().carry_out(turn, reporter))
+        assert (await ScriptedExecutor().carry_out(other, reporter)).text == "Found."
         assert not evil.done()
         with pytest.raises(ExecutorFailure, match="more than 2 seconds"):
             await evil

@@ -193,7 +193,7 @@ def parse_script(raw: Any) -> Script:
 def _parse_step(raw: Mapping[str, Any], turn: int, position: int) -> ScriptStep:
     where = f"Turn {turn}, step {position} of the script"
     if len(raw) != 1 or (name := next(iter(raw))) not in _KINDS:
-        names = ", ".join(map(str, raw)) or "nothing"
+        names = ", ".join(map(str, raw)) or "empty"
         raise UsageProblem(f"{where} is {names}, but must be one of {', '.join(_KINDS)}.", remedy=REMEDY)
     kind, short = _KINDS[name]
     value = raw[name]
