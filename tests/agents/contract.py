@@ -1,4 +1,4 @@
-"""What every executor of a real agent owes. A kind of agent is put to it by a class of its own with a harness:
+"""Contract tests for executors of real agents. A kind of agent runs them in a subclass with its harness:
 
 class TestClaude(Contract):
     harness = ClaudeHarness()

@@ -1,4 +1,4 @@
-"""What agents of the protocol say and do, as it is told. No program is run here."""
+"""Reports and permission decisions for the updates of ACP agents, without a program."""
 
 from __future__ import annotations
 

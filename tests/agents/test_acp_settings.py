@@ -1,4 +1,4 @@
-"""What the agents of the protocol are told before they begin. No program is run here."""
+"""Home directories and settings of the ACP agents, without a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When Claude Code cannot work, somebody reads why in plain words; and where its watcher failed, nothing is lost."""
+"""Failures of Claude Code are reported with their reason, and a host that dies loses nothing."""
 
 from __future__ import annotations
 

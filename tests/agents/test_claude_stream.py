@@ -1,4 +1,4 @@
-"""What is made of Claude Code's messages, with lines that are written here instead of by the program."""
+"""Reading of Claude Code's messages, with lines that the tests write instead of the program."""
 
 from __future__ import annotations
 

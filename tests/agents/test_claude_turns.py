@@ -1,4 +1,4 @@
-"""What is special about a turn of Claude Code: whose settings it reads, what it asks and may do, and how it is told things."""
+"""Behaviour of turns that only Claude Code has: settings, permissions, questions and input."""
 
 from __future__ import annotations
 

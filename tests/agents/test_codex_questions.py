@@ -1,4 +1,4 @@
-"""What Codex asks, and what it is answered. No program is run here."""
+"""Answers to the requests of Codex, without a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Codex is told before it begins. No program is run here."""
+"""Home directory, settings and options of Codex, without a program."""
 
 from __future__ import annotations
 

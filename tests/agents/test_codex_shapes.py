@@ -1,4 +1,4 @@
-"""Messages of Codex that are built in unexpected ways. No program is run here: what it would print is played."""
+"""Messages of Codex with an unexpected structure, without a program: the tests write its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only Codex does, with the real program and a scripted model."""
+"""Behaviour of turns that only Codex has, with the real program and a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watcher in a process of its own, for tests that kill it: `python -m tests.agents.watcher FILE`, a pickled harness and turn.
+"""A host in a process of its own, for tests that kill it: `python -m tests.agents.watcher FILE`, a pickled harness and turn.
 
 It prints a line for each thing a test may wait for.
 """

@@ -1,4 +1,4 @@
-"""Whether an agent works is asked with what its blueprint adds to the environment, because that is how it will run."""
+"""Availability of an executor is checked with the environment of the blueprint, in which the agent will run."""
 
 from __future__ import annotations
 

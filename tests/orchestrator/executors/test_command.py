@@ -1,4 +1,4 @@
-"""Any program as an agent."""
+"""The executor `command`: any program as an agent."""
 
 from __future__ import annotations
 

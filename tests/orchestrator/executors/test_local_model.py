@@ -1,4 +1,4 @@
-"""The small model: with a stand-in for its engine, which costs nothing, and with the real one where it is installed."""
+"""The local model, with a fake engine, and with the real one if it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much an agent may say is its blueprint's limit and nothing else: what is within it comes whole, the rest ends the run."""
+"""The output limit of a blueprint: output within it arrives whole, more ends the run."""
 
 from __future__ import annotations
 

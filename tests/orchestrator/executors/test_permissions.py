@@ -1,4 +1,4 @@
-"""What an agent may do without asking."""
+"""Permission decisions that all executors share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agents there are, and who does a task that nobody was named for."""
+"""The registry of executors, and the choice of one where none is named."""
 
 from __future__ import annotations
 

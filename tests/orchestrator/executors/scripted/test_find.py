@@ -1,4 +1,4 @@
-"""What a script finds in its prompt by regular expression, and what becomes of expressions without an end."""
+"""The step `find`: matches in the prompt, and regular expressions that do not terminate."""
 
 from __future__ import annotations
 

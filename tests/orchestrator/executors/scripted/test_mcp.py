@@ -1,4 +1,4 @@
-"""A scripted agent at real MCP servers, and the worker that carries out an activity through them."""
+"""A scripted agent with real MCP servers, and the worker that carries out an activity with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent without a model, in the host and in a process of its own: the same script, the same story."""
+"""The scripted agent, in the host and in a process of its own: the same script has the same result."""
 
 from __future__ import annotations
 
