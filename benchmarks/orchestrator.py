@@ -24,7 +24,7 @@ from benchmarks.measure import interleaved, ratio, seconds_per_call
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.registry import executors
+from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.record import SAID
 from fidelio.orchestrator.runs.host import Host
@@ -58,7 +58,7 @@ async def orchestrator() -> AsyncIterator[AgentService]:
         home = Home(Path(place) / "home").ensure()
         limits = AgentLimits(per_project=TOGETHER, total=TOGETHER)
         async with await open_ledger(home.ledger) as ledger:
-            yield AgentService(ledger, Shelf(), executors(), home=home, project=place, limits=limits)
+            yield AgentService(ledger, Shelf(), get_executors(), home=home, project=place, limits=limits)
 
 
 async def in_groups(names: Sequence[str], call: Callable[[str], Awaitable[object]]) -> None:

@@ -20,6 +20,7 @@ GLOSSARY = ROOT / "docs" / "concepts" / "glossary.md"
 EXEMPT_NAMES: dict[str, str] = {
     "opened_at": "column of the table requests, and key in the JSON of a request",
     "pass_context": "field of the stored record, key of events, and `passContext` of definition files",
+    "turns": "key of a script of the executor scripted, and of the recorded usage of a run",
 }
 # Public classes of one name in several packages that implement one contract, and that contract.
 SHARED_CONTRACTS: dict[str, str] = {}

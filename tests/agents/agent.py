@@ -1,4 +1,4 @@
-"""A real coding agent, Claude Code, without its model: in a home of its own, and with no way to anywhere but loopback."""
+"""Claude Code as a real program with a home of its own and no network except loopback."""
 
 from __future__ import annotations
 

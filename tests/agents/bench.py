@@ -1,7 +1,7 @@
-"""Where the contract of the executors is tried: a real agent in a home of its own, a scripted model, and someone to tell.
+"""Test bench for executors of real agents: an agent in a home of its own, a scripted model, and a recording reporter.
 
-Each kind of agent comes with a `Harness`, which knows how it is installed, where it is told the address of its model, and what
-its shell is called. Everything else is the same for all.
+Each kind of agent has a `Harness` that knows how it is installed, where the address of its model is configured, and the name of
+its shell tool. Everything else is the same for all.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import msgspec
 
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, PermissionMode, Permissions
-from fidelio.orchestrator.executors.contract import Executor, Finished, Turn
+from fidelio.orchestrator.executors.contract import Executor, Turn, TurnResult
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
 from tests.agents.model import SECONDS, Call, ScriptedModel, scripted_model
 from tests.agents.model.script import Script
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 SYSTEM_PROMPT = "You are the porter of this test. --version"
 
 
 class Harness(Protocol):
-    """What has to be known of one kind of agent. It is passed to another process, so it can be pickled."""
+    """What a test needs to know of a kind of agent. Picklable, because it is passed to another process."""
 
     @property
     def can_be_adopted(self) -> bool: ...
@@ -39,18 +39,18 @@ class Harness(Protocol):
     def executor(self) -> Executor: ...
 
     def environment(self, home: Path, model: str) -> dict[str, str]:
-        """All that its process sees. Writes the settings it needs into `home`. Skips the test where it is not installed."""
+        """The whole environment of its process. Writes its settings into `home`. Skips the test if it is not installed."""
 
     def adjusted(self, blueprint: Blueprint, model: str) -> Blueprint:
-        """The blueprint with what only this kind needs: the address of its model, if it is told there, and its options."""
+        """The blueprint with the options of this kind, such as the address of its model."""
 
     def shell(self, command: str, *, asks: bool = False) -> Call:
-        """The use of its own shell. `asks`: the command needs leave, which the model of a sandboxed agent has to say."""
+        """A call of its shell tool. `asks`: the command needs approval, which a sandboxed agent's model has to request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One agent's place of work. Nothing of it is left when the test is over."""
+    """An agent with its directories and model. No process is left when the test is over."""
 
     harness: Harness
     place: Path
@@ -84,13 +84,13 @@ class Bench:
         self.turns.append(turn)
         return turn
 
-    async def carry_out(self, turn: Turn, tell: Recording) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: RecordingReporter) -> TurnResult:
         async with asyncio.timeout(SECONDS):
-            return await self.harness.executor().carry_out(turn, tell)
+            return await self.harness.executor().carry_out(turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Recording) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: RecordingReporter) -> TurnResult | None:
         async with asyncio.timeout(SECONDS):
-            return await self.harness.executor().adopt(turn, process, tell)
+            return await self.harness.executor().adopt(turn, process, reporter)
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def bench(harness: Harness, place: Path, script: Script) -> AsyncIterator[
 
 
 class Doorbell:
-    """A pipe in the project that a command of an agent writes to, for a test that waits until the command runs."""
+    """A named pipe in the project that an agent's command writes to, for a test that waits until the command runs."""
 
     def __init__(self, project: Path) -> None:
         self.path = project / "doorbell"

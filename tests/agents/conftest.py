@@ -1,4 +1,4 @@
-"""A project with an entry for Fidelio, over either front, and a real agent with a scripted model at work in it."""
+"""Fixtures: a project configured for Fidelio over stdio or HTTP, and a real agent with a scripted model working in it."""
 
 from __future__ import annotations
 

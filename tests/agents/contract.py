@@ -1,4 +1,4 @@
-"""What every executor of a real agent owes. A kind of agent is put to it by a class of its own with a harness:
+"""Contract tests for executors of real agents. A kind of agent runs them in a subclass with its harness:
 
 class TestClaude(Contract):
     harness = ClaudeHarness()
@@ -19,7 +19,7 @@ from fidelio.processes.table import send
 from tests.agents.bench import SYSTEM_PROMPT, Bench, Doorbell, Harness, bench
 from tests.agents.model import Call, Held, Say, Spent
 from tests.agents.watcher import left_behind
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
@@ -33,24 +33,24 @@ class Contract:
 
     @proves("agents.turn", "agents.offline")
     async def test_a_turn_uses_our_own_server_and_is_told_while_it_happens(self, tmp_path: Path) -> None:
-        tell = Recording()
+        reporter = RecordingReporter()
         script = [Call("list_workflows", spent=Spent(30, 3)), Say("There are three.", Spent(50, 5))]
         async with bench(self.harness, tmp_path, script) as place:
-            finished = await place.carry_out(place.turn("/list --help which workflows there are"), tell)
+            finished = await place.carry_out(place.turn("/list --help which workflows there are"), reporter)
 
-        assert finished.text == tell.texts[-1] == "There are three."
-        ((call, tool, _),) = tell.calls
-        ((returned, ok, text),) = tell.returns
+        assert finished.text == reporter.texts[-1] == "There are three."
+        ((call, tool, _),) = reporter.calls
+        ((returned, ok, text),) = reporter.returns
         assert "list_workflows" in tool
         assert (returned, ok, "hello" in text) == (call, True, True)
-        assert (tell.usages[-1].input_tokens, tell.usages[-1].output_tokens) == (80, 8)
-        assert len(tell.processes) == 1
-        assert tell.bytes > 0
+        assert (reporter.usages[-1].input_tokens, reporter.usages[-1].output_tokens) == (80, 8)
+        assert len(reporter.processes) == 1
+        assert reporter.bytes > 0
         check_what_the_model_heard(place)
 
     @proves("agents.resume")
     async def test_a_conversation_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
-        first, second = Recording(), Recording()
+        first, second = RecordingReporter(), RecordingReporter()
         async with bench(self.harness, tmp_path, [Say("I shall.", Spent(30, 3)), Say("Blue.", Spent(50, 5))]) as place:
             await place.carry_out(place.turn("Remember blue."), first)
             again = place.turn("Which colour?", conversation=first.conversations[-1])
@@ -66,17 +66,17 @@ class Contract:
     @proves("agents.killed")
     async def test_an_agent_that_was_killed_in_the_middle_of_a_tool_call_is_resumed(self, tmp_path: Path) -> None:
         bell = Doorbell(tmp_path / "project")
-        tell, after = Recording(), Recording()
+        reporter, after = RecordingReporter(), RecordingReporter()
         script = [self.harness.shell(f"echo on > {bell.path}; sleep 600"), Say("I am back.")]
         async with bench(self.harness, tmp_path, script) as place:
             turn = place.turn("Sleep.")
-            working = asyncio.create_task(place.carry_out(turn, tell))
+            working = asyncio.create_task(place.carry_out(turn, reporter))
             await bell.rings()
             for process in find_marked(turn.run):
                 send(process, signal.SIGKILL)
             with pytest.raises(ExecutorFailure) as failure:
                 await working
-            finished = await place.carry_out(place.turn("Go on.", conversation=tell.conversations[-1]), after)
+            finished = await place.carry_out(place.turn("Go on.", conversation=reporter.conversations[-1]), after)
 
         assert failure.value.reason in {"vanished", "signal.SIGKILL"}
         assert finished.text == "I am back."
@@ -89,7 +89,7 @@ class Contract:
         bell = Doorbell(tmp_path / "project")
         async with bench(self.harness, tmp_path, [self.harness.shell(f"echo on > {bell.path}; sleep 600")]) as place:
             turn = place.turn("Sleep.")
-            working = asyncio.create_task(place.carry_out(turn, Recording()))
+            working = asyncio.create_task(place.carry_out(turn, RecordingReporter()))
             await bell.rings()
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -102,7 +102,7 @@ class Contract:
         held = Held(Say("Too late."))
         async with bench(self.harness, tmp_path, [held]) as place:
             turn = place.turn("Think.")
-            working = asyncio.create_task(place.carry_out(turn, Recording()))
+            working = asyncio.create_task(place.carry_out(turn, RecordingReporter()))
             await place.model.asked(1)
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -115,7 +115,7 @@ class Contract:
         async with bench(self.harness, tmp_path, [Say(" ".join(map(str, range(20_000))))]) as place:
             turn = place.turn("Say a lot.")
             with pytest.raises(LimitReached):
-                await place.carry_out(turn, Recording(most_bytes=50_000))
+                await place.carry_out(turn, RecordingReporter(most_bytes=50_000))
 
             assert find_marked(turn.run) == []
 
@@ -125,11 +125,11 @@ class Contract:
         self, tmp_path: Path, option: str, is_made: bool
     ) -> None:
         made = tmp_path / "made"
-        tell = Recording(Reply(option=option))
+        reporter = RecordingReporter(Reply(option=option))
         async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("Done.")]) as place:
-            finished = await place.carry_out(place.turn("Make it.", mode="ask"), tell)
+            finished = await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
 
-        (question,) = tell.questions
+        (question,) = reporter.questions
         assert question.kind == "permission"
         assert {ALLOW, REFUSE} <= {name for name, _ in question.options}
         assert f"touch {made}" in question.text
@@ -138,35 +138,35 @@ class Contract:
     @proves("agents.leave")
     async def test_who_may_only_read_is_refused_without_a_question(self, tmp_path: Path) -> None:
         made = tmp_path / "made"
-        tell = Recording()
+        reporter = RecordingReporter()
         async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("I may not.")]) as place:
-            finished = await place.carry_out(place.turn("Make it.", mode="read"), tell)
+            finished = await place.carry_out(place.turn("Make it.", mode="read"), reporter)
 
-        assert (finished.text, tell.questions, made.exists()) == ("I may not.", [], False)
+        assert (finished.text, reporter.questions, made.exists()) == ("I may not.", [], False)
 
     @proves("agents.unknown-conversation")
     async def test_a_conversation_that_the_agent_does_not_know_is_said_to_be_lost(self, tmp_path: Path) -> None:
         async with bench(self.harness, tmp_path, [Say("Who are you?")]) as place:
             with pytest.raises(ConversationLost):
-                await place.carry_out(place.turn("Go on.", conversation=UNKNOWN), Recording())
+                await place.carry_out(place.turn("Go on.", conversation=UNKNOWN), RecordingReporter())
 
         assert place.model.heard == []
 
     @proves("agents.adopted")
     async def test_an_agent_whose_watcher_died_is_adopted_with_the_question_it_waits_for(self, tmp_path: Path) -> None:
         made = tmp_path / "made"
-        tell = Recording(Reply(option=ALLOW))
+        reporter = RecordingReporter(Reply(option=ALLOW))
         async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("Done.")]) as place:
             turn = place.turn("Make it.", mode="ask")
             process = await left_behind(self.harness, turn, until="asked")
             try:
-                finished = await place.adopt(turn, process, tell)
+                finished = await place.adopt(turn, process, reporter)
             finally:
                 await stop(turn.run)
 
         if self.harness.can_be_adopted:
             assert finished is not None
-            assert (finished.text, made.exists(), len(tell.questions)) == ("Done.", True, 1)
+            assert (finished.text, made.exists(), len(reporter.questions)) == ("Done.", True, 1)
         else:
             assert (finished, made.exists()) == (None, False)
 

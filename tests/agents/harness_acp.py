@@ -1,4 +1,4 @@
-"""The agents of the Agent Client Protocol on the bench."""
+"""Harnesses of the ACP agents for the test bench."""
 
 from __future__ import annotations
 

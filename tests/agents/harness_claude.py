@@ -1,4 +1,4 @@
-"""Claude Code on the bench."""
+"""Harness of Claude Code for the test bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codex on the bench."""
+"""Harness of Codex for the test bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the coding agents lie that the tests run. Claude Code comes inside a Python package, the others come from npm."""
+"""Locations of the coding agents that the tests run: Claude Code in a Python package, the others from npm."""
 
 from __future__ import annotations
 

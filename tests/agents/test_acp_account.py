@@ -1,4 +1,4 @@
-"""What agents of the protocol say and do, as it is told. No program is run here."""
+"""Reports and permission decisions for the updates of ACP agents, without a program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 from acp.schema import AgentMessageChunk, PermissionOption, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
 
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.acp.account import Account
-from fidelio.orchestrator.executors.acp.conversation import data_in, with_schema
-from fidelio.orchestrator.executors.acp.tools import Leave, change_of, name_of
+from fidelio.orchestrator.executors.acp.conversation import append_schema, extract_json
+from fidelio.orchestrator.executors.acp.tool_calls import PermissionChooser, UpdateReporter, classify_change, tool_name
 from fidelio.orchestrator.executors.contract import Reply
 from fidelio.orchestrator.record.model import Usage
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 from tests.support import proves
 
 OPTIONS = [
@@ -51,7 +50,7 @@ def chunk(text: str, message: str | None = None, **meta: Any) -> AgentMessageChu
     ],
 )
 def test_a_tool_has_the_same_name_whoever_uses_it(values: dict[str, Any], name: str) -> None:
-    assert name_of(use(**values), ["ours"]) == name
+    assert tool_name(use(**values), ["ours"]) == name
 
 
 @proves("agents.acp-tools")
@@ -69,13 +68,13 @@ def test_a_tool_has_the_same_name_whoever_uses_it(values: dict[str, Any], name: 
 def test_only_files_of_the_project_are_files_of_the_project(kind: str, path: str | None, change: str, tmp_path: Path) -> None:
     locations = [{"path": path}] if path else []
 
-    assert change_of(use(kind=kind, locations=locations), tmp_path) == change
+    assert classify_change(use(kind=kind, locations=locations), tmp_path) == change
 
 
 @proves("agents.acp-tools")
 async def test_messages_are_told_whole_and_uses_once() -> None:
-    tell = Recording()
-    account = Account(tell, ["ours"])
+    reporter = RecordingReporter()
+    account = UpdateReporter(reporter, ["ours"])
     text = {"type": "content", "content": {"type": "text", "text": "three"}}
     for update in (
         chunk("I shall "),
@@ -87,13 +86,13 @@ async def test_messages_are_told_whole_and_uses_once() -> None:
         chunk("One.", "m1"),
         chunk("Two.", "m2", usage={"inputTokens": 7, "outputTokens": 2}),
     ):
-        await account.take(update)
-    await account.finish(PromptResponse(stop_reason="end_turn"), None)
+        await account.report_update(update)
+    await account.report_end(PromptResponse(stop_reason="end_turn"), None)
 
-    assert tell.texts == ["I shall look.", "One.", "Two."]
-    assert tell.calls == [("c1", "mcp__ours__look", {"far": True})]
-    assert tell.returns == [("c1", True, "three")]
-    assert (account.last, tell.usages[-1]) == ("Two.", Usage(turns=1, input_tokens=7, output_tokens=2))
+    assert reporter.texts == ["I shall look.", "One.", "Two."]
+    assert reporter.calls == [("c1", "mcp__ours__look", {"far": True})]
+    assert reporter.returns == [("c1", True, "three")]
+    assert (account.last_message, reporter.usages[-1]) == ("Two.", Usage(turns=1, input_tokens=7, output_tokens=2))
 
 
 @proves("agents.acp-leave")
@@ -101,12 +100,12 @@ async def test_messages_are_told_whole_and_uses_once() -> None:
 async def test_a_use_is_asked_about_once_and_the_answer_is_in_the_words_of_the_agent(
     option: str, chosen: str | None, tmp_path: Path
 ) -> None:
-    tell = Recording(Reply(option=option))
-    leave = Leave("The agent", make_turn(tmp_path), tell)
+    reporter = RecordingReporter(Reply(option=option))
+    leave = PermissionChooser("The agent", make_turn(tmp_path), reporter)
     wanted = progress(title="make", kind="execute")
 
     assert [await leave.choose(wanted, "shell", OPTIONS) for _ in range(2)] == [chosen, chosen]
-    (question,) = tell.questions
+    (question,) = reporter.questions
     assert (question.key, question.text) == ("c1", "The agent wants to use shell: make")
     assert [name for name, _ in question.options] == ["allow", "tool", "refuse"]
 
@@ -115,7 +114,7 @@ async def test_a_use_is_asked_about_once_and_the_answer_is_in_the_words_of_the_a
 @pytest.mark.parametrize(("deny", "chosen"), [((), "once"), (("execute",), "no")])
 async def test_nobody_is_asked_what_the_permissions_decide(deny: tuple[str, ...], chosen: str, tmp_path: Path) -> None:
     blueprint = Blueprint(name="b", description="d", permissions=Permissions(mode="full", deny=deny))
-    leave = Leave("The agent", make_turn(tmp_path, blueprint=blueprint), Recording())
+    leave = PermissionChooser("The agent", make_turn(tmp_path, blueprint=blueprint), RecordingReporter())
 
     assert await leave.choose(progress(kind="execute"), "shell", OPTIONS) == chosen
 
@@ -126,10 +125,10 @@ async def test_nobody_is_asked_what_the_permissions_decide(deny: tuple[str, ...]
     [('{"a": 1}', {"a": 1}), ('Here:\n```json\n{"a": 1}\n```\nor\n```\n{"a": 2}\n```', {"a": 2}), ("None at all.", None)],
 )
 def test_a_structure_is_found_in_what_the_agent_says(text: str, data: Any) -> None:
-    assert data_in(text) == data
+    assert extract_json(text) == data
 
 
 @proves("agents.acp-schema")
 def test_the_agent_is_told_the_schema_it_has_to_fit() -> None:
-    assert with_schema("Do it.", None) == "Do it."
-    assert '{"type": "object"}' in with_schema("Do it.", {"type": "object"})
+    assert append_schema("Do it.", None) == "Do it."
+    assert '{"type": "object"}' in append_schema("Do it.", {"type": "object"})

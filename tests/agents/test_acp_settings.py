@@ -1,4 +1,4 @@
-"""What the agents of the protocol are told before they begin. No program is run here."""
+"""Home directories and settings of the ACP agents, without a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.acp.agents import AGENTS, home_of, prepare
+from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare_home, session_home
 from fidelio.orchestrator.executors.acp.executor import AcpExecutor
 from tests.orchestrator.executors.recording import make_turn
 from tests.support import proves
@@ -37,12 +37,12 @@ def test_the_home_has_what_the_blueprint_says_and_nothing_else(name: str, tmp_pa
     options = {"config": {"ours": {"a": 1}}}
     turn = make_turn(tmp_path, blueprint=blueprint(model="m1", options=options), keep=tmp_path / "keep")
 
-    environment = prepare(AGENTS[name], turn)
+    environment = prepare_home(AGENTS[name], turn)
 
     home = tmp_path / "keep" / f"{name}-home"
     settings, memory = SETTINGS[name]
     written = json.loads((home / settings).read_text("utf-8"))
-    assert home_of(AGENTS[name], turn) == home
+    assert session_home(AGENTS[name], turn) == home
     assert (written["ours"], "m1" in json.dumps(written["model"])) == ({"a": 1}, True)
     assert (home / memory).read_text("utf-8") == "Be brief."
     assert any(value.startswith(str(home)) for value in environment.values())
@@ -56,9 +56,9 @@ def test_the_login_of_the_user_is_one_file_with_ours(name: str, tmp_path: Path) 
     (tmp_path / users).write_text("{}", "utf-8")
     turn = make_turn(tmp_path, environment={"HOME": str(tmp_path)})
 
-    prepare(AGENTS[name], turn)
+    prepare_home(AGENTS[name], turn)
 
-    assert (home_of(AGENTS[name], turn) / ours).resolve() == (tmp_path / users).resolve()
+    assert (session_home(AGENTS[name], turn) / ours).resolve() == (tmp_path / users).resolve()
 
 
 @proves("agents.acp-settings")
@@ -66,21 +66,21 @@ def test_the_login_of_the_user_is_one_file_with_ours(name: str, tmp_path: Path) 
 def test_what_is_denied_stands_in_the_settings(name: str, tmp_path: Path) -> None:
     turn = make_turn(tmp_path, blueprint=blueprint(permissions=Permissions(deny=("shell_of_theirs",))))
 
-    prepare(AGENTS[name], turn)
+    prepare_home(AGENTS[name], turn)
 
-    assert "shell_of_theirs" in (home_of(AGENTS[name], turn) / SETTINGS[name][0]).read_text("utf-8")
+    assert "shell_of_theirs" in (session_home(AGENTS[name], turn) / SETTINGS[name][0]).read_text("utf-8")
 
 
 @proves("agents.acp-kept")
 def test_a_conversation_of_gemini_is_put_where_it_is_not_emptied(tmp_path: Path) -> None:
     turn = make_turn(tmp_path, conversation=CONVERSATION)
-    chats = home_of(AGENTS["gemini"], turn) / ".gemini" / "tmp" / "project" / "chats"
+    chats = session_home(AGENTS["gemini"], turn) / ".gemini" / "tmp" / "project" / "chats"
     chats.mkdir(parents=True)
     (chats / "session-2026-01-02T03-04-12345678.jsonl").write_text("all that was said", "utf-8")
 
-    prepare(AGENTS["gemini"], turn)
+    prepare_home(AGENTS["gemini"], turn)
     (chats / "session-2026-01-02T03-04-12345678.jsonl").write_text("empty", "utf-8")
-    prepare(AGENTS["gemini"], turn)
+    prepare_home(AGENTS["gemini"], turn)
 
     assert (chats / "session-kept-2026-01-02T03-04-12345678.jsonl").read_text("utf-8") == "all that was said"
 

@@ -1,4 +1,4 @@
-"""Claude Code is led through a workflow: all is real except the model, and the model sees only what the agent shows it."""
+"""Claude Code carries out a workflow: all is real except the model, which sees only what the agent sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When Claude Code cannot work, somebody reads why in plain words; and where its watcher failed, nothing is lost."""
+"""Failures of Claude Code are reported with their reason, and a host that dies loses nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
-from fidelio.orchestrator.executors.claude import command as claude_command
+from fidelio.orchestrator.executors.claude import executor as claude_command
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.processes.ending import wait_until_ended
 from tests.agents.bench import bench
@@ -19,7 +19,7 @@ from tests.agents.harness_claude import ClaudeHarness
 from tests.agents.model import SECONDS, Call, Held, Refuse, Say, Spent
 from tests.agents.programs import require_claude
 from tests.agents.watcher import left_behind
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 CLAUDE = ClaudeHarness()
@@ -37,7 +37,7 @@ class WithoutKey(ClaudeHarness):
 async def test_without_a_key_it_says_that_nobody_is_logged_in(tmp_path: Path) -> None:
     async with bench(WithoutKey(), tmp_path, [Say("Never.")]) as place:
         with pytest.raises(ExecutorFailure, match="not logged in") as failure:
-            await place.carry_out(place.turn("Hello."), Recording())
+            await place.carry_out(place.turn("Hello."), RecordingReporter())
 
     assert failure.value.reason == "not-logged-in"
     assert "ANTHROPIC_API_KEY" in failure.value.remedy
@@ -47,7 +47,7 @@ async def test_without_a_key_it_says_that_nobody_is_logged_in(tmp_path: Path) ->
 async def test_a_key_that_is_not_accepted_is_not_tried_for_minutes(tmp_path: Path) -> None:
     async with bench(CLAUDE, tmp_path, lambda _: Refuse(401, "invalid x-api-key")) as place:
         with pytest.raises(ExecutorFailure, match="does not accept") as failure:
-            await place.carry_out(place.turn("Hello."), Recording())
+            await place.carry_out(place.turn("Hello."), RecordingReporter())
 
     assert failure.value.reason == "not-logged-in"
     assert len(place.model.heard) <= 4
@@ -58,7 +58,7 @@ async def test_what_the_model_refuses_is_passed_on_with_what_was_said_before(tmp
     script = [Call("list_workflows"), Refuse(400, "That is too odd.")]
     async with bench(CLAUDE, tmp_path, lambda heard: script[min(len(heard.seen), 1)]) as place:
         with pytest.raises(ExecutorFailure, match=r"That is too odd\.") as failure:
-            await place.carry_out(place.turn("Hello."), Recording())
+            await place.carry_out(place.turn("Hello."), RecordingReporter())
 
     assert failure.value.reason == "model.400"
 
@@ -68,37 +68,37 @@ async def test_an_agent_that_does_not_get_its_tools_does_not_work_without_them(t
     async with bench(CLAUDE, tmp_path, [Say("Then I shall guess.")]) as place:
         turn = place.turn("Hello.", mcp_servers={"tools": McpServer(command="/bin/false")})
         with pytest.raises(ExecutorFailure, match="cannot reach the MCP server tools") as failure:
-            await place.carry_out(turn, Recording())
+            await place.carry_out(turn, RecordingReporter())
 
     assert failure.value.reason == "mcp-server"
 
 
 @proves("agents.claude-cost")
 async def test_a_run_that_has_spent_what_it_may_is_ended(tmp_path: Path) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     script = [Call("list_workflows", spent=Spent(1_000_000, 100_000)), Say("Never.")]
     async with bench(CLAUDE, tmp_path, script) as place:
         with pytest.raises(LimitReached) as failure:
-            await place.carry_out(place.turn("Spend.", limits=Limits(cost_usd=0.01)), tell)
+            await place.carry_out(place.turn("Spend.", limits=Limits(cost_usd=0.01)), reporter)
 
     assert (failure.value.reason, len(place.model.heard)) == ("limit.cost_usd", 1)
-    assert tell.usages[-1].cost_usd > 0.01
+    assert reporter.usages[-1].cost_usd > 0.01
 
 
 @proves("agents.adopted")
 async def test_an_agent_is_read_to_its_end_by_whoever_comes_later_and_again_by_whoever_comes_after_it(tmp_path: Path) -> None:
-    tell, held = Recording(), Held(Say("All done."))
+    reporter, held = RecordingReporter(), Held(Say("All done."))
     async with bench(CLAUDE, tmp_path, [Call("list_workflows"), held]) as place:
         turn = place.turn("Do it.")
         process = await left_behind(CLAUDE, turn, until="called")
         held.release()
-        adopted = await place.adopt(turn, process, tell)
+        adopted = await place.adopt(turn, process, reporter)
         await wait_until_ended([process], SECONDS)
-        again = await place.adopt(turn, process, Recording())
+        again = await place.adopt(turn, process, RecordingReporter())
 
     assert adopted == again
     assert adopted is not None
-    assert (adopted.text, len(tell.calls), len(tell.returns)) == ("All done.", 1, 1)
+    assert (adopted.text, len(reporter.calls), len(reporter.returns)) == ("All done.", 1, 1)
 
 
 @proves("agents.claude-program")
@@ -109,7 +109,7 @@ async def test_the_program_inside_the_package_is_used_else_the_one_on_the_path(
     (tmp_path / "claude").symlink_to(bundled)
     assert claude_command.find_claude(str(tmp_path)) == str(bundled)
 
-    monkeypatch.setattr(claude_command, "_package", lambda: None)
+    monkeypatch.setattr(claude_command, "_package_directory", lambda: None)
     assert claude_command.find_claude(str(tmp_path)) == str(tmp_path / "claude")
     assert claude_command.find_claude(str(tmp_path / "elsewhere")) is None
 
@@ -120,7 +120,7 @@ async def test_it_says_whether_it_works_here_and_why(tmp_path: Path, monkeypatch
     environment = {"HOME": str(tmp_path), "PATH": os.defpath}
     with_key = await ClaudeExecutor({**environment, "ANTHROPIC_API_KEY": "test"}).availability()
     without = await ClaudeExecutor(environment).availability()
-    monkeypatch.setattr(claude_command, "_package", lambda: None)
+    monkeypatch.setattr(claude_command, "_package_directory", lambda: None)
     missing = await ClaudeExecutor({**environment, "PATH": str(tmp_path)}).availability()
 
     assert (with_key.works, with_key.version[:2]) == (True, "2.")

@@ -1,4 +1,4 @@
-"""What is made of Claude Code's messages, with lines that are written here instead of by the program."""
+"""Reading of Claude Code's messages, with lines that the tests write instead of the program."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.claude.messages import read_message
-from fidelio.orchestrator.executors.claude.stream import opening, watch
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn
+from fidelio.orchestrator.executors.claude.stream import encode_first_input, follow_turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, Exit
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 from tests.support import proves
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class Played(AgentProcess):
     def __init__(self, *messages: Json | Callable[[], Awaitable[None]], complaint: str = "") -> None:
         self.answers: list[Json] = []
         self._messages, self._complaint = messages, complaint
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def lines(self) -> AsyncIterator[str]:
         for message in self._messages:
@@ -43,12 +43,12 @@ class Played(AgentProcess):
 
     async def answered(self, times: int) -> None:
         while len(self.answers) < times:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def write(self, data: bytes) -> None:
         self.answers.append(json.loads(data)["response"])
-        self._news.set()
+        self._changed.set()
 
     def close_stdin(self) -> None:
         pass
@@ -85,24 +85,24 @@ def asking_turn(place: Path, **changes: Any) -> Turn:
     return make_turn(place, blueprint=blueprint, **changes)
 
 
-async def watched(process: Played, turn: Turn, tell: Recording) -> Finished:
+async def watched(process: Played, turn: Turn, reporter: RecordingReporter) -> TurnResult:
     async with asyncio.timeout(20):
-        return await watch(process, turn, tell)
+        return await follow_turn(process, turn, reporter)
 
 
-class Slow(Recording):
+class Slow(RecordingReporter):
     """Answers the newest question first."""
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
-        self._news.set()
+        self._changed.set()
         name = question.detail["input"]["name"]
         await self.until(lambda: len(self.questions) == 2 and (name == "second" or self.texts))
-        await self.said(name)
+        await self.report_message(name)
         return Reply(option="allow" if name == "first" else "refuse")
 
 
-class Patient(Recording):
+class Patient(RecordingReporter):
     """Never answers, and notices when nobody waits for that any more."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Patient(Recording):
     async def left(self) -> None:
         await self.is_left.wait()
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.is_asked.set()
         try:
             return await super().ask(question)
@@ -134,10 +134,12 @@ async def test_two_questions_are_open_at_once_and_each_gets_its_own_answer(tmp_p
 
 @proves("agents.leave")
 async def test_a_question_that_the_agent_takes_back_waits_for_nobody(tmp_path: Path) -> None:
-    tell = Patient()
-    process = Played(asks("first"), tell.asked, {"type": "control_cancel_request", "request_id": "first"}, tell.left, END)
+    reporter = Patient()
+    process = Played(
+        asks("first"), reporter.asked, {"type": "control_cancel_request", "request_id": "first"}, reporter.left, END
+    )
 
-    assert (await watched(process, asking_turn(tmp_path), tell)).text == "Done."
+    assert (await watched(process, asking_turn(tmp_path), reporter)).text == "Done."
     assert process.answers == []
 
 
@@ -146,7 +148,7 @@ async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> Non
     elicitation = {"type": "control_request", "request_id": "a", "request": {"subtype": "elicitation"}}
     unheard = {"type": "control_request", "request_id": "b", "request": {"subtype": "sing"}}
     process = Played(elicitation, unheard, lambda: process.answered(2), END)
-    await watched(process, asking_turn(tmp_path), Recording())
+    await watched(process, asking_turn(tmp_path), RecordingReporter())
 
     assert process.answers == [
         {"subtype": "success", "request_id": "a", "response": {"action": "cancel"}},
@@ -157,38 +159,38 @@ async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> Non
 @proves("agents.turn")
 async def test_an_agent_of_the_agent_is_not_taken_for_it(tmp_path: Path) -> None:
     use = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
-    tell = Recording()
+    reporter = RecordingReporter()
     lines = [
         says("1", text("Mine.")),
         says("2", text("Not mine."), use, parent="t0"),
         says("3", text("A notice."), model="<synthetic>"),
     ]
-    await watched(Played(*lines, END), asking_turn(tmp_path), tell)
+    await watched(Played(*lines, END), asking_turn(tmp_path), reporter)
 
-    assert (tell.texts, [tool for _, tool, _ in tell.calls]) == (["Mine."], ["Read"])
+    assert (reporter.texts, [tool for _, tool, _ in reporter.calls]) == (["Mine."], ["Read"])
 
 
 @proves("agents.turn")
 async def test_a_message_in_several_lines_is_counted_once_and_the_end_knows_better(tmp_path: Path) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     lines = [says("1", text("A."), input_tokens=10, cache_read_input_tokens=5, output_tokens=1)] * 2
     models = {"m": {"inputTokens": 10, "cacheReadInputTokens": 5, "outputTokens": 30}}
-    await watched(Played(*lines, {**END, "total_cost_usd": 0.5, "modelUsage": models}), asking_turn(tmp_path), tell)
+    await watched(Played(*lines, {**END, "total_cost_usd": 0.5, "modelUsage": models}), asking_turn(tmp_path), reporter)
 
-    first, last = tell.usages
+    first, last = reporter.usages
     assert first == Usage(turns=1, input_tokens=15, output_tokens=1)
     assert last == Usage(turns=1, input_tokens=15, output_tokens=30, cost_usd=0.5)
 
 
 @proves("agents.claude-cost")
 async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_result(tmp_path: Path) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     once, twice = ({"m": {"inputTokens": 10 * times, "outputTokens": 30 * times}} for times in (1, 2))
     first = [says("1", text("A."), input_tokens=10, output_tokens=1), {**END, "total_cost_usd": 0.5, "modelUsage": once}]
     then = [says("2", text("B."), input_tokens=10, output_tokens=1), {**END, "total_cost_usd": 0.9, "modelUsage": twice}]
-    await watched(Played(*first, *then), asking_turn(tmp_path), tell)
+    await watched(Played(*first, *then), asking_turn(tmp_path), reporter)
 
-    assert [(used.turns, used.output_tokens, used.cost_usd) for used in tell.usages] == [
+    assert [(used.turns, used.output_tokens, used.cost_usd) for used in reporter.usages] == [
         (1, 1, 0.0),
         (1, 30, 0.5),
         (2, 31, 0.5),
@@ -198,20 +200,20 @@ async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_r
 
 @proves("agents.claude-cost")
 async def test_where_it_does_not_say_what_was_spent_before_no_cost_is_made_up(tmp_path: Path) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     refusal = {"type": "control_response", "response": {"subtype": "error", "request_id": "fidelio-before", "error": "What?"}}
     said = says("1", text("A."), input_tokens=10, output_tokens=1)
     process = Played(refusal, said, {**END, "total_cost_usd": 0.5, "modelUsage": {"m": {"inputTokens": 900}}})
-    await watched(process, asking_turn(tmp_path, conversation="c"), tell)
+    await watched(process, asking_turn(tmp_path, conversation="c"), reporter)
 
-    assert tell.usages == [Usage(turns=1, input_tokens=10, output_tokens=1)]
+    assert reporter.usages == [Usage(turns=1, input_tokens=10, output_tokens=1)]
 
 
 @proves("agents.claude-failures")
 async def test_an_end_without_a_result_is_a_failure_with_what_was_said(tmp_path: Path) -> None:
     process = Played(says("1", text("I begin.")), complaint="Out of memory.")
     with pytest.raises(ExecutorFailure, match=r"Out of memory\.") as failure:
-        await watched(process, asking_turn(tmp_path), Recording())
+        await watched(process, asking_turn(tmp_path), RecordingReporter())
 
     assert (failure.value.reason, failure.value.partial) == ("exit.1", "I begin.")
 
@@ -219,13 +221,15 @@ async def test_an_end_without_a_result_is_a_failure_with_what_was_said(tmp_path:
 @proves("agents.unknown-conversation")
 async def test_a_complaint_about_the_conversation_is_enough_to_know_that_it_is_lost(tmp_path: Path) -> None:
     with pytest.raises(ConversationLost):
-        await watched(Played(complaint="No conversation found with session ID: x"), asking_turn(tmp_path), Recording())
+        await watched(Played(complaint="No conversation found with session ID: x"), asking_turn(tmp_path), RecordingReporter())
 
 
 @proves("agents.resume")
 def test_a_prompt_is_one_line_however_many_it_has(tmp_path: Path) -> None:
-    (line,) = opening(asking_turn(tmp_path)).splitlines()
-    before, again = opening(asking_turn(tmp_path, conversation="c", prompt="One\ntwo\r\n\u2028three")).split(b"\n")[:-1]
+    (line,) = encode_first_input(asking_turn(tmp_path)).splitlines()
+    before, again = encode_first_input(asking_turn(tmp_path, conversation="c", prompt="One\ntwo\r\n\u2028three")).split(b"\n")[
+        :-1
+    ]
 
     assert json.loads(line)["message"]["content"] == "Hello"
     assert json.loads(before)["request"]["subtype"] == "get_usage"

@@ -1,4 +1,4 @@
-"""What is special about a turn of Claude Code: whose settings it reads, what it asks and may do, and how it is told things."""
+"""Behaviour of turns that only Claude Code has: settings, permissions, questions and input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fidelio.processes.spooled import find_marked
 from tests.agents.bench import SYSTEM_PROMPT, bench
 from tests.agents.harness_claude import ClaudeHarness
 from tests.agents.model import Call, Held, Say, Spent
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 CLAUDE = ClaudeHarness()
@@ -50,7 +50,7 @@ async def test_settings_and_memories_are_read_only_where_the_blueprint_says_so(t
         turn = place.turn("Hello.", options={"setting_sources": sources})
         for name, directory in places.items():
             remember(directory, f"memory-of-{name}", tmp_path / f"mark-of-{name}")
-        await place.carry_out(turn, Recording())
+        await place.carry_out(turn, RecordingReporter())
 
     heard = json.dumps(place.model.heard[0].body)
     assert [name for name in places if f"memory-of-{name}" in heard] == sources
@@ -62,11 +62,11 @@ async def test_settings_and_memories_are_read_only_where_the_blueprint_says_so(t
     ("reply", "answer"), [(Reply(option="Blue"), "Blue"), (Reply(option="other", text="Green, please"), "Green, please")]
 )
 async def test_what_the_model_asks_a_person_is_answered_by_one(tmp_path: Path, reply: Reply, answer: str) -> None:
-    tell = Recording(reply)
+    reporter = RecordingReporter(reply)
     async with bench(CLAUDE, tmp_path, [Call("AskUserQuestion", {"questions": [COLOURS]}), Say("I see.")]) as place:
-        await place.carry_out(place.turn("Paint."), tell)
+        await place.carry_out(place.turn("Paint."), reporter)
 
-    (question,) = tell.questions
+    (question,) = reporter.questions
     assert (question.kind, question.text) == ("question", "Which colour?\n\n- Red: Like fire.\n- Blue: Like water.")
     assert [name for name, _ in question.options] == ["Red", "Blue", "other"]
     assert f'"Which colour?"="{answer}"' in place.model.heard[-1].seen[-1].text
@@ -75,57 +75,57 @@ async def test_what_the_model_asks_a_person_is_answered_by_one(tmp_path: Path, r
 @proves("agents.claude-schema")
 async def test_a_structured_result_is_data(tmp_path: Path) -> None:
     async with bench(CLAUDE, tmp_path, [Call("StructuredOutput", {"count": 3})]) as place:
-        finished = await place.carry_out(place.turn("Count.", output_schema=SCHEMA), Recording())
+        finished = await place.carry_out(place.turn("Count.", output_schema=SCHEMA), RecordingReporter())
 
     assert finished.data == {"count": 3}
 
 
 @proves("agents.claude-permissions")
 async def test_leave_for_the_like_is_asked_once(tmp_path: Path) -> None:
-    tell = Recording(Reply(option="allow-always"))
+    reporter = RecordingReporter(Reply(option="allow-always"))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), bash("touch made again"), Say("Done.")]) as place:
-        finished = await place.carry_out(place.turn("Make it.", mode="ask"), tell)
+        finished = await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
 
-    assert (finished.text, len(tell.questions), (place.project / "again").exists()) == ("Done.", 1, True)
+    assert (finished.text, len(reporter.questions), (place.project / "again").exists()) == ("Done.", 1, True)
     assert not (place.project / ".claude").exists(), "leave for a turn is not written into the project"
 
 
 @proves("agents.claude-permissions")
 async def test_a_refusal_tells_the_model_why(tmp_path: Path) -> None:
-    tell = Recording(Reply(option="refuse", text="Use the other door."))
+    reporter = RecordingReporter(Reply(option="refuse", text="Use the other door."))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), Say("I shall.")]) as place:
-        await place.carry_out(place.turn("Make it.", mode="ask"), tell)
+        await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
 
     assert "Use the other door." in place.model.heard[-1].seen[-1].text
-    assert tell.returns[-1][1] is False
+    assert reporter.returns[-1][1] is False
 
 
 @proves("agents.claude-permissions")
 async def test_what_the_blueprint_allows_is_not_asked_and_what_it_denies_is_not_offered(tmp_path: Path) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     permissions = Permissions(mode="ask", allow=("Bash(touch *)",), deny=("Write",))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), Say("Done.")]) as place:
-        await place.carry_out(place.turn("Make it.", permissions=permissions), tell)
+        await place.carry_out(place.turn("Make it.", permissions=permissions), reporter)
 
-    assert (tell.questions, (place.project / "made").exists()) == ([], True)
+    assert (reporter.questions, (place.project / "made").exists()) == ([], True)
     assert "Write" not in {tool.name for tool in place.model.heard[0].tools}
 
 
 @proves("agents.claude-permissions")
 async def test_who_may_edit_writes_files_of_the_project_and_asks_for_the_rest(tmp_path: Path) -> None:
-    tell = Recording(Reply(option="refuse"))
+    reporter = RecordingReporter(Reply(option="refuse"))
     made, outside = tmp_path / "project" / "made", tmp_path / "outside"
     script = [Call("Write", {"file_path": str(made), "content": "x"}), bash(f"touch {outside}"), Say("Done.")]
     async with bench(CLAUDE, tmp_path, script) as place:
-        await place.carry_out(place.turn("Make it.", mode="edit"), tell)
+        await place.carry_out(place.turn("Make it.", mode="edit"), reporter)
 
-    assert (made.exists(), outside.exists(), len(tell.questions)) == (True, False, 1)
+    assert (made.exists(), outside.exists(), len(reporter.questions)) == (True, False, 1)
 
 
 @proves("agents.turn")
 async def test_a_prompt_that_is_a_command_of_the_agent_is_a_prompt(tmp_path: Path) -> None:
     async with bench(CLAUDE, tmp_path, [Say("Clear.")]) as place:
-        finished = await place.carry_out(place.turn("/clear"), Recording())
+        finished = await place.carry_out(place.turn("/clear"), RecordingReporter())
 
     assert finished.text == "Clear."
     assert "/clear" in place.model.heard[0].said
@@ -140,7 +140,7 @@ async def test_nothing_that_somebody_wrote_stands_on_the_command_line_or_lies_op
     held = Held(Say("Done."))
     async with bench(CLAUDE, tmp_path, [held]) as place:
         turn = place.turn("The password is swordfish.")
-        working = asyncio.create_task(place.carry_out(turn, Recording()))
+        working = asyncio.create_task(place.carry_out(turn, RecordingReporter()))
         await place.model.asked(1)
         commands = command_lines(turn.run)
         held.release()
@@ -155,7 +155,7 @@ async def test_nothing_that_somebody_wrote_stands_on_the_command_line_or_lies_op
 
 @proves("agents.claude-cost")
 async def test_a_resumed_turn_costs_what_it_adds(tmp_path: Path) -> None:
-    first, second = Recording(), Recording()
+    first, second = RecordingReporter(), RecordingReporter()
     async with bench(CLAUDE, tmp_path, [Say("One.", Spent(1000, 1000)), Say("Two.", Spent(2000, 2000))]) as place:
         await place.carry_out(place.turn("First."), first)
         limits = Limits(cost_usd=first.usages[-1].cost_usd * 2.5)
@@ -173,7 +173,7 @@ async def test_what_an_agent_left_in_the_background_does_not_keep_its_result(
     monkeypatch.setattr(claude_stream, "LINGER_SECONDS", 1.0)
     async with bench(CLAUDE, tmp_path, [bash("sleep 600", run_in_background=True), Say("It runs.")]) as place:
         turn = place.turn("Start it.")
-        finished = await place.carry_out(turn, Recording())
+        finished = await place.carry_out(turn, RecordingReporter())
 
         assert finished.text == "It runs."
         assert find_marked(turn.run) == []
@@ -181,18 +181,18 @@ async def test_what_an_agent_left_in_the_background_does_not_keep_its_result(
 
 @proves("agents.claude-background")
 async def test_an_agent_that_goes_on_when_its_command_has_ended_is_still_answered(tmp_path: Path) -> None:
-    tell = Recording(Reply(option="allow"), Reply(option="allow"))
+    reporter = RecordingReporter(Reply(option="allow"), Reply(option="allow"))
     script = [bash("touch a; sleep 1", run_in_background=True), Say("It runs."), bash("touch b"), Say("It ran.")]
     async with bench(CLAUDE, tmp_path, script) as place:
-        finished = await place.carry_out(place.turn("Start it.", mode="ask"), tell)
+        finished = await place.carry_out(place.turn("Start it.", mode="ask"), reporter)
 
-    assert (finished.text, len(tell.questions), (place.project / "b").exists()) == ("It ran.", 2, True)
+    assert (finished.text, len(reporter.questions), (place.project / "b").exists()) == ("It ran.", 2, True)
 
 
 @proves("agents.turn")
 async def test_a_long_prompt_arrives_whole(tmp_path: Path) -> None:
     prompt = "".join(f"Line {number} of a long letter.\n" for number in range(20_000))
     async with bench(CLAUDE, tmp_path, [Say("Read.")]) as place:
-        await place.carry_out(place.turn(prompt), Recording())
+        await place.carry_out(place.turn(prompt), RecordingReporter())
 
     assert prompt.strip() in "\n".join(place.model.heard[0].said)

@@ -1,4 +1,4 @@
-"""The executor of Codex, in both of its ways, with the real program and a scripted model."""
+"""The executor of Codex, in both of its modes, with the real program and a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Codex asks, and what it is answered. No program is run here."""
+"""Answers to the requests of Codex, without a program."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fidelio.orchestrator.blueprints.model import Permissions
-from fidelio.orchestrator.executors.codex.items import item_of
-from fidelio.orchestrator.executors.codex.questions import Desk
+from fidelio.orchestrator.executors.codex.messages import parse_item
+from fidelio.orchestrator.executors.codex.questions import RequestHandler
 from fidelio.orchestrator.executors.contract import Reply
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 FORM = "mcpServer/elicitation/request"
@@ -23,8 +23,8 @@ def form(fields: dict[str, Any]) -> dict[str, Any]:
     return {"serverName": "ours", "mode": "form", "_meta": None, "message": "Well?", "requestedSchema": schema}
 
 
-async def decide(method: str, params: dict[str, Any], tell: Recording, mode: Any = "ask") -> Any:
-    return await Desk(Permissions(mode=mode), tell, {}).decide(method, params, 7)
+async def decide(method: str, params: dict[str, Any], reporter: RecordingReporter, mode: Any = "ask") -> Any:
+    return await RequestHandler(Permissions(mode=mode), reporter, {}).answer(method, params, 7)
 
 
 @proves("agents.codex-form")
@@ -40,10 +40,10 @@ async def decide(method: str, params: dict[str, Any], tell: Recording, mode: Any
     ],
 )
 async def test_an_answer_reaches_the_server_in_its_form(fields: dict[str, Any], reply: Reply, content: dict[str, Any]) -> None:
-    tell = Recording(reply)
+    reporter = RecordingReporter(reply)
 
-    assert await decide(FORM, form(fields), tell) == {"action": "accept", "content": content, "_meta": None}
-    assert (tell.questions[0].kind, tell.questions[0].text) == ("question", "ours asks: Well?")
+    assert await decide(FORM, form(fields), reporter) == {"action": "accept", "content": content, "_meta": None}
+    assert (reporter.questions[0].kind, reporter.questions[0].text) == ("question", "ours asks: Well?")
 
 
 @proves("agents.codex-form")
@@ -56,31 +56,31 @@ async def test_an_answer_reaches_the_server_in_its_form(fields: dict[str, Any], 
     ],
 )
 async def test_what_is_no_answer_is_told_to_the_server_as_such(fields: dict[str, Any], reply: Reply) -> None:
-    assert await decide(FORM, form(fields), Recording(reply)) == DECLINED
+    assert await decide(FORM, form(fields), RecordingReporter(reply)) == DECLINED
 
 
 @proves("agents.permissions")
 @pytest.mark.parametrize(("mode", "decision"), [("full", "accept"), ("read", "decline")])
 async def test_nobody_is_asked_what_the_permissions_decide(mode: str, decision: str) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     command = {"itemId": "c1", "command": "make"}
 
-    assert await decide("item/commandExecution/requestApproval", command, tell, mode) == {"decision": decision}
-    assert tell.questions == []
+    assert await decide("item/commandExecution/requestApproval", command, reporter, mode) == {"decision": decision}
+    assert reporter.questions == []
 
 
 @proves("agents.permissions")
 @pytest.mark.parametrize(("option", "granted"), [("allow", {"network": {"enabled": True}}), ("refuse", {})])
 async def test_more_permissions_are_granted_for_one_turn_or_not_at_all(option: str, granted: dict[str, Any]) -> None:
     wanted = {"itemId": "c1", "reason": "The network.", "permissions": {"network": {"enabled": True}}}
-    answer = await decide("item/permissions/requestApproval", wanted, Recording(Reply(option=option)))
+    answer = await decide("item/permissions/requestApproval", wanted, RecordingReporter(Reply(option=option)))
 
     assert answer == {"permissions": granted, "scope": "turn"}
 
 
 @proves("agents.codex-question")
 async def test_a_request_that_nobody_knows_is_not_answered_by_chance() -> None:
-    assert await decide("item/tool/call", {}, Recording()) is None
+    assert await decide("item/tool/call", {}, RecordingReporter()) is None
 
 
 DELETE, READ = ("delete", {"path": "a"}), ("read", {"path": "b"})
@@ -104,12 +104,12 @@ async def test_leave_for_one_tool_is_no_leave_for_another_that_waits_with_it(
         f"i{number}": {"type": "mcpToolCall", "server": "s", "tool": tool, "arguments": given, "status": "inProgress"}
         for number, (tool, given) in enumerate(waiting)
     }
-    items = {name: item_of({"id": name, **raw}) for name, raw in begun.items()}
+    items = {name: parse_item({"id": name, **raw}) for name, raw in begun.items()}
     leave = {"codex_approval_kind": "mcp_tool_call", "tool_params": arguments}
-    tell = Recording(Reply(option="refuse"))
+    reporter = RecordingReporter(Reply(option="refuse"))
 
-    await Desk(Permissions(allow=("mcp__s__read",)), tell, items).decide(
+    await RequestHandler(Permissions(allow=("mcp__s__read",)), reporter, items).answer(
         FORM, {"serverName": "s", "message": "May it?", "_meta": leave}, 7
     )
 
-    assert [question.key for question in tell.questions] == asked
+    assert [question.key for question in reporter.questions] == asked

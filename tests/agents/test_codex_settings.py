@@ -1,4 +1,4 @@
-"""What Codex is told before it begins. No program is run here."""
+"""Home directory, settings and options of Codex, without a program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.codex.executor import CodexExecutor
-from fidelio.orchestrator.executors.codex.home import LOGIN, api_key, home_of, is_settings, prepare, settings, to_toml
+from fidelio.orchestrator.executors.codex.home import (
+    LOGIN,
+    build_settings,
+    encode_toml,
+    find_api_key,
+    is_toml_value,
+    prepare_home,
+    session_home,
+)
 from tests.orchestrator.executors.recording import make_turn
 from tests.support import proves
 
@@ -33,8 +41,8 @@ def blueprint(**changes: Any) -> Blueprint:
 @proves("agents.codex-settings")
 @given(st.dictionaries(texts, values, max_size=4))
 def test_settings_are_read_as_they_were_written(written: dict[str, Any]) -> None:
-    assert is_settings(written)
-    assert tomllib.loads(to_toml(written)) == written
+    assert is_toml_value(written)
+    assert tomllib.loads(encode_toml(written)) == written
 
 
 @proves("agents.codex-settings")
@@ -43,7 +51,7 @@ def test_settings_are_read_as_they_were_written(written: dict[str, Any]) -> None
     [("ask", "read-only"), ("read", "read-only"), ("edit", "workspace-write"), ("full", "danger-full-access")],
 )
 def test_the_sandbox_does_what_the_permissions_promise(mode: Any, sandbox: str) -> None:
-    made = settings(blueprint(permissions=Permissions(mode=mode)), asks=False)
+    made = build_settings(blueprint(permissions=Permissions(mode=mode)), asks=False)
 
     assert (made["sandbox_mode"], made["approval_policy"]) == (sandbox, "never")
     assert made["mcp_servers"]["ours"]["default_tools_approval_mode"] == ("approve" if mode == "full" else "writes")
@@ -52,7 +60,7 @@ def test_the_sandbox_does_what_the_permissions_promise(mode: Any, sandbox: str) 
 @proves("agents.codex-settings")
 def test_tools_of_servers_are_allowed_and_denied_by_name() -> None:
     permissions = Permissions(allow=("mcp__ours__read", "mcp__far"), deny=("mcp__ours__burn", "shell", "web_search"))
-    made = settings(blueprint(permissions=permissions), asks=True)
+    made = build_settings(blueprint(permissions=permissions), asks=True)
 
     assert made["mcp_servers"]["ours"]["tools"] == {"read": {"approval_mode": "approve"}}
     assert made["mcp_servers"]["ours"]["disabled_tools"] == ["burn"]
@@ -66,10 +74,10 @@ def test_the_home_is_one_of_the_session_and_its_settings_are_written_anew(tmp_pa
     first = make_turn(tmp_path, blueprint=blueprint(options=options, system_prompt='Say "yes".\n'), keep=tmp_path / "keep")
     second = make_turn(tmp_path, blueprint=blueprint(model="other"), keep=tmp_path / "keep")
 
-    made = tomllib.loads((prepare(first, asks=True) / "config.toml").read_text("utf-8"))
-    again = tomllib.loads((prepare(second, asks=True) / "config.toml").read_text("utf-8"))
+    made = tomllib.loads((prepare_home(first, asks=True) / "config.toml").read_text("utf-8"))
+    again = tomllib.loads((prepare_home(second, asks=True) / "config.toml").read_text("utf-8"))
 
-    assert home_of(first) == home_of(second) == tmp_path / "keep" / "codex-home"
+    assert session_home(first) == session_home(second) == tmp_path / "keep" / "codex-home"
     assert (made["developer_instructions"], made["model_providers"]["mine"]["name"]) == ('Say "yes".\n', "Mine")
     assert (made["features"]["goals"], made["features"]["plugins"]) == (False, False)
     assert (again["model"], "developer_instructions" in again) == ("other", False)
@@ -82,19 +90,19 @@ def test_the_login_of_the_user_is_one_file_with_ours(tmp_path: Path) -> None:
     (user / LOGIN).write_text("{}", "utf-8")
     turn = make_turn(tmp_path, environment={"CODEX_HOME": str(user), "OPENAI_API_KEY": "unused"})
 
-    home = prepare(turn, asks=True)
+    home = prepare_home(turn, asks=True)
 
     assert (home / LOGIN).resolve() == (user / LOGIN).resolve()
-    assert api_key(home, turn.environment) is None
+    assert find_api_key(home, turn.environment) is None
 
 
 @proves("agents.codex-login")
 def test_a_key_from_the_environment_reaches_no_file(tmp_path: Path) -> None:
     turn = make_turn(tmp_path, environment={"HOME": str(tmp_path), "OPENAI_API_KEY": "secret-key"})
 
-    home = prepare(turn, asks=True)
+    home = prepare_home(turn, asks=True)
 
-    assert api_key(home, turn.environment) == "secret-key"
+    assert find_api_key(home, turn.environment) == "secret-key"
     assert "ephemeral" in (home / "config.toml").read_text("utf-8")
     assert not any("secret-key" in file.read_text("utf-8") for file in tmp_path.rglob("*") if file.is_file())
 
@@ -120,8 +128,8 @@ async def test_the_executor_says_whether_it_works(tmp_path: Path, has_program: b
     ("changes", "says"),
     [
         ({"options": {"colour": 1}}, "no option 'colour'"),
-        ({"options": {"mode": "tui"}}, "`mode` of Codex is one of"),
-        ({"options": {"mode": "exec"}}, "cannot ask anybody"),
+        ({"options": {"mode": "tui"}}, "`mode` of Codex must be one of"),
+        ({"options": {"mode": "exec"}}, "cannot ask a person"),
         ({"options": {"config": [1]}}, "table of settings"),
         ({"options": {"config": {"sandbox_mode": "none"}}}, "in the blueprint itself"),
         ({"mcp_servers": {"a b": McpServer(command="x")}}, "'a b'"),

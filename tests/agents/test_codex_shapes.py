@@ -1,4 +1,4 @@
-"""Messages of Codex that are built in unexpected ways. No program is run here: what it would print is played."""
+"""Messages of Codex with an unexpected structure, without a program: the tests write its output."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, TurnResult
 from fidelio.processes.spooled import AgentProcess, Exit
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 Json = dict[str, Any]
@@ -110,15 +110,15 @@ class Played(AgentProcess):
         return ExecutorFailure("It ended.", reason=exit_.reason, partial=partial)
 
 
-class Agreeing(Recording):
+class Agreeing(RecordingReporter):
     """Answers everything."""
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
         return Reply(question.options[0][0] if question.options else "", "" if question.options else "{}")
 
 
-async def play(way: str, messages: list[Any], directory: Path, tell: Recording) -> Finished:
+async def play(way: str, messages: list[Any], directory: Path, reporter: RecordingReporter) -> TurnResult:
     blueprint = Blueprint(name="a", description="", executor="codex", permissions=Permissions(mode="ask"))
 
     async def spawn(*_: object, **__: object) -> AgentProcess:
@@ -128,7 +128,7 @@ async def play(way: str, messages: list[Any], directory: Path, tell: Recording) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "spawn", spawn)
         async with asyncio.timeout(SECONDS):
-            finished: Finished = await module.run(make_turn(directory, blueprint=blueprint), tell)
+            finished: TurnResult = await module.run(make_turn(directory, blueprint=blueprint), reporter)
             return finished
 
 
@@ -188,26 +188,26 @@ async def ends_well_or_fails(way: str, messages: list[Any], directory: Path) -> 
 @proves("agents.codex-shapes")
 @pytest.mark.parametrize("way", WAYS)
 async def test_messages_as_they_should_be_lead_to_the_result(tmp_path: Path, way: str) -> None:
-    tell = Agreeing()
+    reporter = Agreeing()
 
-    assert (await play(way, WAYS[way][1], tmp_path, tell)).text == "Done."
+    assert (await play(way, WAYS[way][1], tmp_path, reporter)).text == "Done."
 
-    assert tell.conversations == [THREAD]
-    assert (tell.usages[-1].input_tokens, tell.usages[-1].output_tokens) == (3, 1)
+    assert reporter.conversations == [THREAD]
+    assert (reporter.usages[-1].input_tokens, reporter.usages[-1].output_tokens) == (3, 1)
 
 
 @proves("agents.codex-shapes")
 async def test_what_codex_does_and_asks_is_told_as_it_is(tmp_path: Path) -> None:
-    tell = Agreeing()
-    await play("server", SERVER, tmp_path, tell)
+    reporter = Agreeing()
+    await play("server", SERVER, tmp_path, reporter)
 
-    assert [tool for _, tool, _ in tell.calls] == ["shell", "apply_patch", "mcp__ours__list", "spawn"]
-    assert tell.returns == [
+    assert [tool for _, tool, _ in reporter.calls] == ["shell", "apply_patch", "mcp__ours__list", "spawn"]
+    assert reporter.returns == [
         ("c1", True, "made"),
         ("m1", True, 'three\n{"type": "image", "data": ""}'),
         ("h1", True, "Nobody."),
     ]
-    assert [(question.key, question.text) for question in tell.questions] == [
+    assert [(question.key, question.text) for question in reporter.questions] == [
         ("x", "Codex wants to run: make"),
         ("f1", "Codex wants to change a.md."),
         ("f1", 'Codex wants to be allowed more: {"network": {"enabled": true}}'),
@@ -241,17 +241,17 @@ async def test_an_event_of_another_shape_is_passed_over_or_is_a_failure(
     [
         (
             told("item/completed", item={"type": "agentMessage", "id": "a1"}),
-            "in the item agentMessage that cannot be understood",
+            "Codex sent the item agentMessage with an unexpected structure",
         ),
-        (told("item/started", item=None), "in an item that cannot be understood"),
+        (told("item/started", item=None), "Codex sent an item with an unexpected structure"),
         (told("turn/completed", turn={}), "Object missing required field `status` - at `$.turn`"),
         (asked(9, "item/tool/requestUserInput"), "Object missing required field `questions`"),
-        ({"id": 9, "method": "item/fileChange/requestApproval"}, "in item/fileChange/requestApproval that cannot"),
+        ({"id": 9, "method": "item/fileChange/requestApproval"}, "sent item/fileChange/requestApproval with an unexpected"),
     ],
 )
 async def test_a_failure_says_what_could_not_be_understood(tmp_path: Path, message: Json, sentence: str) -> None:
     with pytest.raises(ExecutorFailure) as caught:
-        await play("server", [*SERVER[:4], message, {"method": "later"}], tmp_path, Recording())
+        await play("server", [*SERVER[:4], message, {"method": "later"}], tmp_path, RecordingReporter())
 
     assert sentence in caught.value.sentence
     assert caught.value.reason == "protocol"

@@ -1,4 +1,4 @@
-"""What only Codex does, with the real program and a scripted model."""
+"""Behaviour of turns that only Codex has, with the real program and a scripted model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.agents.bench import bench
 from tests.agents.harness_codex import CodexHarness
 from tests.agents.model import Call, Held, Refuse, Say, Spent
 from tests.agents.watcher import left_behind
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 SCHEMA = {
@@ -39,10 +39,10 @@ ASKS = {
 async def test_codex_is_a_server_where_something_may_have_to_be_asked(
     tmp_path: Path, mode: PermissionMode, is_server: bool
 ) -> None:
-    tell = Recording()
+    reporter = RecordingReporter()
     async with bench(CodexHarness(), tmp_path, [Say("Done.")]) as place:
         turn = place.turn("Hello.", mode=mode)
-        await place.carry_out(turn, tell)
+        await place.carry_out(turn, reporter)
 
     assert (turn.spool / "agent.hold").exists() is is_server
 
@@ -51,7 +51,7 @@ async def test_codex_is_a_server_where_something_may_have_to_be_asked(
 @pytest.mark.parametrize("mode", ["exec", "server"])
 async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path: Path, mode: str) -> None:
     async with bench(CodexHarness(mode=mode), tmp_path, [Say('{"colour": "blue"}')]) as place:
-        finished = await place.carry_out(place.turn("Which colour?", output_schema=SCHEMA), Recording())
+        finished = await place.carry_out(place.turn("Which colour?", output_schema=SCHEMA), RecordingReporter())
 
     assert finished.data == {"colour": "blue"}
     assert place.model.heard[0].body["text"]["format"]["schema"] == SCHEMA
@@ -59,11 +59,11 @@ async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path
 
 @proves("agents.codex-question")
 async def test_a_question_of_the_model_is_answered_by_a_person(tmp_path: Path) -> None:
-    tell = Recording(Reply(option="Blue"))
+    reporter = RecordingReporter(Reply(option="Blue"))
     async with bench(CodexHarness(), tmp_path, [Call("request_user_input", ASKS), Say("Blue it is.")]) as place:
-        finished = await place.carry_out(place.turn("Paint it.", mode="ask"), tell)
+        finished = await place.carry_out(place.turn("Paint it.", mode="ask"), reporter)
 
-    (question,) = tell.questions
+    (question,) = reporter.questions
     assert (question.kind, question.text) == ("question", "Which colour?")
     assert [name for name, _ in question.options] == ["Red", "Blue"]
     assert "Blue" in place.model.heard[-1].seen[-1].text
@@ -75,21 +75,21 @@ async def test_a_question_of_the_model_is_answered_by_a_person(tmp_path: Path) -
 async def test_a_turn_that_fails_says_why(tmp_path: Path, mode: str) -> None:
     async with bench(CodexHarness(mode=mode), tmp_path, [Refuse(400, "The model is on holiday.")]) as place:
         with pytest.raises(ExecutorFailure, match="on holiday") as failure:
-            await place.carry_out(place.turn("Hello."), Recording())
+            await place.carry_out(place.turn("Hello."), RecordingReporter())
 
     assert failure.value.reason
 
 
 @proves("agents.adopted")
 async def test_a_command_whose_watcher_died_is_read_from_the_beginning(tmp_path: Path) -> None:
-    tell, harness = Recording(), CodexHarness(mode="exec")
+    reporter, harness = RecordingReporter(), CodexHarness(mode="exec")
     held = Held(Say("There are three.", Spent(50, 5)))
     async with bench(harness, tmp_path, [Call("list_workflows", spent=Spent(30, 3)), held]) as place:
         turn = place.turn("Which are there?")
         process = await left_behind(harness, turn, until="called")
         held.release()
-        finished = await place.adopt(turn, process, tell)
+        finished = await place.adopt(turn, process, reporter)
 
     assert finished is not None
-    assert (finished.text, len(tell.calls), len(tell.conversations)) == ("There are three.", 1, 1)
-    assert (tell.usages[-1].input_tokens, tell.usages[-1].output_tokens) == (80, 8)
+    assert (finished.text, len(reporter.calls), len(reporter.conversations)) == ("There are three.", 1, 1)
+    assert (reporter.usages[-1].input_tokens, reporter.usages[-1].output_tokens) == (80, 8)

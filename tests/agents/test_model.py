@@ -1,4 +1,4 @@
-"""The scripted model itself, asked the way agents ask it."""
+"""The scripted model itself, called as agents call it."""
 
 from __future__ import annotations
 

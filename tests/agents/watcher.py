@@ -1,4 +1,4 @@
-"""A watcher in a process of its own, for tests that kill it: `python -m tests.agents.watcher FILE`, a pickled harness and turn.
+"""A host in a process of its own, for tests that kill it: `python -m tests.agents.watcher FILE`, a pickled harness and turn.
 
 It prints a line for each thing a test may wait for.
 """
@@ -12,23 +12,23 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from fidelio.orchestrator.executors.contract import Question, Reply, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
 from tests.agents.bench import Harness
 from tests.agents.model import SECONDS
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-class Printing(Recording):
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
-        await super().called(call, tool, arguments)
+class Printing(RecordingReporter):
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
+        await super().report_tool_call(call, tool, arguments)
         sys.stdout.write("called\n")
         sys.stdout.flush()
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         sys.stdout.write("asked\n")
         sys.stdout.flush()
         return await super().ask(question)

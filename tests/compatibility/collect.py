@@ -54,10 +54,10 @@ STRUCTS = {
     "blueprint servers file": "fidelio.orchestrator.blueprints.shape:ServersFile",
     "options of the executor command": "fidelio.orchestrator.executors.command:CommandOptions",
     "options of the executor local-model": "fidelio.orchestrator.executors.local_model.executor:LocalOptions",
-    "script of the executor scripted": "fidelio.orchestrator.executors.scripted.script:_Raw",
+    "script of the executor scripted": "fidelio.orchestrator.executors.scripted.script:_ScriptFile",
     "spool line": "fidelio.orchestrator.executors.line_protocol:Line",
-    "spool answer": "fidelio.orchestrator.executors.line_protocol:Answer",
-    "spool task of scripted": "fidelio.orchestrator.executors.scripted.player:Scene",
+    "spool answer": "fidelio.orchestrator.executors.line_protocol:AnswerLine",
+    "spool task of scripted": "fidelio.orchestrator.executors.scripted.player:ScriptedTurn",
     "spool task of local-model": "fidelio.orchestrator.executors.local_model.process:Task",
     "note beside a worktree": "fidelio.orchestrator.runs.worktrees:Note",
 }

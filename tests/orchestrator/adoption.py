@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.fakes import Actor, Part, echo
 
@@ -20,7 +20,7 @@ class Adoptable(Actor):
     again: Part = echo
     adopted: list[Turn] = field(default_factory=list)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> TurnResult | None:
         assert process == NOBODY
         self.adopted.append(turn)
         return await self.again(turn, tell)
@@ -32,9 +32,9 @@ class Working:
 
     entered: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def part(self, turn: Turn, tell: Reporter) -> Finished:
-        await tell.process(NOBODY)
-        await tell.conversation(turn.conversation or turn.fresh)
+    async def part(self, turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_process(NOBODY)
+        await tell.report_conversation(turn.conversation or turn.fresh)
         self.entered.set()
         await asyncio.Event().wait()
         raise AssertionError

@@ -12,7 +12,7 @@ from fidelio.errors import BlueprintNotFound
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.service.service import AgentService
@@ -20,14 +20,14 @@ from fidelio.processes.table import ProcessIdentity
 from fidelio.settings import AgentLimits
 
 PATIENCE = 20.0
-Part = Callable[[Turn, Reporter], Awaitable[Finished]]
+Part = Callable[[Turn, Reporter], Awaitable[TurnResult]]
 MANY = AgentLimits(per_project=300, total=300, depth=3)
 
 
-async def echo(turn: Turn, tell: Reporter) -> Finished:
-    await tell.conversation(turn.conversation or turn.fresh)
-    await tell.said(turn.prompt)
-    return Finished(text=turn.prompt)
+async def echo(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_conversation(turn.conversation or turn.fresh)
+    await tell.report_message(turn.prompt)
+    return TurnResult(text=turn.prompt)
 
 
 @dataclass
@@ -46,11 +46,11 @@ class Actor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it complains of all alike
         return self.complaints
 
-    async def carry_out(self, turn: Turn, tell: Reporter) -> Finished:
+    async def carry_out(self, turn: Turn, tell: Reporter) -> TurnResult:
         self.turns.append(turn)
         return await self.part(turn, tell)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> Finished | None:  # noqa: ARG002  # it has no process
+    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> TurnResult | None:  # noqa: ARG002  # it has no process
         return None
 
 
@@ -62,16 +62,16 @@ class Stage:
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     left: list[str] = field(default_factory=list)
 
-    async def part(self, turn: Turn, tell: Reporter) -> Finished:
+    async def part(self, turn: Turn, tell: Reporter) -> TurnResult:
         try:
-            await tell.conversation(turn.conversation or turn.fresh)
+            await tell.report_conversation(turn.conversation or turn.fresh)
             self.entered.set()
             await self.go_on.wait()
         except asyncio.CancelledError:
             self.left.append(turn.run)
             raise
-        await tell.said(turn.prompt)
-        return Finished(text=f"done: {turn.prompt}")
+        await tell.report_message(turn.prompt)
+        return TurnResult(text=f"done: {turn.prompt}")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from fidelio.clock import Clock, now_ms
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
-from fidelio.orchestrator.executors.registry import executors
+from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.orchestrator.runs.host import Host
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import MANY, Shelf
@@ -50,7 +50,7 @@ def shelf() -> Shelf:
 
 
 def real_service(ledger: Ledger, home: Path, project: Path, *, clock: Clock = now_ms) -> AgentService:
-    return AgentService(ledger, shelf(), executors(), home=Home(home), project=str(project), limits=MANY, clock=clock)
+    return AgentService(ledger, shelf(), get_executors(), home=Home(home), project=str(project), limits=MANY, clock=clock)
 
 
 def spawn_host(home: Path, project: Path) -> subprocess.Popen[str]:

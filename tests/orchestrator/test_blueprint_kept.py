@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import STARTING
 from fidelio.orchestrator.runs.preparation import recall
@@ -20,9 +20,9 @@ from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves
 
 
-async def spending(turn: Turn, tell: Reporter) -> Finished:
-    await tell.used(Usage(input_tokens=10))
-    return Finished(text="done")
+async def spending(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_usage(Usage(input_tokens=10))
+    return TurnResult(text="done")
 
 
 async def left_at_work(house: House, service: AgentService, name: str, **more: Any) -> None:

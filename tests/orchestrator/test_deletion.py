@@ -8,7 +8,7 @@ import os
 import pytest
 
 from fidelio.errors import SequenceConflict, SessionNotFound, UsageProblem
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.run import RunController
 from fidelio.orchestrator.service.delete import Deletion
@@ -196,10 +196,10 @@ async def test_an_agent_cannot_end_itself_or_those_it_works_for(house: House, ho
 
 @proves("orchestrator.delete", "orchestrator.worktree-kept")
 async def test_many_worktrees_go_at_once_and_only_those_without_changes(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, _: Reporter) -> Finished:
+    async def part(turn: Turn, _: Reporter) -> TurnResult:
         if turn.prompt == "Write.":
             (turn.directory / "score.txt").write_text("forte\n", "utf-8")
-        return Finished(text="")
+        return TurnResult(text="")
 
     repository(house.project)
     house.actor.part = part

@@ -14,7 +14,7 @@ from fidelio.errors import ConversationLost
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry
 from fidelio.locks import worker_lock
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.record import SAID
 from fidelio.orchestrator.record.rules import RESUMES_IN_A_ROW
@@ -68,12 +68,12 @@ async def test_no_more_are_at_work_than_was_set(house: House) -> None:
     at_work: list[str] = []
     most: list[int] = []
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         at_work.append(str(turn.directory))
         most.append(max(len(at_work), 10 * at_work.count(str(house.project))))
-        await tell.said("la")
+        await tell.report_message("la")
         at_work.remove(str(turn.directory))
-        return Finished(text="la")
+        return TurnResult(text="la")
 
     house.actor.part = part
     for number in range(6):
@@ -141,12 +141,12 @@ async def test_a_lost_run_that_never_began_is_begun_as_it_was_asked_for(house: H
     house.shelf.add("steady", resume_lost=True)
     stage = Stage()
 
-    async def silent(turn: Turn, tell: Reporter) -> Finished:
+    async def silent(turn: Turn, tell: Reporter) -> TurnResult:
         stage.entered.set()
         await stage.go_on.wait()
-        return Finished(text="never")
+        return TurnResult(text="never")
 
-    async def forgetful(turn: Turn, tell: Reporter) -> Finished:
+    async def forgetful(turn: Turn, tell: Reporter) -> TurnResult:
         if turn.conversation is not None:
             raise ConversationLost("Who?", reason="conversation-lost")
         return await echo(turn, tell)
@@ -170,7 +170,7 @@ async def test_a_conversation_that_was_known_once_is_not_begun_anew(house: House
     house.shelf.add("steady", resume_lost=True)
     stage = Stage()
 
-    async def forgetful(turn: Turn, tell: Reporter) -> Finished:
+    async def forgetful(turn: Turn, tell: Reporter) -> TurnResult:
         raise ConversationLost("Who?", reason="conversation-lost")
 
     async with house.host(service, grace=0.05):
@@ -205,8 +205,8 @@ async def test_a_run_that_is_lost_every_time_is_not_resumed_for_ever(house: Hous
 
 @proves("orchestrator.lost", "orchestrator.once")
 async def test_an_executor_that_breaks_in_an_unforeseen_way_does_not_begin_again(house: House, hosted: AgentService) -> None:
-    async def broken(turn: Turn, tell: Reporter) -> Finished:
-        await tell.said("I begin.")
+    async def broken(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_message("I begin.")
         raise ZeroDivisionError("a slip of ours")
 
     house.actor.part = broken
@@ -238,11 +238,11 @@ async def test_a_run_that_cannot_begin_in_an_unforeseen_way_is_not_queued_for_ev
 async def test_two_hundred_sessions_at_once_lose_nothing(house: House, hosted: AgentService) -> None:
     together = asyncio.Barrier(200)
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         await together.wait()
         for number in range(3):
-            await tell.said(f"{turn.prompt} {number}")
-        return Finished(text=turn.prompt)
+            await tell.report_message(f"{turn.prompt} {number}")
+        return TurnResult(text=turn.prompt)
 
     house.actor.part = part
     names = [f"s{number}" for number in range(200)]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fidelio.errors import UsageProblem
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.start import Starting
 from tests.orchestrator.fakes import House, Stage, finished, start
@@ -28,7 +28,7 @@ async def test_a_child_that_is_started_while_its_parent_ends_is_stopped_as_well(
     monkeypatch.setattr("fidelio.orchestrator.service.start.require_may_start", lambda *_, **__: 1)
     monkeypatch.setattr("fidelio.orchestrator.runs.run.is_left_over", _no)
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         if turn.prompt != "Conduct.":
             return await singing.part(turn, tell)
         try:
@@ -53,7 +53,7 @@ async def test_a_session_that_is_being_stopped_starts_nobody(house: House, hoste
     stage = Stage()
     refused: list[str] = []
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         try:
             return await stage.part(turn, tell)
         finally:

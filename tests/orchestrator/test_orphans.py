@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fidelio.orchestrator.executors.contract import Finished, Question, Reporter, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import House, Part, finished, start, until
 from tests.orchestrator.worktrees.test_worktrees import repository, writing
 from tests.support import proves
 
-HOW = Question(key="how", kind="question", text="How loud?")
+HOW = AgentQuestion(key="how", kind="question", text="How loud?")
 
 
-async def asking(turn: Turn, tell: Reporter) -> Finished:
-    await tell.process(NOBODY)
+async def asking(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_process(NOBODY)
     (turn.directory / "score.txt").write_text("forte\n", "utf-8")
-    return Finished(text=(await tell.ask(HOW)).text)
+    return TurnResult(text=(await tell.ask(HOW)).text)
 
 
 async def left_asking(house: House, part: Part, **more: Any) -> AgentService:

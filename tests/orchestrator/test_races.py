@@ -10,7 +10,7 @@ import pytest
 from fidelio.errors import LedgerBusy
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CommitResult
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.support import proves
@@ -51,9 +51,9 @@ async def test_a_stop_at_the_moment_of_the_end_leaves_one_end(house: House, host
 
 @proves("orchestrator.once")
 async def test_what_is_told_at_once_is_recorded_whole(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
-        await asyncio.gather(*(tell.said(str(number) * 5_000) for number in range(20)))
-        return Finished(text="done")
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+        await asyncio.gather(*(tell.report_message(str(number) * 5_000) for number in range(20)))
+        return TurnResult(text="done")
 
     house.actor.part = part
     await start(hosted, "aria")

@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import AgentError, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.command import CommandExecutor
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.runs.reporter import RunReporter
 from fidelio.orchestrator.service.service import AgentService
@@ -26,9 +26,9 @@ async def test_a_usage_that_comes_too_soon_is_seen_after_a_pause_although_nothin
 ) -> None:
     stage = Stage()
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         for tokens in (5, 50, 500):
-            await tell.used(Usage(input_tokens=tokens))
+            await tell.report_usage(Usage(input_tokens=tokens))
         return await stage.part(turn, tell)
 
     house.actor.part = part
@@ -50,7 +50,7 @@ class Unrecorded:
     fail: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: bool = False
 
-    async def part(self, _: Turn, tell: Reporter) -> Finished:
+    async def part(self, _: Turn, tell: Reporter) -> TurnResult:
         task = asyncio.create_task(tell.ask(MAY_I))
         await self.asking.wait()
         task.cancel()
@@ -58,7 +58,7 @@ class Unrecorded:
         self.fail.set()
         await asyncio.wait({task})
         self.cancelled = task.cancelled()
-        return Finished(text="never mind")
+        return TurnResult(text="never mind")
 
     async def open(self, *_: Any) -> str:
         self.asking.set()

@@ -9,7 +9,7 @@ import pytest
 from fidelio.errors import AgentBusy, ExecutorFailure, UsageProblem
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import Record, fold, read
 from fidelio.orchestrator.service.service import AgentService
@@ -54,10 +54,10 @@ async def test_a_resumed_session_is_running_again_and_its_result_is_the_new_one(
 async def test_a_result_is_kept_whole_however_long_it_is(house: House, hosted: AgentService) -> None:
     words = "la " * 100_000 + "\0 and half a pair \ud83d"
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
-        await tell.said(words)
-        await tell.called("\ud83d", "sing\0", {"what": "half a pair \ud83d"})
-        return Finished(text=words, data=["\ud83d"])
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_message(words)
+        await tell.report_tool_call("\ud83d", "sing\0", {"what": "half a pair \ud83d"})
+        return TurnResult(text=words, data=["\ud83d"])
 
     house.actor.part = part
     session = await start(hosted, "aria", "x" * 200_000)
@@ -72,12 +72,12 @@ async def test_a_result_is_kept_whole_however_long_it_is(house: House, hosted: A
 
 @proves("orchestrator.replay")
 async def test_the_stored_record_is_what_the_events_add_up_to(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
-        await tell.conversation("c")
-        await tell.called("1", "sing", {"tempo": 3})
-        await tell.returned("1", ok=True, text="la")
-        await tell.used(Usage(turns=2, input_tokens=5))
-        return Finished(text="done")
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_conversation("c")
+        await tell.report_tool_call("1", "sing", {"tempo": 3})
+        await tell.report_tool_result("1", ok=True, text="la")
+        await tell.report_usage(Usage(turns=2, input_tokens=5))
+        return TurnResult(text="done")
 
     house.actor.part = part
     session = await start(hosted, "aria")
@@ -172,8 +172,8 @@ async def test_a_session_takes_only_so_many_messages(service: AgentService) -> N
 
 @proves("orchestrator.result-error")
 async def test_the_result_of_a_run_that_failed_is_an_error_with_what_was_said(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
-        await tell.said("I begin.")
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_message("I begin.")
         raise ExecutorFailure("The voice broke.", reason="exit.3")
 
     house.actor.part = part
@@ -212,10 +212,10 @@ async def test_a_directory_that_vanished_before_its_turn_is_the_reason_of_the_fa
 async def test_a_run_is_ended_at_its_limit(
     house: House, hosted: AgentService, limits: Limits, usage: Usage, reason: str
 ) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
-        await tell.said("I begin.")
-        await tell.used(usage)
-        return Finished(text="too much")
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_message("I begin.")
+        await tell.report_usage(usage)
+        return TurnResult(text="too much")
 
     house.shelf.add("modest", limits=limits)
     house.actor.part = part
@@ -227,12 +227,12 @@ async def test_a_run_is_ended_at_its_limit(
 
 @proves("orchestrator.limits")
 async def test_an_agent_that_does_not_listen_is_interrupted_at_its_limit(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         try:
-            await tell.output(11)
+            await tell.report_output(11)
         except ExecutorFailure:
             await asyncio.Event().wait()
-        return Finished(text="too much")
+        return TurnResult(text="too much")
 
     house.shelf.add("modest", limits=Limits(output_bytes=10))
     house.actor.part = part
@@ -256,10 +256,10 @@ async def test_a_run_is_ended_when_its_time_is_up(house: House, hosted: AgentSer
 async def test_usage_and_tool_calls_can_be_seen_while_the_agent_works(house: House, hosted: AgentService) -> None:
     stage = Stage()
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
-        await tell.used(Usage(turns=1, cost_usd=0.25))
-        await tell.called("1", "sing", {"tempo": 3})
-        await tell.returned("1", ok=True, text="la")
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_usage(Usage(turns=1, cost_usd=0.25))
+        await tell.report_tool_call("1", "sing", {"tempo": 3})
+        await tell.report_tool_result("1", ok=True, text="la")
         return await stage.part(turn, tell)
 
     house.actor.part = part

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.orchestrator.executors.conftest import tell, turn
+from tests.orchestrator.executors.conftest import reporter, turn
 
-__all__ = ["tell", "turn"]
+__all__ = ["reporter", "turn"]

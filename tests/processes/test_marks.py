@@ -17,7 +17,7 @@ from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import belongs_to, find_marked, is_alive, spawn, stop_run
 from fidelio.processes.table import ProcessIdentity, identity_of, mark_of, members, put_mark, read_mark, send
-from tests.orchestrator.executors.recording import SECONDS, Recording
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter
 from tests.support import proves
 
 DAEMON = "(env -i setsid sh -c 'echo $$; exec sleep 600' &) ; cat"
@@ -49,8 +49,8 @@ def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
 
 
 @proves("processes.mark", "processes.pipes")
-async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", DAEMON], process_options(turn, tell)) as process:
+async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, reporter: RecordingReporter) -> None:
+    async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", DAEMON], process_options(turn, reporter)) as process:
         daemon = identity_of(int(await process.reader.readline()))
         assert daemon is not None
         assert belongs_to(daemon, turn.run)
@@ -59,9 +59,9 @@ async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, tell: Record
 
 
 @proves("processes.mark")
-async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, tell: Recording) -> None:
+async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, reporter: RecordingReporter) -> None:
     program = "(env -i setsid sh -c 'echo $$; >up; exec sleep 600' &) ; until [ -e up ]; do sleep 0.01; done; kill -9 $PPID"
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, reporter)) as process:
         daemon = identity_of(int(await anext(process.lines())))
         await process.ended()
 
@@ -73,9 +73,9 @@ async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, te
 
 
 @proves("processes.mark")
-async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, tell: Recording) -> None:
+async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, reporter: RecordingReporter) -> None:
     argv = [sys.executable, "-c", SECRETIVE]
-    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, reporter)) as process:
         secretive = identity_of(int(await anext(process.lines())))
         assert secretive is not None
 
@@ -114,13 +114,16 @@ def test_a_limit_that_somebody_else_has_set_stays_and_is_no_mark(
 
 
 @proves("processes.mark", "processes.spare")
-async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, tell: Recording) -> None:
+async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, reporter: RecordingReporter) -> None:
     program = (
         "from pathlib import Path; from fidelio.home import Home\n"
         "from fidelio.orchestrator.runs.host_process import spawn_worker\n"
         f"print(spawn_worker(Home(Path({str(turn.directory)!r}))))"
     )
-    async with asyncio.timeout(SECONDS), await spawn([sys.executable, "-c", program], process_options(turn, tell)) as process:
+    async with (
+        asyncio.timeout(SECONDS),
+        await spawn([sys.executable, "-c", program], process_options(turn, reporter)) as process,
+    ):
         worker = identity_of(int(await anext(process.lines())))
         assert worker is not None
         await process.ended()

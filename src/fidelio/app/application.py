@@ -270,13 +270,13 @@ class Application:
 def open_agents(settings: Settings, ledger: Ledger) -> AgentService:
     """The orchestrator over an open ledger; nothing is run by it."""
     from fidelio.orchestrator.blueprints.catalogue import open_blueprints
-    from fidelio.orchestrator.executors.registry import executors
+    from fidelio.orchestrator.executors.registry import get_executors
     from fidelio.orchestrator.service.service import AgentService
 
     return AgentService(
         ledger,
         open_blueprints(settings.home),
-        executors(),
+        get_executors(),
         home=settings.home,
         limits=settings.agents,
         executor=settings.executor,

@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to say, on loopback, in the words of four interfaces.
+"""A scripted model on loopback that speaks four model APIs.
 
 Everything around it, an agent's requests, its MCP client and the permissions it gives, is the real program. A test either
 speaks for the model itself, step by step (`modelled`), or writes down beforehand what it will say (`scripted_model`).

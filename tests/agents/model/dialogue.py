@@ -1,4 +1,4 @@
-"""A test speaks for the model itself: it calls a tool, and gets what the agent read of the reply."""
+"""A model that a test controls step by step: it calls a tool and gets what the agent sent back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model hears and says, whatever interface it is asked through."""
+"""Requests to a model and its replies, independent of the model API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose answers are written down beforehand, for tests that look at the agent and not into the conversation."""
+"""A model with prepared answers, for tests of the agent that do not follow the conversation."""
 
 from __future__ import annotations
 

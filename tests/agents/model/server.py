@@ -1,4 +1,4 @@
-"""The loopback server: it reads a request in the words of its interface, asks the mind of the model, and writes the answer."""
+"""The loopback server: parses a request of a model API, asks the model of the test, and encodes its answer."""
 
 from __future__ import annotations
 

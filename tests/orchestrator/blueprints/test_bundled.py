@@ -8,7 +8,7 @@ from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root as bundled_workflows
 from fidelio.orchestrator.blueprints.catalogue import Blueprints, bundled_root
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.permissions import mcp_name, verdict
+from fidelio.orchestrator.executors.common import decide_permission, mcp_tool_name
 from tests.support import proves
 
 
@@ -32,16 +32,16 @@ def test_whoever_only_reads_may_change_nothing(tmp_path: Path) -> None:
     found = bundled(tmp_path)
 
     for name in ("code-reviewer", "system-architect", "echo"):
-        assert verdict(found[name].permissions, ["Edit"], "files") == "deny"
-    assert verdict(found["documentation-writer"].permissions, ["Edit"], "files") == "allow"
+        assert decide_permission(found[name].permissions, ["Edit"], "files") == "deny"
+    assert decide_permission(found["documentation-writer"].permissions, ["Edit"], "files") == "allow"
 
 
 @proves("blueprints.bundled")
 def test_a_worker_uses_the_workflow_tools_without_asking_and_knows_its_duties(tmp_path: Path) -> None:
     worker = bundled(tmp_path)["workflow-worker"]
 
-    assert verdict(worker.permissions, [mcp_name("fidelio", "yield_checkpoint")], "something") == "allow"
-    assert verdict(worker.permissions, ["Bash"], "something") == "ask"
+    assert decide_permission(worker.permissions, [mcp_tool_name("fidelio", "yield_checkpoint")], "something") == "allow"
+    assert decide_permission(worker.permissions, ["Bash"], "something") == "ask"
     for word in (
         "get_activity",
         "get_skill",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.ledger.jobs import Assignment
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.record.unit_of_work import AgentUnit, LoadedAgent
 from fidelio.orchestrator.runs.callbacks import Callbacks
@@ -28,7 +28,7 @@ async def waiting(house: House, service: AgentService, monkeypatch: pytest.Monke
     async def never(_: Callbacks, __: Assignment) -> None:
         await asyncio.Event().wait()
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         return await (stage.part if turn.prompt == "Sing." else echo)(turn, tell)
 
     house.actor.part = part

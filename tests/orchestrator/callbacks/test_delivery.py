@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.errors import ExecutorFailure
 from fidelio.ledger.jobs import Assignment
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
@@ -35,7 +35,7 @@ async def test_a_parent_at_rest_is_told_in_a_turn_of_its_own(house: House, hoste
 async def test_a_busy_parent_is_told_with_its_next_turn(house: House, hosted: AgentService) -> None:
     stage = Stage()
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         return await (stage.part if turn.prompt == "Conduct." else echo)(turn, tell)
 
     house.actor.part = part
@@ -54,7 +54,7 @@ async def test_a_busy_parent_is_told_with_its_next_turn(house: House, hosted: Ag
 
 @proves("orchestrator.callback")
 async def test_a_parent_is_told_of_a_failure_and_why(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         if turn.prompt == "Sing.":
             raise ExecutorFailure("The voice broke.", reason="exit.3", partial="La l")
         return await echo(turn, tell)

@@ -1,4 +1,4 @@
-"""What the tests of the executors share: a turn to carry out, someone to tell, and the promise that no process is left."""
+"""Fixtures of the executor tests: a turn to carry out, a recording reporter, and a check that no process is left."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 
 from fidelio.orchestrator.executors.contract import Turn
 from fidelio.processes.table import find_marked
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 
 @pytest.fixture
 def turn(tmp_path: Path) -> Iterator[Turn]:
-    """A turn whose processes must all be gone when the test is over."""
+    """A turn whose processes must all have ended when the test is over."""
     turn = make_turn(tmp_path)
     yield turn
     assert find_marked(turn.run) == [], "a test has left processes behind"
 
 
 @pytest.fixture
-def tell() -> Recording:
-    return Recording()
+def reporter() -> RecordingReporter:
+    return RecordingReporter()

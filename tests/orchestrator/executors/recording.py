@@ -1,4 +1,4 @@
-"""Someone to tell: keeps what an executor says, and answers what it asks."""
+"""A reporter in memory that records what an executor reports and answers its questions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 from fidelio.errors import LimitReached
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import Question, Reply, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import ProcessIdentity
 
 SECONDS = 60.0
 
 
-class Recording:
-    """A reporter that keeps everything in memory. `replies` are given in order; whoever asks more waits for ever."""
+class RecordingReporter:
+    """Record everything in memory. `replies` are returned in order; a question without a reply waits for ever."""
 
     def __init__(self, *replies: Reply, most_bytes: int | None = None) -> None:
         self.replies = list(replies)
@@ -31,60 +31,60 @@ class Recording:
         self.calls: list[tuple[str, str, Any]] = []
         self.returns: list[tuple[str, bool, str]] = []
         self.usages: list[Usage] = []
-        self.questions: list[Question] = []
+        self.questions: list[AgentQuestion] = []
         self.bytes = 0
-        self.leaving = False
+        self.is_detaching = False
         self.on_process: Callable[[ProcessIdentity], None] | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def until(self, happened: Callable[[], object]) -> None:
-        """Returns as soon as something that was told makes it true."""
+        """Wait until a report makes `happened` true."""
         while not happened():
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
-    async def process(self, identity: ProcessIdentity) -> None:
+    async def report_process(self, identity: ProcessIdentity) -> None:
         self.processes.append(identity)
-        self._news.set()
+        self._changed.set()
         if self.on_process is not None:
             self.on_process(identity)
 
-    async def conversation(self, name: str) -> None:
+    async def report_conversation(self, name: str) -> None:
         self.conversations.append(name)
-        self._news.set()
+        self._changed.set()
 
-    async def said(self, text: str) -> None:
+    async def report_message(self, text: str) -> None:
         self.texts.append(text)
-        self._news.set()
+        self._changed.set()
 
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
         self.calls.append((call, tool, arguments))
-        self._news.set()
+        self._changed.set()
 
-    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
+    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
         self.returns.append((call, ok, text))
-        self._news.set()
+        self._changed.set()
 
-    async def used(self, usage: Usage) -> None:
+    async def report_usage(self, usage: Usage) -> None:
         self.usages.append(usage)
-        self._news.set()
+        self._changed.set()
 
-    async def output(self, size: int) -> None:
+    async def report_output(self, size: int) -> None:
         self.bytes += size
-        self._news.set()
+        self._changed.set()
         if self.most_bytes is not None and self.bytes > self.most_bytes:
             raise LimitReached("Too much output.", reason="limit.output_bytes")
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
-        self._news.set()
+        self._changed.set()
         if not self.replies:
             await asyncio.Event().wait()
         return self.replies.pop(0)
 
 
 def make_turn(directory: Path, prompt: str = "Hello", *, blueprint: Blueprint = GENERIC, **changes: Any) -> Turn:
-    """A turn with nothing special about it. `directory` holds the project and the spool."""
+    """A turn with default values. `directory` holds the project and the spool."""
     project = directory / "project"
     project.mkdir(exist_ok=True)
     run = changes.pop("run", f"r_{os.getpid()}_{time.monotonic_ns()}")

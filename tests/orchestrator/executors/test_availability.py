@@ -1,4 +1,4 @@
-"""Whether an agent works is asked with what its blueprint adds to the environment, because that is how it will run."""
+"""Availability of an executor is checked with the environment of the blueprint, in which the agent will run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fidelio.orchestrator.executors.claude import executor as claude
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.orchestrator.executors.codex.executor import CodexExecutor
 from fidelio.orchestrator.executors.contract import Executor
-from fidelio.orchestrator.executors.registry import first_working
+from fidelio.orchestrator.executors.registry import find_working_executor
 from tests.support import proves
 
 CLAUDE = """#!/bin/sh
@@ -62,10 +62,10 @@ async def test_an_agent_is_looked_for_on_the_path_of_the_blueprint(installed: Pa
 
 @proves("executors.availability", "executors.first-working")
 async def test_the_first_that_works_may_work_because_of_the_blueprint(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_load", lambda name: executor_of(name, installed))
+    monkeypatch.setattr(registry, "_load_executor", lambda name: executor_of(name, installed))
     monkeypatch.setattr(registry, "_ORDER", ("codex", "gemini"))
 
     with pytest.raises(ExecutorUnavailable):
-        await first_working()
+        await find_working_executor()
     blueprint = Blueprint(name="a", description="", environment={"GEMINI_API_KEY": "secret"})
-    assert (await first_working(blueprint)).name == "gemini"
+    assert (await find_working_executor(blueprint)).name == "gemini"

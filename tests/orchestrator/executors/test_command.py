@@ -1,4 +1,4 @@
-"""Any program as an agent."""
+"""The executor `command`: any program as an agent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.command import CommandExecutor
-from fidelio.orchestrator.executors.contract import Finished, Turn
+from fidelio.orchestrator.executors.contract import Turn, TurnResult
 from fidelio.processes.spooled import find_marked
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 
@@ -25,75 +25,77 @@ def commanded(*command: str, resume: tuple[str, ...] = (), **more: Any) -> Bluep
     return Blueprint(name="a", description="", executor="command", options=options, **more)
 
 
-async def carry_out(turn: Turn, tell: Recording) -> Finished:
+async def carry_out(turn: Turn, reporter: RecordingReporter) -> TurnResult:
     async with asyncio.timeout(SECONDS):
-        finished = await CommandExecutor().carry_out(turn, tell)
+        finished = await CommandExecutor().carry_out(turn, reporter)
     assert find_marked(turn.run) == []
     return finished
 
 
 @proves("command.turn")
-async def test_the_prompt_goes_in_and_the_result_comes_out(tmp_path: Path, tell: Recording) -> None:
+async def test_the_prompt_goes_in_and_the_result_comes_out(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "hello; $(rm -rf /) é\n", blueprint=commanded("tr", "a-z", "A-Z"))
 
-    assert await carry_out(turn, tell) == Finished(text="HELLO; $(RM -RF /) é")
-    assert tell.bytes == len("HELLO; $(RM -RF /) é\n".encode())
-    assert tell.conversations == [turn.fresh]
+    assert await carry_out(turn, reporter) == TurnResult(text="HELLO; $(RM -RF /) é")
+    assert reporter.bytes == len("HELLO; $(RM -RF /) é\n".encode())
+    assert reporter.conversations == [turn.fresh]
 
 
 @proves("command.turn")
-async def test_no_shell_reads_the_arguments(tmp_path: Path, tell: Recording) -> None:
+async def test_no_shell_reads_the_arguments(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, blueprint=commanded("echo", "$HOME", "; ls", "*", "a  b", ""))
 
-    assert (await carry_out(turn, tell)).text == "$HOME ; ls * a  b "
+    assert (await carry_out(turn, reporter)).text == "$HOME ; ls * a  b "
 
 
 @proves("command.turn")
-async def test_what_the_agent_is_told_about_itself_stands_before_the_prompt(tmp_path: Path, tell: Recording) -> None:
+async def test_what_the_agent_is_told_about_itself_stands_before_the_prompt(
+    tmp_path: Path, reporter: RecordingReporter
+) -> None:
     turn = make_turn(tmp_path, blueprint=commanded("cat", system_prompt="You are brief."))
 
-    assert (await carry_out(turn, tell)).text == "You are brief.\n\nHello"
+    assert (await carry_out(turn, reporter)).text == "You are brief.\n\nHello"
 
 
 @proves("command.turn")
-async def test_a_prompt_of_ten_megabytes_is_fine(tmp_path: Path, tell: Recording) -> None:
+async def test_a_prompt_of_ten_megabytes_is_fine(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "x" * 10_000_000, blueprint=commanded("wc", "-c"))
 
-    assert (await carry_out(turn, tell)).text == "10000000"
+    assert (await carry_out(turn, reporter)).text == "10000000"
 
 
 @proves("command.turn")
-async def test_a_program_that_does_not_read_its_prompt_is_fine(tmp_path: Path, tell: Recording) -> None:
+async def test_a_program_that_does_not_read_its_prompt_is_fine(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "x" * 1_000_000, blueprint=commanded("echo", "done"))
 
-    assert (await carry_out(turn, tell)).text == "done"
+    assert (await carry_out(turn, reporter)).text == "done"
 
 
 @proves("command.turn")
 @pytest.mark.parametrize(("printed", "data"), [('{"a": [1]}', {"a": [1]}), ("no JSON", None)])
 async def test_where_a_schema_asks_for_data_the_output_is_read_as_json(
-    tmp_path: Path, tell: Recording, printed: str, data: Any
+    tmp_path: Path, reporter: RecordingReporter, printed: str, data: Any
 ) -> None:
     turn = make_turn(tmp_path, printed, blueprint=commanded("cat", output_schema={"type": "object"}))
 
-    assert await carry_out(turn, tell) == Finished(text=printed, data=data)
+    assert await carry_out(turn, reporter) == TurnResult(text=printed, data=data)
 
 
 @proves("command.failure")
-async def test_a_program_that_fails_is_quoted(tmp_path: Path, tell: Recording) -> None:
+async def test_a_program_that_fails_is_quoted(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, blueprint=commanded("sh", "-c", "echo half; echo 'no key' >&2; exit 2"))
 
     with pytest.raises(ExecutorFailure) as caught:
-        await carry_out(turn, tell)
+        await carry_out(turn, reporter)
 
     assert caught.value.sentence == "The agent ended with exit 2. It said: no key"
     assert (caught.value.reason, caught.value.partial) == ("exit.2", "half\n")
 
 
 @proves("command.failure")
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path, tell: Recording) -> None:
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path, reporter: RecordingReporter) -> None:
     with pytest.raises(ExecutorFailure, match="No program called no-such-agent") as caught:
-        await carry_out(make_turn(tmp_path, blueprint=commanded("no-such-agent")), tell)
+        await carry_out(make_turn(tmp_path, blueprint=commanded("no-such-agent")), reporter)
 
     assert caught.value.reason == "command-not-found"
 
@@ -103,29 +105,29 @@ async def test_a_program_that_prints_too_much_is_ended(tmp_path: Path) -> None:
     turn = make_turn(tmp_path, blueprint=commanded("yes"))
 
     with pytest.raises(LimitReached):
-        await carry_out(turn, Recording(most_bytes=100_000))
+        await carry_out(turn, RecordingReporter(most_bytes=100_000))
 
     assert find_marked(turn.run) == []
 
 
 @proves("command.resume")
-async def test_a_conversation_goes_on_with_its_id(tmp_path: Path, tell: Recording) -> None:
+async def test_a_conversation_goes_on_with_its_id(tmp_path: Path, reporter: RecordingReporter) -> None:
     blueprint = commanded("echo", "new", "{conversation}", resume=("echo", "again", "--id={conversation}"))
     first = make_turn(tmp_path, blueprint=blueprint)
-    assert (await carry_out(first, tell)).text == f"new {first.fresh}"
+    assert (await carry_out(first, reporter)).text == f"new {first.fresh}"
 
-    second = make_turn(tmp_path, blueprint=blueprint, conversation=tell.conversations[-1])
+    second = make_turn(tmp_path, blueprint=blueprint, conversation=reporter.conversations[-1])
 
-    assert (await carry_out(second, tell)).text == f"again --id={first.fresh}"
-    assert tell.conversations == [first.fresh, first.fresh]
+    assert (await carry_out(second, reporter)).text == f"again --id={first.fresh}"
+    assert reporter.conversations == [first.fresh, first.fresh]
 
 
 @proves("command.resume")
-async def test_without_a_resume_command_each_turn_stands_alone(tmp_path: Path, tell: Recording) -> None:
+async def test_without_a_resume_command_each_turn_stands_alone(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "second", blueprint=commanded("cat"), conversation="kept")
 
-    assert (await carry_out(turn, tell)).text == "second"
-    assert tell.conversations == ["kept"]
+    assert (await carry_out(turn, reporter)).text == "second"
+    assert reporter.conversations == ["kept"]
 
 
 @proves("command.adopt")
@@ -133,18 +135,18 @@ async def test_a_program_that_outlived_its_watcher_is_adopted(tmp_path: Path) ->
     go = tmp_path / "go"
     program = f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done"
     turn = make_turn(tmp_path, blueprint=commanded("sh", "-c", program))
-    tell = Recording()
-    watching = asyncio.create_task(CommandExecutor().carry_out(turn, tell))
+    reporter = RecordingReporter()
+    watching = asyncio.create_task(CommandExecutor().carry_out(turn, reporter))
     async with asyncio.timeout(SECONDS):
-        await tell.until(lambda: tell.bytes)
-        tell.leaving = True
+        await reporter.until(lambda: reporter.bytes)
+        reporter.is_detaching = True
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
-        adopting = asyncio.create_task(CommandExecutor().adopt(turn, tell.processes[0], Recording()))
+        adopting = asyncio.create_task(CommandExecutor().adopt(turn, reporter.processes[0], RecordingReporter()))
         go.touch()
 
-        assert await adopting == Finished(text="begun\ndone")
+        assert await adopting == TurnResult(text="begun\ndone")
 
 
 @proves("command.turn")
@@ -173,37 +175,37 @@ def test_servers_that_the_program_would_never_see_are_refused() -> None:
 
 
 @proves("command.turn")
-async def test_a_python_program_is_an_agent(tmp_path: Path, tell: Recording) -> None:
+async def test_a_python_program_is_an_agent(tmp_path: Path, reporter: RecordingReporter) -> None:
     program = "import json, sys; print(json.dumps({'said': sys.stdin.read()[::-1]}))"
     turn = make_turn(tmp_path, "abc", blueprint=commanded(sys.executable, "-c", program))
 
-    assert json.loads((await carry_out(turn, tell)).text) == {"said": "cba"}
+    assert json.loads((await carry_out(turn, reporter)).text) == {"said": "cba"}
     assert (await CommandExecutor().availability()).works
 
 
 @proves("orchestrator.result-error")
-async def test_what_a_program_has_printed_is_kept_when_it_is_stopped(tmp_path: Path, tell: Recording) -> None:
+async def test_what_a_program_has_printed_is_kept_when_it_is_stopped(tmp_path: Path, reporter: RecordingReporter) -> None:
     program = "trap 'echo the end; exit 1' TERM; echo half; while :; do sleep 0.01; done"
     working = asyncio.create_task(
-        CommandExecutor().carry_out(make_turn(tmp_path, blueprint=commanded("sh", "-c", program)), tell)
+        CommandExecutor().carry_out(make_turn(tmp_path, blueprint=commanded("sh", "-c", program)), reporter)
     )
     async with asyncio.timeout(SECONDS):
-        await tell.until(lambda: tell.bytes)
+        await reporter.until(lambda: reporter.bytes)
         working.cancel()
         await asyncio.wait({working})
 
     assert working.cancelled()
-    assert tell.texts == ["half\nthe end\n"]
+    assert reporter.texts == ["half\nthe end\n"]
 
 
 @proves("orchestrator.result-error")
 async def test_what_a_program_has_printed_is_kept_when_it_was_too_much(tmp_path: Path) -> None:
-    blueprint, tell = commanded("yes", limits=Limits(output_bytes=1_000)), Recording(most_bytes=1_000)
+    blueprint, reporter = commanded("yes", limits=Limits(output_bytes=1_000)), RecordingReporter(most_bytes=1_000)
 
     with pytest.raises(LimitReached):
-        await carry_out(make_turn(tmp_path, blueprint=blueprint), tell)
+        await carry_out(make_turn(tmp_path, blueprint=blueprint), reporter)
 
-    assert tell.texts == ["y\n" * 500]
+    assert reporter.texts == ["y\n" * 500]
 
 
 @proves("orchestrator.checked-start")

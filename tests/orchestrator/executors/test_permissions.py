@@ -1,4 +1,4 @@
-"""What an agent may do without asking."""
+"""Permission decisions that all executors share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from fidelio.orchestrator.blueprints.model import PermissionMode, Permissions
-from fidelio.orchestrator.executors.permissions import Change, Verdict, mcp_name, verdict
+from fidelio.orchestrator.executors.common import Change, PermissionDecision, decide_permission, mcp_tool_name
 from tests.support import proves
 
 SHELL = ("shell",)
@@ -23,10 +23,12 @@ SHELL = ("shell",)
         ("full", "allow", "allow", "allow"),
     ],
 )
-def test_each_mode_says_what_is_asked(mode: PermissionMode, nothing: Verdict, files: Verdict, something: Verdict) -> None:
+def test_each_mode_says_what_is_asked(
+    mode: PermissionMode, nothing: PermissionDecision, files: PermissionDecision, something: PermissionDecision
+) -> None:
     changes: tuple[Change, ...] = get_args(Change)
 
-    assert [verdict(Permissions(mode=mode), SHELL, change) for change in changes] == [nothing, files, something]
+    assert [decide_permission(Permissions(mode=mode), SHELL, change) for change in changes] == [nothing, files, something]
 
 
 @proves("agents.permissions")
@@ -34,7 +36,7 @@ def test_each_mode_says_what_is_asked(mode: PermissionMode, nothing: Verdict, fi
 def test_what_is_denied_is_denied_in_every_mode_even_when_it_is_allowed_too(mode: PermissionMode) -> None:
     permissions = Permissions(mode=mode, allow=("shell",), deny=("sh*",))
 
-    assert verdict(permissions, SHELL, "nothing") == "deny"
+    assert decide_permission(permissions, SHELL, "nothing") == "deny"
 
 
 @proves("agents.permissions")
@@ -44,4 +46,4 @@ def test_what_is_denied_is_denied_in_every_mode_even_when_it_is_allowed_too(mode
 def test_a_server_is_named_with_all_its_tools_or_one_of_them(entry: str, is_allowed: bool) -> None:
     permissions = Permissions(mode="read", allow=(entry,))
 
-    assert (verdict(permissions, [mcp_name("a", "read")], "something") == "allow") is is_allowed
+    assert (decide_permission(permissions, [mcp_tool_name("a", "read")], "something") == "allow") is is_allowed

@@ -1,4 +1,4 @@
-"""Which agents there are, and who does a task that nobody was named for."""
+"""The registry of executors, and the choice of one where none is named."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import registry
 from fidelio.orchestrator.executors.contract import Availability, Executor, Turn
-from fidelio.orchestrator.executors.registry import Missing, executors, first_working
+from fidelio.orchestrator.executors.registry import MissingExecutor, find_working_executor, get_executors
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.processes.table import ProcessIdentity
-from tests.orchestrator.executors.recording import Recording
+from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
 
 NAMES = ["scripted", "command", "claude", "codex", "gemini", "opencode", "qwen", "local-model"]
@@ -27,9 +27,9 @@ NAMES = ["scripted", "command", "claude", "codex", "gemini", "opencode", "qwen",
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """What a test has loaded in its own way is not there for the next."""
-    registry._load.cache_clear()
+    registry._load_executor.cache_clear()
     yield
-    registry._load.cache_clear()
+    registry._load_executor.cache_clear()
 
 
 class Working(ScriptedExecutor):
@@ -48,7 +48,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *working: str) -> None:
         return Working(name, works=name in working)
 
     load.cache_clear = lambda: None  # type: ignore[attr-defined]  # stands in for a cached function
-    monkeypatch.setattr(registry, "_load", load)
+    monkeypatch.setattr(registry, "_load_executor", load)
 
 
 def cannot_use_tools(executor: Working, blueprint: Blueprint) -> tuple[str, ...]:
@@ -57,16 +57,16 @@ def cannot_use_tools(executor: Working, blueprint: Blueprint) -> tuple[str, ...]
 
 @proves("executors.lazy")
 def test_every_kind_of_agent_is_there_under_its_name() -> None:
-    assert list(executors()) == NAMES
-    assert len(executors()) == len(NAMES)
-    assert [executor.name for executor in executors().values()] == NAMES
-    assert executors()["scripted"] is executors()["scripted"]
+    assert list(get_executors()) == NAMES
+    assert len(get_executors()) == len(NAMES)
+    assert [executor.name for executor in get_executors().values()] == NAMES
+    assert get_executors()["scripted"] is get_executors()["scripted"]
 
 
 @proves("executors.lazy")
 def test_naming_the_kinds_loads_none_of_them() -> None:
     program = (
-        "import sys\nfrom fidelio.orchestrator.executors.registry import executors\nlist(executors())\n"
+        "import sys\nfrom fidelio.orchestrator.executors.registry import get_executors\nlist(get_executors())\n"
         "print([name for name in sys.modules if name.startswith('fidelio.orchestrator.executors.')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -77,22 +77,22 @@ def test_naming_the_kinds_loads_none_of_them() -> None:
 
 @proves("executors.lazy")
 async def test_a_missing_library_is_named_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, turn: Turn, tell: Recording
+    monkeypatch: pytest.MonkeyPatch, turn: Turn, reporter: RecordingReporter
 ) -> None:
     def fail(name: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named 'acp', wanted by {name}", name="acp")
 
     monkeypatch.setattr(registry, "import_module", fail)
-    gemini = executors()["gemini"]
+    gemini = get_executors()["gemini"]
     why = "The Python package acp is not installed. Run: pip install 'fidelio-agents[acp]'"
 
-    assert isinstance(gemini, Missing)
+    assert isinstance(gemini, MissingExecutor)
     assert gemini.name == "gemini"
     assert await gemini.availability() == Availability(works=False, why=why)
     assert gemini.problems(Blueprint(name="a", description="")) == (why,)
-    assert await gemini.adopt(turn, ProcessIdentity(1, ""), tell) is None
+    assert await gemini.adopt(turn, ProcessIdentity(1, ""), reporter) is None
     with pytest.raises(ExecutorUnavailable, match="not installed"):
-        await gemini.carry_out(turn, tell)
+        await gemini.carry_out(turn, reporter)
 
 
 @proves("executors.lazy")
@@ -103,14 +103,14 @@ def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(registry, "import_module", fail)
 
     with pytest.raises(ModuleNotFoundError):
-        executors()["command"]
+        get_executors()["command"]
 
 
 @proves("executors.first-working")
 async def test_without_a_preference_the_first_that_works_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "scripted", "command", "qwen", "opencode")
 
-    assert (await first_working()).name == "opencode"
+    assert (await find_working_executor()).name == "opencode"
 
 
 @proves("executors.first-working")
@@ -118,7 +118,7 @@ async def test_where_none_works_the_doctor_is_named(monkeypatch: pytest.MonkeyPa
     only(monkeypatch, "scripted", "command")
 
     with pytest.raises(ExecutorUnavailable, match=r"No agent works on this machine\. Run `fidelio doctor`"):
-        await first_working()
+        await find_working_executor()
 
 
 @proves("executors.first-working")
@@ -127,8 +127,8 @@ async def test_one_that_works_and_cannot_take_the_blueprint_is_passed_over(monke
     only(monkeypatch, "claude", "qwen", "local-model")
     blueprint = Blueprint(name="a", description="", mcp_servers={"x": McpServer(command="x")})
 
-    assert (await first_working(blueprint)).name == "qwen"
-    assert (await first_working()).name == "claude"
+    assert (await find_working_executor(blueprint)).name == "qwen"
+    assert (await find_working_executor()).name == "claude"
 
 
 @proves("executors.first-working")
@@ -138,7 +138,7 @@ async def test_where_none_that_works_can_take_the_blueprint_the_missing_one_is_n
     blueprint = Blueprint(name="a", description="", mcp_servers={"x": McpServer(command="x")})
 
     with pytest.raises(ExecutorUnavailable) as caught:
-        await first_working(blueprint)
+        await find_working_executor(blueprint)
 
     assert str(caught.value).startswith(
         "No agent that could do this works on this machine. local-model does, but: It uses no tools. claude: It has no key."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Part, finished, start
@@ -16,11 +16,11 @@ SCHEMA = {"type": "object", "properties": {"tempo": {"type": "integer"}}, "requi
 def answers(*texts: str, data: Any = None, conversation: bool = True) -> Part:
     given = iter(texts)
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         if conversation:
-            await tell.conversation(turn.conversation or turn.fresh)
-        await tell.used(Usage(turns=1, input_tokens=10))
-        return Finished(text=next(given), data=data)
+            await tell.report_conversation(turn.conversation or turn.fresh)
+        await tell.report_usage(Usage(turns=1, input_tokens=10))
+        return TurnResult(text=next(given), data=data)
 
     return part
 

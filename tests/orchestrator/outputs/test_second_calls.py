@@ -9,7 +9,7 @@ import pytest
 from fidelio.clock import now_ms
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession, Usage
 from tests.orchestrator.adoption import NOBODY, Adoptable, Working
 from tests.orchestrator.fakes import House, finished, start
@@ -18,17 +18,17 @@ from tests.support import proves
 OBJECT = {"type": "object", "required": ["a"]}
 
 
-async def unfitting(turn: Turn, tell: Reporter) -> Finished:
-    await tell.conversation("c")
-    await tell.output(100)
-    await tell.used(Usage(turns=1, input_tokens=100, cost_usd=0.5))
-    return Finished(text="no JSON")
+async def unfitting(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_conversation("c")
+    await tell.report_output(100)
+    await tell.report_usage(Usage(turns=1, input_tokens=100, cost_usd=0.5))
+    return TurnResult(text="no JSON")
 
 
-async def fitting(turn: Turn, tell: Reporter) -> Finished:
-    await tell.output(7)
-    await tell.used(Usage(turns=1, input_tokens=7, cost_usd=0.25))
-    return Finished(text="", data={"a": 1})
+async def fitting(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_output(7)
+    await tell.report_usage(Usage(turns=1, input_tokens=7, cost_usd=0.25))
+    return TurnResult(text="", data={"a": 1})
 
 
 async def adopted_in_part_two(house: House) -> AgentSession:
@@ -36,7 +36,7 @@ async def adopted_in_part_two(house: House) -> AgentSession:
     house.actor = Adoptable(again=fitting)
     working = Working()
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         return await (unfitting if len(house.actor.turns) == 1 else working.part)(turn, tell)
 
     house.actor.part = part
@@ -103,8 +103,8 @@ async def test_an_adopted_agent_that_is_asked_again_has_its_secrets(house: House
 
 @proves("orchestrator.limits", "orchestrator.output-schema")
 async def test_an_agent_that_is_asked_again_is_held_to_the_time_of_its_run(house: House) -> None:
-    async def for_ever(turn: Turn, tell: Reporter) -> Finished:
-        await tell.process(NOBODY)
+    async def for_ever(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_process(NOBODY)
         await asyncio.Event().wait()
         raise AssertionError
 

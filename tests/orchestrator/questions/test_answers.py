@@ -10,24 +10,24 @@ from fidelio.errors import UsageProblem
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Finished, Question, Reporter, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.record import WAITING
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start, until
 from tests.support import proves
 
-MAY_I = Question(key="1", kind="permission", text="May I sing?", options=(("yes", "Go on"), ("no", "Stop")))
-HOW = Question(key="how\n" * 100, kind="question", text="How loud?")
+MAY_I = AgentQuestion(key="1", kind="permission", text="May I sing?", options=(("yes", "Go on"), ("no", "Stop")))
+HOW = AgentQuestion(key="how\n" * 100, kind="question", text="How loud?")
 
 
-async def asking(turn: Turn, tell: Reporter) -> Finished:
+async def asking(turn: Turn, tell: Reporter) -> TurnResult:
     reply = await tell.ask(MAY_I)
-    return Finished(text=f"{reply.option}/{reply.text}")
+    return TurnResult(text=f"{reply.option}/{reply.text}")
 
 
-async def asking_twice_at_once(turn: Turn, tell: Reporter) -> Finished:
+async def asking_twice_at_once(turn: Turn, tell: Reporter) -> TurnResult:
     may, how = await asyncio.gather(tell.ask(MAY_I), tell.ask(HOW))
-    return Finished(text=f"{may.option}, {how.text}")
+    return TurnResult(text=f"{may.option}, {how.text}")
 
 
 @proves("orchestrator.questions", "orchestrator.wait")
@@ -134,10 +134,10 @@ async def test_answering_what_was_not_asked_is_refused(house: House, hosted: Age
 
 @proves("orchestrator.questions", "orchestrator.bounded")
 async def test_a_question_about_a_whole_file_is_cut_to_what_a_person_can_look_at(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         detail = {"content": "x" * 2_000_000, "odd": "\0 \ud83d"}
-        reply = await tell.ask(Question(key="\0", kind="question", text="y" * 200_000, detail=detail))
-        return Finished(text=reply.text)
+        reply = await tell.ask(AgentQuestion(key="\0", kind="question", text="y" * 200_000, detail=detail))
+        return TurnResult(text=reply.text)
 
     house.actor.part = part
     await start(hosted, "aria")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-from fidelio.orchestrator.executors.contract import Finished, Question, Reporter, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
 from fidelio.settings import AgentLimits
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.support import proves
 
 ONE = AgentLimits(per_project=1, total=1)
-HOW = Question(key="how", kind="question", text="How loud?")
+HOW = AgentQuestion(key="how", kind="question", text="How loud?")
 
 
-async def asking(turn: Turn, tell: Reporter) -> Finished:
-    await tell.process(NOBODY)
-    return Finished(text=(await tell.ask(HOW)).text)
+async def asking(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_process(NOBODY)
+    return TurnResult(text=(await tell.ask(HOW)).text)
 
 
-async def singing(turn: Turn, tell: Reporter) -> Finished:
-    return await asking(turn, tell) if turn.prompt == "Ask." else Finished(text="la")
+async def singing(turn: Turn, tell: Reporter) -> TurnResult:
+    return await asking(turn, tell) if turn.prompt == "Ask." else TurnResult(text="la")
 
 
 @proves("families.people-take-no-place")
@@ -45,11 +45,11 @@ async def test_a_session_that_goes_on_has_a_place_again(house: House) -> None:
     service = house.service()
     stage = Stage()
 
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         if turn.prompt == "Ask.":
             await tell.ask(HOW)
             return await stage.part(turn, tell)
-        return Finished(text="la")
+        return TurnResult(text="la")
 
     house.actor.part = part
     async with house.host(service):
@@ -71,7 +71,7 @@ async def test_an_adopted_session_that_waits_for_a_person_takes_no_place(house: 
     house.limits = ONE
     adopted = asyncio.Event()
 
-    async def again(turn: Turn, tell: Reporter) -> Finished:
+    async def again(turn: Turn, tell: Reporter) -> TurnResult:
         adopted.set()
         return await asking(turn, tell)
 

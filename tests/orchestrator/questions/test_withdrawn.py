@@ -9,14 +9,14 @@ import pytest
 
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CommitResult, OpenRequest, Request
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Reporter, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import NOBODY, Adoptable
 from tests.orchestrator.fakes import PATIENCE, House, Part, finished, start, until
 from tests.support import proves
 
-MAY_I = Question(key="1", kind="permission", text="May I sing?", options=(("yes", "Go on"), ("no", "Stop")))
-MAY_I_TOO = Question(key="2", kind="question", text="And dance?")
+MAY_I = AgentQuestion(key="1", kind="permission", text="May I sing?", options=(("yes", "Go on"), ("no", "Stop")))
+MAY_I_TOO = AgentQuestion(key="2", kind="question", text="And dance?")
 
 
 async def gone(task: asyncio.Task[Reply]) -> None:
@@ -29,11 +29,11 @@ async def gone(task: asyncio.Task[Reply]) -> None:
 class Fickle:
     """Asks, thinks better of it when told so, and then works on until it may end."""
 
-    def __init__(self, *others: Question) -> None:
+    def __init__(self, *others: AgentQuestion) -> None:
         self._others = others
         self.withdraw, self.withdrawn, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def part(self, _: Turn, tell: Reporter) -> Finished:
+    async def part(self, _: Turn, tell: Reporter) -> TurnResult:
         asking = asyncio.create_task(tell.ask(MAY_I))
         others = [asyncio.create_task(tell.ask(other)) for other in self._others]
         await self.withdraw.wait()
@@ -41,8 +41,8 @@ class Fickle:
         self.withdrawn.set()
         replies = [(await other).text for other in others]
         await self.go_on.wait()
-        await tell.said("Never mind.")
-        return Finished(text="".join(replies) or "silence")
+        await tell.report_message("Never mind.")
+        return TurnResult(text="".join(replies) or "silence")
 
 
 async def asked(house: House, wanted: int = 1) -> dict[str, Request]:
@@ -111,14 +111,14 @@ async def test_a_question_that_is_withdrawn_while_it_is_being_asked_waits_for_no
     slow = Slow(house.ledger)
     house.ledger = slow  # type: ignore[assignment]  # it stands for the ledger
 
-    async def part(_: Turn, tell: Reporter) -> Finished:
+    async def part(_: Turn, tell: Reporter) -> TurnResult:
         asking = asyncio.create_task(tell.ask(MAY_I))
         await slow.recorded.wait()
         asking.cancel()
         slow.go_on.set()
         await gone(asking)
-        await tell.said("Never mind.")
-        return Finished(text=(await house.ledger.requests(state=None)).items[0].state)
+        await tell.report_message("Never mind.")
+        return TurnResult(text=(await house.ledger.requests(state=None)).items[0].state)
 
     house.actor.part = part
     service = house.service()
@@ -154,8 +154,8 @@ async def test_an_answer_that_came_first_does_not_keep_the_run_waiting(
 
 
 def with_process(part: Part) -> Part:
-    async def having(turn: Turn, tell: Reporter) -> Finished:
-        await tell.process(NOBODY)
+    async def having(turn: Turn, tell: Reporter) -> TurnResult:
+        await tell.report_process(NOBODY)
         return await part(turn, tell)
 
     return having
@@ -170,8 +170,8 @@ async def through_two_hosts(house: House, first: Part, second: Part, until_left:
     return service
 
 
-async def asking(turn: Turn, tell: Reporter) -> Finished:
-    return Finished(text=(await tell.ask(MAY_I)).option)
+async def asking(turn: Turn, tell: Reporter) -> TurnResult:
+    return TurnResult(text=(await tell.ask(MAY_I)).option)
 
 
 @proves("orchestrator.questions-withdrawn", "orchestrator.questions")
@@ -197,11 +197,11 @@ async def test_a_withdrawn_question_that_is_told_again_is_withdrawn_again(house:
         async with asyncio.timeout(PATIENCE):
             await before.withdrawn.wait()
 
-    async def telling_again(_: Turn, tell: Reporter) -> Finished:
+    async def telling_again(_: Turn, tell: Reporter) -> TurnResult:
         asking = asyncio.create_task(tell.ask(MAY_I))
         done, _still = await asyncio.wait({asking}, timeout=0.2)  # the point is that nothing happens meanwhile
         await gone(asking)
-        return Finished(text=f"{len(done)} answers")
+        return TurnResult(text=f"{len(done)} answers")
 
     service = await through_two_hosts(house, before.part, telling_again, withdrawn)
     async with house.host(service):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.preparation import sweep_worktrees
 from fidelio.orchestrator.service.service import AgentService
@@ -212,10 +212,10 @@ async def test_a_session_that_got_its_worktree_after_it_was_looked_up_is_deleted
 
 @proves("orchestrator.worktree-kept")
 async def test_commits_that_the_agent_has_turned_its_back_on_are_kept(house: House, hosted: AgentService) -> None:
-    async def leaving_its_branch(turn: Turn, tell: Reporter) -> Finished:
+    async def leaving_its_branch(turn: Turn, tell: Reporter) -> TurnResult:
         git(turn.directory, "commit", "--quiet", "--allow-empty", "-m", "More")
         git(turn.directory, "checkout", "--quiet", "--detach", "HEAD~1")
-        return Finished(text="done")
+        return TurnResult(text="done")
 
     repository(house.project)
     house.actor.part = leaving_its_branch
@@ -228,9 +228,9 @@ async def test_commits_that_the_agent_has_turned_its_back_on_are_kept(house: Hou
 
 @proves("orchestrator.worktree-kept")
 async def test_new_files_are_kept_also_where_git_is_told_not_to_show_them(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         (turn.directory / "note.txt").write_text("la\n", "utf-8")
-        return Finished(text="done")
+        return TurnResult(text="done")
 
     repository(house.project)
     git(house.project, "config", "status.showUntrackedFiles", "no")
@@ -280,10 +280,10 @@ async def test_a_project_that_is_in_no_commit_any_more_has_no_worktree_and_leave
 
 @proves("orchestrator.worktree-kept")
 async def test_files_that_git_no_longer_knows_as_a_worktree_are_said_to_be_kept(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> Finished:
+    async def part(turn: Turn, tell: Reporter) -> TurnResult:
         (turn.directory / ".git").unlink()
         (turn.directory / "note.txt").write_text("la\n", "utf-8")
-        return Finished(text="done")
+        return TurnResult(text="done")
 
     repository(house.project)
     house.actor.part = part

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start
 from tests.support import proves
@@ -26,11 +26,11 @@ def repository(place: Path) -> None:
     git(place, "commit", "--quiet", "-m", "The score")
 
 
-async def writing(turn: Turn, tell: Reporter) -> Finished:
-    await tell.conversation(turn.conversation or turn.fresh)
+async def writing(turn: Turn, tell: Reporter) -> TurnResult:
+    await tell.report_conversation(turn.conversation or turn.fresh)
     (turn.directory / "score.txt").write_text("forte\n", "utf-8")
     (turn.directory / f"note-{len(list(turn.directory.iterdir()))}.txt").write_text("la\n", "utf-8")
-    return Finished(text=str(turn.directory))
+    return TurnResult(text=str(turn.directory))
 
 
 @proves("orchestrator.worktree")
@@ -67,9 +67,9 @@ async def test_a_worktree_with_changes_outlives_its_session(house: House, hosted
 
 @proves("orchestrator.worktree-kept")
 async def test_a_worktree_with_a_commit_outlives_its_session(house: House, hosted: AgentService) -> None:
-    async def committing(turn: Turn, tell: Reporter) -> Finished:
+    async def committing(turn: Turn, tell: Reporter) -> TurnResult:
         git(turn.directory, "commit", "--quiet", "--allow-empty", "-m", "More")
-        return Finished(text="done")
+        return TurnResult(text="done")
 
     repository(house.project)
     house.actor.part = committing
@@ -147,10 +147,10 @@ async def test_many_sessions_of_one_repository_get_their_worktrees_at_once(house
 
 @proves("orchestrator.worktree", "orchestrator.worktree-kept")
 async def test_a_worktree_that_its_agent_has_spoilt_keeps_no_run_from_its_end(house: House, hosted: AgentService) -> None:
-    async def spoiling(turn: Turn, tell: Reporter) -> Finished:
+    async def spoiling(turn: Turn, tell: Reporter) -> TurnResult:
         index = Path(git(turn.directory, "rev-parse", "--absolute-git-dir")) / "index"
         index.write_text("junk")
-        return Finished(text="done")
+        return TurnResult(text="done")
 
     repository(house.project)
     house.actor.part = spoiling

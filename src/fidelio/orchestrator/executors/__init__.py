@@ -1,1 +1,1 @@
-"""One module for each kind of agent, all behind `contract.Executor`."""
+"""Adapters to the kinds of agents, all behind `contract.Executor`."""

@@ -1,9 +1,9 @@
-"""`command`: any program as an agent. Its prompt comes in on standard input, what it prints is its result.
+"""The executor `command`: any program as an agent. The prompt is its standard input, what it prints is its result.
 
 Options: `command`, a list of the program and its arguments; no shell reads them. `resume_command` is used instead when a
-conversation goes on; without it every turn stands alone. `{conversation}` in an argument of either is replaced by the id of the
-conversation, which is ours to choose. A program that ends with a status other than 0 has failed. What one that is ended before
-its time has printed until then is kept as something it said.
+conversation is resumed; without it the turns are independent. `{conversation}` in an argument of either is replaced by the id
+of the conversation, which this executor chooses. A program that ends with a status other than 0 has failed. What a program has
+printed before it is stopped is recorded as a message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.processes.spooled import AgentProcess, adopt, locate, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
 
@@ -28,14 +28,14 @@ _REMEDY = "Write a list such as [my-agent, --quiet]."
 
 
 class CommandOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a blueprint says about its program."""
+    """Options of the executor `command` in a blueprint."""
 
     command: tuple[str, ...]
     resume_command: tuple[str, ...] = ()
 
 
 class CommandExecutor:
-    """Runs programs."""
+    """Run the program that a blueprint names."""
 
     name = "command"
 
@@ -46,7 +46,7 @@ class CommandExecutor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         found = []
         try:
-            options = _options(blueprint)
+            options = _parse_options(blueprint)
         except ExecutorFailure as failure:
             found.append(str(failure))
         else:
@@ -55,24 +55,24 @@ class CommandExecutor:
             found.append("The executor command cannot give MCP servers to its program; remove them from the blueprint.")
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         conversation = turn.conversation or turn.fresh
-        await reporter.conversation(conversation)
-        argv = _argv(_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
-        async with await spawn(argv, process_options(turn, reporter), stdin=_prompt(turn)) as process:
-            return await _result(process, turn, reporter)
+        await reporter.report_conversation(conversation)
+        argv = _build_argv(_parse_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
+        async with await spawn(argv, process_options(turn, reporter), stdin=_build_prompt(turn)) as process:
+            return await _read_result(process, turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await _result(adopted, turn, reporter)
+            return await _read_result(adopted, turn, reporter)
 
 
-def _options(blueprint: Blueprint) -> CommandOptions:
+def _parse_options(blueprint: Blueprint) -> CommandOptions:
     try:
         return msgspec.convert(dict(blueprint.options), CommandOptions)
     except msgspec.ValidationError as error:
         raise ExecutorFailure(
-            f"The options of the executor command are not right: {error}.", reason="options", remedy=_REMEDY
+            f"The options of the executor command are invalid: {error}.", reason="options", remedy=_REMEDY
         ) from error
 
 
@@ -81,7 +81,7 @@ def _missing_programs(options: CommandOptions, blueprint: Blueprint) -> Iterator
         yield f"The program in `command` has no name. {_REMEDY}"
     environment = {**os.environ, **blueprint.environment}
     for program in dict.fromkeys((*options.command[:1], *options.resume_command[:1])):
-        # A path from the project on, or one with an id in it, is known only when a run begins.
+        # A path relative to the project, or one with a conversation id, is known only when a run begins.
         if program and _PLACEHOLDER not in program and (program.startswith("/") or "/" not in program):
             try:
                 locate(program, Path("/"), environment)
@@ -89,40 +89,42 @@ def _missing_programs(options: CommandOptions, blueprint: Blueprint) -> Iterator
                 yield str(failure)
 
 
-def _argv(options: CommandOptions, conversation: str, *, resumes: bool) -> Sequence[str]:
+def _build_argv(options: CommandOptions, conversation: str, *, resumes: bool) -> Sequence[str]:
     chosen = options.resume_command if resumes and options.resume_command else options.command
     return [argument.replace(_PLACEHOLDER, conversation) for argument in chosen]
 
 
-def _prompt(turn: Turn) -> bytes:
-    """A program knows only one text, so what an agent is told about itself stands in front of it."""
-    parts = [part for part in (turn.blueprint.system_prompt, turn.prompt) if part]
-    return "\n\n".join(parts).encode("utf-8", "replace")
+def _build_prompt(turn: Turn) -> bytes:
+    """Join system prompt and prompt, because a program has a single input."""
+    texts = [text for text in (turn.blueprint.system_prompt, turn.prompt) if text]
+    return "\n\n".join(texts).encode("utf-8", "replace")
 
 
-async def _result(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finished:
+async def _read_result(process: AgentProcess, turn: Turn, reporter: Reporter) -> TurnResult:
     try:
         text = await process.text()
     except (asyncio.CancelledError, LimitReached):
-        if not reporter.leaving:
-            await _keep_what_was_printed(process, reporter)
+        if not reporter.is_detaching:
+            await _report_printed_text(process, reporter)
         raise
     exit_ = await process.ended()
     if not exit_.ok:
         raise process.failure(exit_, partial=text)
-    return Finished(text=text.removesuffix("\n"), data=_data(text) if turn.blueprint.output_schema is not None else None)
+    return TurnResult(
+        text=text.removesuffix("\n"), data=_parse_json(text) if turn.blueprint.output_schema is not None else None
+    )
 
 
-async def _keep_what_was_printed(process: AgentProcess, reporter: Reporter) -> None:
-    """Ends the program first: its last words count, too. What cannot be kept does not keep it from ending."""
+async def _report_printed_text(process: AgentProcess, reporter: Reporter) -> None:
+    """Stop the program, then report all its output. An error of the report must not prevent the stop."""
     await process.stop()
     with suppress(FidelioError):
         if text := process.printed():
-            await reporter.said(text)
+            await reporter.report_message(text)
 
 
-def _data(text: str) -> Any:
-    """None for what is no JSON; whoever checks the result against the schema says what is wrong with it."""
+def _parse_json(text: str) -> Any:
+    """Parse the output; None if it is not JSON. The check against the schema reports the problem."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,9 +1,9 @@
-"""The contract between the orchestrator and the executors of agents. This is all that either knows of the other.
+"""Protocols and values between the orchestrator and the executors of agents. Neither knows anything else of the other.
 
-An executor carries out one turn and reports what happens while it happens. It keeps no state of its own: what has to survive is
-told to the `Reporter`, which makes it durable before it returns. An executor is stopped by cancelling it; it must then leave no
-process behind, except when the reporter is `leaving` and the process can be adopted. It raises
-`ExecutorFailure` when the agent cannot do its work.
+An executor carries out one turn and reports events as they happen. It keeps no state: what has to survive goes to the
+`Reporter`, which makes it durable before it returns. An executor is stopped by cancelling it; it must then leave no process
+behind, except when `Reporter.is_detaching` is true and the process can be adopted. It raises `ExecutorFailure` when the agent
+cannot do its work.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from fidelio.processes.table import ProcessIdentity
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of an agent: everything an executor needs to know.
+    """Input of an executor for a turn of an agent.
 
-    `conversation` is the agent's own id of an earlier turn to go on with, None for the first. `fresh` is a UUID for agents that
-    let us choose the id of a new conversation. `spool` is a directory of this run alone, for what has to outlive a process,
-    made by whoever first puts something into it;
-    `keep` is one of the session, for what has to outlive its runs, such as what an agent itself keeps of its conversations.
-    `environment` is complete: nothing else may be passed on.
+    `conversation` is the agent's own id of the conversation to resume, None for the first turn. `fresh` is a UUID for agents
+    that let the client choose the id of a new conversation. `spool` is the directory of this run, for files that must outlive a
+    process; the first writer creates it. `keep` is a directory of the session, for files that must outlive its runs, such as
+    the agent's own transcripts. `environment` is complete: no other variable may reach the agent.
     """
 
     run: str
@@ -42,10 +41,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     keep: Path | None = None
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent asks a person. `key` names it within the run, so that it is asked once even when it is told again.
+class AgentQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question of an agent to a person. `key` identifies it within the run, so a repeated report opens no second request.
 
-    `options` are (id, label) pairs; none means that any text will do. `kind` is `permission` or `question`.
+    `options` are (id, label) pairs; without options any text is accepted. `kind` is `permission` or `question`.
     """
 
     key: str
@@ -62,15 +61,15 @@ class Reply(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """How the turn ended in the agent's own words. `data` is its structured result, where a schema asked for one."""
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The final message of a turn. `data` is its structured result if the blueprint has an output schema."""
 
     text: str
     data: Any = None
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an executor works on this machine; `why` is one sentence, with the way out when it does not."""
+    """Whether an executor works on this machine; `why` is a sentence, with a remedy when it does not."""
 
     works: bool
     why: str
@@ -78,68 +77,68 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporter(Protocol):
-    """What an executor says while it works. Each call is durable when it returns; any of them may end the run at a limit."""
+    """Sink for the events of a turn. Each call is durable when it returns; any of them may end the run at a limit."""
 
     @property
-    def leaving(self) -> bool:
-        """Asked by an executor that is cancelled. True: only whoever watches goes; a process that can be adopted lives on."""
+    def is_detaching(self) -> bool:
+        """Whether a cancelled executor leaves its process running, for adoption by another host."""
 
-    async def process(self, identity: ProcessIdentity) -> None:
-        """The process that does the work, before it is given anything to do."""
+    async def report_process(self, identity: ProcessIdentity) -> None:
+        """Record the process of the agent, before it gets any input."""
 
-    async def conversation(self, name: str) -> None:
-        """The agent's own id of the conversation, as early as it is known."""
+    async def report_conversation(self, name: str) -> None:
+        """Record the agent's own id of the conversation, as early as it is known."""
 
-    async def said(self, text: str) -> None:
-        """A whole message of the agent, not a fragment."""
+    async def report_message(self, text: str) -> None:
+        """Record a whole message of the agent, not a fragment."""
 
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
-        """The agent uses a tool; `call` names the use."""
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
+        """Record a tool call; `call` is its id."""
 
-    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
-        """What came of it."""
+    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
+        """Record the result of the tool call `call`."""
 
-    async def used(self, usage: Usage) -> None:
-        """The totals of this run so far."""
+    async def report_usage(self, usage: Usage) -> None:
+        """Record the totals of this run so far."""
 
-    async def output(self, size: int) -> None:
-        """This many more bytes came out of the agent. Not recorded one by one, only counted against the limit."""
+    async def report_output(self, size: int) -> None:
+        """Count `size` more bytes of output against the limit. They are not recorded as events."""
 
-    async def ask(self, question: Question) -> Reply:
-        """Opens a request in the inbox and waits for its answer, however long that takes."""
+    async def ask(self, question: AgentQuestion) -> Reply:
+        """Open a request in the inbox and wait for its answer, without a timeout."""
 
 
 class Executor(Protocol):
-    """One kind of agent."""
+    """Adapter to a kind of agent."""
 
     @property
     def name(self) -> str: ...
 
     async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
-        """`added` is what a blueprint adds to the environment: a key, or another PATH, may be just what is missing."""
+        """Check this machine. `added` are the variables of a blueprint: its API key or PATH may make the agent available."""
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
-        """What is wrong with the blueprint's options for this executor, checked before a session is acknowledged."""
+        """Validate the blueprint for this executor, before a session is acknowledged. Return what is wrong with it."""
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
-        """One whole turn. Raises `ExecutorFailure`, or `ConversationLost` when `turn.conversation` is not there."""
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
+        """Carry out a whole turn. Raises `ExecutorFailure`, or `ConversationLost` when the agent has no `turn.conversation`."""
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
-        """Goes on with a process that outlived whoever watched it. None: this kind cannot be adopted; it is stopped instead.
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
+        """Follow a process whose host has died to its end. None: this kind cannot be adopted; the process is stopped instead.
 
-        Everything the process said since it began may be told again; the reporter of an adopted run drops what it knows.
+        Everything since the start of the process may be reported again; the reporter of an adopted run drops duplicates.
         """
 
 
 def process_options(turn: Turn, reporter: Reporter) -> ProcessOptions:
-    """How the process of a turn is started or adopted."""
+    """Build the options with which the process of a turn is started or adopted."""
     return ProcessOptions(
         run=turn.run,
         directory=turn.directory,
         spool=turn.spool,
         environment=turn.environment,
         output_bytes=turn.blueprint.limits.output_bytes,
-        on_process=reporter.process,
-        on_output=reporter.output,
-        is_leaving=lambda: reporter.leaving,
+        on_process=reporter.report_process,
+        on_output=reporter.report_output,
+        is_leaving=lambda: reporter.is_detaching,
     )

@@ -1,7 +1,8 @@
-"""What an agent of our own prints when it runs as a process, one JSON object a line, and what it is given.
+"""JSON lines between the host and an agent of this package that runs as a process (`scripted`, `local-model`).
 
-The first line of its input is its task; each line after that answers a question. A reader that starts over is told everything
-again from the beginning, so an answer may come twice: it names its question, and the second is passed over.
+The first line of the input is the task of the process; each line after that answers a question. A reader that starts over reads
+all output again from the beginning, so an answer may be sent twice: it carries the key of its question, and the process ignores
+the second.
 """
 
 from __future__ import annotations
@@ -12,55 +13,55 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.background import background_tasks
-from fidelio.orchestrator.executors.contract import Finished, Question, Reporter
+from fidelio.orchestrator.executors.common import background_tasks
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess
 
 
-class Said(msgspec.Struct, tag="said"):
-    """A message."""
+class MessageLine(msgspec.Struct, tag="said"):
+    """Output: a message of the agent."""
 
     text: str
 
 
-class Called(msgspec.Struct, tag="called"):
-    """A tool is used."""
+class ToolCallLine(msgspec.Struct, tag="called"):
+    """Output: a tool call."""
 
     call: str
     tool: str
     arguments: Any = None
 
 
-class Returned(msgspec.Struct, tag="returned"):
-    """What came of it."""
+class ToolResultLine(msgspec.Struct, tag="returned"):
+    """Output: the result of a tool call."""
 
     call: str
     ok: bool
     text: str = ""
 
 
-class Used(msgspec.Struct, tag="used"):
-    """The totals so far."""
+class UsageLine(msgspec.Struct, tag="used"):
+    """Output: the usage of the turn so far."""
 
     usage: Usage
 
 
-class Asked(msgspec.Struct, tag="asked"):
-    """A question; the agent waits for the line that answers it."""
+class QuestionLine(msgspec.Struct, tag="asked"):
+    """Output: a question; the agent waits for the line that answers it."""
 
-    question: Question
+    question: AgentQuestion
 
 
-class Ended(msgspec.Struct, tag="ended"):
-    """The result."""
+class ResultLine(msgspec.Struct, tag="ended"):
+    """Output: the result of the turn."""
 
     text: str
     data: Any = None
 
 
-class Failed(msgspec.Struct, tag="failed"):
-    """Why there is none."""
+class FailureLine(msgspec.Struct, tag="failed"):
+    """Output: why the turn failed."""
 
     sentence: str
     reason: str
@@ -68,75 +69,75 @@ class Failed(msgspec.Struct, tag="failed"):
     remedy: str = ""
 
 
-class Answer(msgspec.Struct):
-    """A line of the input."""
+class AnswerLine(msgspec.Struct):
+    """Input: the answer to a question."""
 
     key: str
     option: str = ""
     text: str = ""
 
 
-Line = Said | Called | Returned | Used | Asked | Ended | Failed
+Line = MessageLine | ToolCallLine | ToolResultLine | UsageLine | QuestionLine | ResultLine | FailureLine
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
-def show(line: Line) -> None:
-    """Prints it at once: whoever reads waits for it."""
-    sys.stdout.buffer.write(encode(line))
+def print_line(line: Line) -> None:
+    """Print a line and flush, because the host waits for it."""
+    sys.stdout.buffer.write(encode_line(line))
     sys.stdout.buffer.flush()
 
 
-def encode(line: msgspec.Struct) -> bytes:
+def encode_line(line: msgspec.Struct) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def decode(text: str) -> Line | None:
-    """None for what is no line of ours, such as a warning that a library has printed."""
+def decode_line(text: str) -> Line | None:
+    """Decode a line of output; None for any other text, such as a warning that a library has printed."""
     try:
         return _DECODER.decode(text)
     except msgspec.DecodeError:
         return None
 
 
-def own_program(module: str) -> list[str]:
-    """The command for one of our modules. `-P`: a module of the project must not be taken for one of ours."""
+def module_command(module: str) -> list[str]:
+    """The command that runs a module of this package. `-P`: a module in the project directory must not shadow it."""
     return [sys.executable, "-P", "-m", f"fidelio.orchestrator.executors.{module}"]
 
 
-async def pass_on_all(process: AgentProcess, reporter: Reporter) -> Finished:
-    """Passes on what the process prints, until it has printed its end."""
+async def relay_lines(process: AgentProcess, reporter: Reporter) -> TurnResult:
+    """Report every line of the process, until its result or failure."""
     partial = ""
-    async with background_tasks() as going_on:
+    async with background_tasks() as tasks:
         async for text in process.lines():
-            line = decode(text)
-            if isinstance(line, Said):
+            line = decode_line(text)
+            if isinstance(line, MessageLine):
                 partial = line.text
-            if isinstance(line, Ended):
-                return Finished(text=line.text, data=line.data)
-            if isinstance(line, Failed):
+            if isinstance(line, ResultLine):
+                return TurnResult(text=line.text, data=line.data)
+            if isinstance(line, FailureLine):
                 raise ExecutorFailure(line.sentence, remedy=line.remedy, reason=line.reason, partial=line.partial)
-            if isinstance(line, Asked):
-                # Beside, so that somebody notices when the process dies while people think.
-                going_on.start(_pass_question(line.question, process, reporter))
+            if isinstance(line, QuestionLine):
+                # In the background, so that the death of the process is noticed while the question waits for a person.
+                tasks.start(_relay_question(line.question, process, reporter))
             else:
-                await _pass_on(line, reporter)
+                await _relay_line(line, reporter)
         raise process.failure(await process.ended(), partial=partial)
 
 
-async def _pass_question(question: Question, process: AgentProcess, reporter: Reporter) -> None:
+async def _relay_question(question: AgentQuestion, process: AgentProcess, reporter: Reporter) -> None:
     reply = await reporter.ask(question)
-    await process.write(encode(Answer(question.key, reply.option, reply.text)))
+    await process.write(encode_line(AnswerLine(question.key, reply.option, reply.text)))
 
 
-async def _pass_on(line: Any, reporter: Reporter) -> None:
+async def _relay_line(line: Any, reporter: Reporter) -> None:
     match line:
-        case Said(text=text):
-            await reporter.said(text)
-        case Called(call=call, tool=tool, arguments=arguments):
-            await reporter.called(call, tool, arguments)
-        case Returned(call=call, ok=ok, text=text):
-            await reporter.returned(call, ok=ok, text=text)
-        case Used(usage=usage):
-            await reporter.used(usage)
+        case MessageLine(text=text):
+            await reporter.report_message(text)
+        case ToolCallLine(call=call, tool=tool, arguments=arguments):
+            await reporter.report_tool_call(call, tool, arguments)
+        case ToolResultLine(call=call, ok=ok, text=text):
+            await reporter.report_tool_result(call, ok=ok, text=text)
+        case UsageLine(usage=usage):
+            await reporter.report_usage(usage)
         case _:
             pass

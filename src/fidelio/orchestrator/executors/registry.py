@@ -1,6 +1,7 @@
-"""Which kinds of agents there are, each loaded when it is first asked for.
+"""Registry of the executors by name, each imported at its first use.
 
-A kind whose library is not installed is there all the same: it says what is missing, instead of hiding the others.
+An executor whose library is not installed is in the registry all the same and reports what is missing, so that it does not hide
+the others.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
+from fidelio.orchestrator.executors.contract import Availability, Executor, Reporter, Turn, TurnResult
 from fidelio.processes.table import ProcessIdentity
 
 _PACKAGE = "fidelio.orchestrator.executors"
-# Name: module, class, what its constructor takes.
+# Name: module, class, arguments of its constructor.
 _KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "scripted": ("scripted.executor", "ScriptedExecutor", ()),
     "command": ("command", "CommandExecutor", ()),
@@ -27,17 +28,17 @@ _KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "qwen": ("acp.executor", "AcpExecutor", ("qwen",)),
     "local-model": ("local_model.executor", "LocalModelExecutor", ()),
 }
-# Who is asked to do a task that nobody in particular was named for, the most capable first. A script does no task, and a
-# command is nothing without its blueprint.
+# Order of preference where no executor is named, the most capable first. Without `scripted`, which does no real work, and
+# `command`, which needs a blueprint.
 _ORDER = ("claude", "codex", "gemini", "opencode", "qwen", "local-model")
-_DOCTOR = "Run `fidelio doctor`: it says which agents work on this machine and what the others need."
+_REMEDY = "Run `fidelio doctor`: it says which agents work on this machine and what the others need."
 
 
 class _Executors(Mapping[str, Executor]):
-    """Every kind by name."""
+    """All executors by name, imported at their first lookup."""
 
     def __getitem__(self, name: str) -> Executor:
-        return _load(name)
+        return _load_executor(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_KINDS)
@@ -46,8 +47,8 @@ class _Executors(Mapping[str, Executor]):
         return len(_KINDS)
 
 
-class Missing:
-    """Stands for a kind of agent whose library is not there."""
+class MissingExecutor:
+    """Placeholder for an executor whose library is not installed."""
 
     def __init__(self, name: str, library: str, extra: str) -> None:
         self.name = name
@@ -56,46 +57,46 @@ class Missing:
     async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
         return Availability(works=False, why=self._why)
 
-    def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it is not there, whatever the blueprint says
+    def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # missing for every blueprint
         return (self._why,)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:  # noqa: ARG002  # it is not there for any turn
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:  # noqa: ARG002  # missing for every turn
         raise ExecutorUnavailable(self._why)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:  # noqa: ARG002  # as above
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:  # noqa: ARG002  # as above
         return None
 
 
-def executors() -> Mapping[str, Executor]:
+def get_executors() -> Mapping[str, Executor]:
     return _Executors()
 
 
-async def first_working(blueprint: Blueprint = GENERIC) -> Executor:
-    """Who does a task that is given to nobody in particular: the first that works here and can take the blueprint."""
-    unfit, missing = [], []
+async def find_working_executor(blueprint: Blueprint = GENERIC) -> Executor:
+    """Find the first executor, in order of preference, that works on this machine and accepts the blueprint."""
+    unsuitable, missing = [], []
     for name in _ORDER:
-        executor = _load(name)
-        found = await executor.availability(blueprint.environment)
-        if not found.works:
-            missing.append(f"{name}: {found.why}")
+        executor = _load_executor(name)
+        availability = await executor.availability(blueprint.environment)
+        if not availability.works:
+            missing.append(f"{name}: {availability.why}")
         elif problems := executor.problems(blueprint):
-            unfit.append(f" {name} does, but: {' '.join(problems)}")
+            unsuitable.append(f" {name} does, but: {' '.join(problems)}")
         else:
             return executor
-    if not unfit:
-        raise ExecutorUnavailable("No agent works on this machine.", remedy=_DOCTOR)
-    # The first that is missing is the most capable one.
-    remedy = " ".join((*missing[:1], _DOCTOR))
-    raise ExecutorUnavailable(f"No agent that could do this works on this machine.{''.join(unfit)}", remedy=remedy)
+    if not unsuitable:
+        raise ExecutorUnavailable("No agent works on this machine.", remedy=_REMEDY)
+    # The first missing executor is the most capable of them.
+    remedy = " ".join((*missing[:1], _REMEDY))
+    raise ExecutorUnavailable(f"No agent that could do this works on this machine.{''.join(unsuitable)}", remedy=remedy)
 
 
 @cache
-def _load(name: str) -> Executor:
+def _load_executor(name: str) -> Executor:
     module, class_, arguments = _KINDS[name]
     try:
         loaded = import_module(f"{_PACKAGE}.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fidelio"):
             raise
-        return Missing(name, error.name or "", module.partition(".")[0].replace("_", "-"))
+        return MissingExecutor(name, error.name or "", module.partition(".")[0].replace("_", "-"))
     return cast("Executor", getattr(loaded, class_)(*arguments))

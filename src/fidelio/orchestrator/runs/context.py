@@ -20,7 +20,7 @@ from fidelio.orchestrator.blueprints.catalogue import read_in_thread
 from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
 from fidelio.orchestrator.blueprints.servers import with_secrets
 from fidelio.orchestrator.executors.contract import Executor
-from fidelio.orchestrator.executors.registry import first_working
+from fidelio.orchestrator.executors.registry import find_working_executor
 from fidelio.orchestrator.record import phrases
 from fidelio.orchestrator.record.record import Record
 from fidelio.orchestrator.record.unit_of_work import AgentUnit
@@ -93,7 +93,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         """
         name = wanted or blueprint.executor or self.executor
         if name is None:
-            return await first_working(blueprint)
+            return await find_working_executor(blueprint)
         executor = await self._working_executor(name, blueprint)
         await read_in_thread(_require_sound, executor, blueprint)
         return executor

@@ -21,7 +21,7 @@ from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import StoredText, json_text, sanitize_text, shorten_to_line, store_text
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.model import Limits, limit_passed
-from fidelio.orchestrator.executors.contract import Question, Reply
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
     CALLED,
@@ -54,7 +54,7 @@ class RunReporter:
     ) -> None:
         self.at = at
         self.usage = at.record.run.usage
-        self.leaving = False
+        self.is_detaching = False
         self.interrupted = False
         self.over: LimitReached | None = None
         self._context, self._work, self._limits, self._changed = context, work, limits, changed
@@ -83,26 +83,26 @@ class RunReporter:
         """The executor is called once more, and counts from nothing again."""
         self._spent = self.at.record.run.spent
 
-    async def process(self, identity: ProcessIdentity) -> None:
+    async def report_process(self, identity: ProcessIdentity) -> None:
         await self._tell(EventDraft(PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
 
-    async def conversation(self, name: str) -> None:
+    async def report_conversation(self, name: str) -> None:
         if name != self.at.record.conversation:
             await self._tell(EventDraft(CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
 
-    async def said(self, text: str) -> None:
+    async def report_message(self, text: str) -> None:
         await self._tell_once(lambda: _with(SAID, self._run, "said", store_text(text), brief=shorten_to_line(text)))
 
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
         given = store_text(json_text(arguments))
         await self._tell_once(
             lambda: _with(CALLED, self._run, "arguments", given, call=sanitize_text(call), tool=sanitize_text(tool))
         )
 
-    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
+    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
         await self._tell_once(lambda: _with(RETURNED, self._run, "text", store_text(text), call=sanitize_text(call), ok=ok))
 
-    async def used(self, usage: Usage) -> None:
+    async def report_usage(self, usage: Usage) -> None:
         self.usage = _sum(self._spent, usage)
         self._check_limits()
         waited, self._usage_waits = self._usage_waits, True
@@ -122,11 +122,11 @@ class RunReporter:
         self._used_at, self._usage_waits = self._context.clock(), False
         await self._tell(EventDraft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
 
-    async def output(self, size: int) -> None:
+    async def report_output(self, size: int) -> None:
         self._bytes += size
         self._check_limits()
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: AgentQuestion) -> Reply:
         opening = asyncio.create_task(self._open(question))
         try:
             closed = await self._closed(await asyncio.shield(opening))
@@ -173,7 +173,7 @@ class RunReporter:
             self.at = await self._write(decide)
         self._changed()
 
-    async def _open(self, question: Question) -> str:
+    async def _open(self, question: AgentQuestion) -> str:
         request = open_request(
             question.kind,
             self._key(question),
@@ -198,7 +198,7 @@ class RunReporter:
         async with self._lock:
             self.at = await self._write(decide)
 
-    def _key(self, question: Question) -> str:
+    def _key(self, question: AgentQuestion) -> str:
         """Names the run too: the next turn may ask the same again. A long or odd key is named by its digest."""
         key = question.key
         plain = len(key) <= _KEY_LENGTH and key.isprintable()

@@ -18,7 +18,7 @@ from fidelio.ledger.long_text import json_text, sanitize_text, store_text
 from fidelio.ledger.model import Completion, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
-from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import END_OF, RunRecord
 from fidelio.orchestrator.record.rules import (
@@ -167,7 +167,7 @@ def elapsed(run: RunRecord, now: int) -> int:
 class Checked(msgspec.Struct, frozen=True):
     """A result with its data, and what is wrong with that; nothing where `problem` is empty."""
 
-    finished: Finished
+    finished: TurnResult
     problem: str = ""
 
     def ending(self) -> Ending:
@@ -176,7 +176,7 @@ class Checked(msgspec.Struct, frozen=True):
         return Ending(state="succeeded", text=self.finished.text, data=self.finished.data)
 
 
-async def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
+async def fitting(blueprint: Blueprint, finished: TurnResult) -> Checked:
     """Raises `ExecutorFailure` where nobody could check it: then it is not the agent who could do better."""
     if blueprint.output_schema is None:
         return Checked(finished)
@@ -187,7 +187,7 @@ async def fitting(blueprint: Blueprint, finished: Finished) -> Checked:
         return Checked(finished, error.sentence)
     except (BrokenBlueprint, UncheckedAgentInput) as error:
         raise ExecutorFailure(error.sentence, remedy=error.remedy, reason=BAD_OUTPUT, partial=finished.text) from error
-    return Checked(Finished(text=finished.text, data=data))
+    return Checked(TurnResult(text=finished.text, data=data))
 
 
 def reminder(blueprint: Blueprint, problem: str) -> str:
@@ -198,7 +198,7 @@ def reminder(blueprint: Blueprint, problem: str) -> str:
     )
 
 
-def _data(finished: Finished) -> object:
+def _data(finished: TurnResult) -> object:
     """The data an executor has found, or the text read as JSON, with or without the fence that models like to put around it."""
     if finished.data is not None:
         return finished.data

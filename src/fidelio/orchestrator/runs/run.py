@@ -28,7 +28,7 @@ from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Retry
 from fidelio.orchestrator.blueprints.model import Limits
-from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.record.record import AGAIN, GOING_ON, STARTING, WORKTREE
 from fidelio.orchestrator.record.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
@@ -50,7 +50,7 @@ _BEGINNINGS = 6
 # Each host that takes a run up is one; so is each time that watching it fails in a way that nobody has foreseen.
 _ADOPTIONS = 100
 
-Working = Coroutine[Any, Any, Finished | None]
+Working = Coroutine[Any, Any, TurnResult | None]
 
 _log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class RunController:
             checked = await fitting(prepared.blueprint, finished or checked.finished)
         return checked.ending()
 
-    async def _again(self, prepared: Prepared, reporter: RunReporter, *, prompt: str, fresh: str = "") -> Finished | None:
+    async def _again(self, prepared: Prepared, reporter: RunReporter, *, prompt: str, fresh: str = "") -> TurnResult | None:
         """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
         body = {"run": self.run, **reporter.spent, **({"fresh": fresh} if fresh else {})}
         reporter.at = await self._write(reporter.at, EventDraft(AGAIN, body))

@@ -12,7 +12,7 @@ from typing import Any
 from fidelio.clock import Clock
 from fidelio.errors import FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Limits, seconds_left
-from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.runs.reporter import RunReporter
 
 # An executor asks its processes to end before it makes them; one that takes longer than this hangs.
@@ -50,25 +50,25 @@ class Supervisor:
         self._nudge.set()
 
     async def over(
-        self, working: Coroutine[Any, Any, Finished | None], reporter: RunReporter, limits: Limits
-    ) -> Finished | None:
+        self, working: Coroutine[Any, Any, TurnResult | None], reporter: RunReporter, limits: Limits
+    ) -> TurnResult | None:
         """What the executor returns, or raises; else why it was interrupted: `Stopped`, `Left` or `LimitReached`."""
         work = asyncio.create_task(working)
         try:
             why = await self._interruption(work, reporter, limits)
         except asyncio.CancelledError:
-            reporter.interrupted = reporter.leaving = True
+            reporter.interrupted = reporter.is_detaching = True
             await _cancel(work)
             raise
         if why is not None:
-            reporter.interrupted, reporter.leaving = True, isinstance(why, Left)
+            reporter.interrupted, reporter.is_detaching = True, isinstance(why, Left)
             await _cancel(work)
         if work.done() and not work.cancelled() and (why is None or work.exception() is None):
             return work.result()
         raise why or Stopped
 
     async def _interruption(
-        self, work: asyncio.Task[Finished | None], reporter: RunReporter, limits: Limits
+        self, work: asyncio.Task[TurnResult | None], reporter: RunReporter, limits: Limits
     ) -> Stopped | Left | LimitReached | None:
         while not work.done():
             self._nudge.clear()
@@ -105,7 +105,7 @@ async def _write_usage(reporter: RunReporter) -> None:
         await reporter.write_usage()
 
 
-async def _cancel(work: asyncio.Task[Finished | None]) -> None:
+async def _cancel(work: asyncio.Task[TurnResult | None]) -> None:
     work.cancel()
     await asyncio.wait({work}, timeout=CANCEL_SECONDS)
     if not work.done():

@@ -98,9 +98,9 @@ async def _found(name: str, look: Callable[[CliContext], Check | Awaitable[Check
 
 async def _executors(_: CliContext) -> list[Check]:
     """Which kinds of agents can be started here. None of them is needed for anything but itself."""
-    from fidelio.orchestrator.executors.registry import executors
+    from fidelio.orchestrator.executors.registry import get_executors
 
-    known = executors()
+    known = get_executors()
     found = await asyncio.gather(*(executor.availability() for executor in known.values()))
     return [
         Check(name, "ok" if one.works else "optional", f"Agent {name}: {one.why}")

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from fidelio.errors import UsageProblem
-from fidelio.orchestrator.executors.scripted.worker import activity_in, applies
+from fidelio.orchestrator.executors.scripted.worker import applies, parse_activity
 
 AGENT = "demo-agent"
 END = "__terminal__"
@@ -75,7 +75,7 @@ class ScriptedAgent:
 
     async def _walk_through(self, variables: Mapping[str, Any]) -> list[dict[str, str]]:
         """The steps of the current activity that apply; a script has no hands to do them with."""
-        activity = activity_in(await self._call("get_activity"))
+        activity = parse_activity(await self._call("get_activity"))
         return [_report(step.id, NOTHING) for step in activity.steps if applies(step, variables)]
 
     async def _status(self) -> dict[str, Any]:

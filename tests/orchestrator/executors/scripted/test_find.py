@@ -1,4 +1,4 @@
-"""What a script finds in its prompt by regular expression, and what becomes of expressions without an end."""
+"""The step `find`: matches in the prompt, and regular expressions that do not terminate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
 
@@ -21,21 +21,21 @@ def finding(**patterns: str) -> Blueprint:
 
 
 @proves("scripted.steps")
-async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, tell: Recording) -> None:
+async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, reporter: RecordingReporter) -> None:
     blueprint = finding(key="key: (\\S+)", word="[a-z]+", perhaps="key(!)?")
     turn = make_turn(tmp_path, "my key: tök-1 and more", blueprint=blueprint)
 
-    assert (await ScriptedExecutor().carry_out(turn, tell)).data == {"key": "tök-1", "word": "my", "perhaps": None}
+    assert (await ScriptedExecutor().carry_out(turn, reporter)).data == {"key": "tök-1", "word": "my", "perhaps": None}
 
 
 @proves("scripted.bounded-find")
-async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, tell: Recording) -> None:
+async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "a" * 60 + "!", blueprint=finding(evil="^(a+)+$"))
     other = make_turn(tmp_path, "a", blueprint=finding(good="a"))
 
     async with asyncio.timeout(SECONDS):
-        evil = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))
-        assert (await ScriptedExecutor().carry_out(other, tell)).text == "Found."
+        evil = asyncio.create_task(ScriptedExecutor().carry_out(turn, reporter))
+        assert (await ScriptedExecutor().carry_out(other, reporter)).text == "Found."
         assert not evil.done()
         with pytest.raises(ExecutorFailure, match="more than 2 seconds"):
             await evil
@@ -46,5 +46,5 @@ async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path:
 def test_an_expression_that_cannot_be_used_is_a_problem_before_the_start(pattern: str) -> None:
     (problem,) = ScriptedExecutor().problems(finding(x=pattern))
 
-    assert "(find) is not right" in problem
+    assert "(find) is invalid" in problem
     assert len(problem) < 500

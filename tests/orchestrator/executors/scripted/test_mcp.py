@@ -1,4 +1,4 @@
-"""A scripted agent at real MCP servers, and the worker that carries out an activity through them."""
+"""A scripted agent with real MCP servers, and the worker that carries out an activity with them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fidelio.mcp_client import McpServer
 from fidelio.mcp_client import http as mcp_http
 from fidelio.mcp_client.client import McpClient, connected, text_of
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Finished
+from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.orchestrator.executors.scripted.script import WORKER
-from fidelio.orchestrator.executors.scripted.worker import work_activity
+from fidelio.orchestrator.executors.scripted.worker import carry_out_activity
 from fidelio.processes import table as processes_table
 from fidelio.processes.spooled import find_marked
 from fidelio.settings import load_settings
 from tests.dialects.gates.conftest import person_answers
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 from tests.surfaces.conftest import environ, home
 from tests.surfaces.test_demo import line_with, up
@@ -76,14 +76,14 @@ def server(request: pytest.FixtureRequest, environ: dict[str, str]) -> AbstractA
 
 
 async def play(
-    directory: Path, steps: Any, server: McpServer, tell: Recording, *, prompt: str = "", process: bool = False
-) -> Finished:
+    directory: Path, steps: Any, server: McpServer, reporter: RecordingReporter, *, prompt: str = "", process: bool = False
+) -> TurnResult:
     script = steps if isinstance(steps, str) else {"turns": [steps]}
     options = {"script": script, "process": process}
     blueprint = Blueprint(name="a", description="", options=options, mcp_servers={"fidelio": server})
     turn = make_turn(directory, prompt, blueprint=blueprint)
     async with asyncio.timeout(SECONDS):
-        finished = await ScriptedExecutor().carry_out(turn, tell)
+        finished = await ScriptedExecutor().carry_out(turn, reporter)
     assert find_marked(turn.run) == []
     return finished
 
@@ -91,7 +91,7 @@ async def play(
 @proves("scripted.mcp")
 @pytest.mark.parametrize("process", [False, True], ids=["here", "process"])
 async def test_a_script_uses_tools_and_what_they_gave(
-    tmp_path: Path, server: AbstractAsyncContextManager[McpServer], tell: Recording, process: bool
+    tmp_path: Path, server: AbstractAsyncContextManager[McpServer], reporter: RecordingReporter, process: bool
 ) -> None:
     steps = [
         START,
@@ -108,16 +108,16 @@ async def test_a_script_uses_tools_and_what_they_gave(
     ]
 
     async with server as reached:
-        finished = await play(tmp_path, steps, reached, tell, process=process)
+        finished = await play(tmp_path, steps, reached, reporter, process=process)
 
     assert finished.text.startswith("active hello: Tool no_such_tool not found.")
-    assert [(call, tool) for call, tool, _ in tell.calls] == [
+    assert [(call, tool) for call, tool, _ in reporter.calls] == [
         ("1.1", "start_session"),
         ("1.2", "get_workflow_status"),
         ("1.3", "no_such_tool"),
     ]
-    assert [(call, ok) for call, ok, _ in tell.returns] == [("1.1", True), ("1.2", True), ("1.3", False)]
-    assert json.loads(tell.returns[1][2])["status"] == "active"
+    assert [(call, ok) for call, ok, _ in reporter.returns] == [("1.1", True), ("1.2", True), ("1.3", False)]
+    assert json.loads(reporter.returns[1][2])["status"] == "active"
 
 
 @proves("scripted.mcp")
@@ -132,10 +132,10 @@ async def test_a_script_uses_tools_and_what_they_gave(
     ],
 )
 async def test_a_call_that_fails_ends_the_turn(
-    tmp_path: Path, environ: dict[str, str], tell: Recording, call: dict[str, Any], words: str
+    tmp_path: Path, environ: dict[str, str], reporter: RecordingReporter, call: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ExecutorFailure) as caught:
-        await play(tmp_path, [{"call": call}], over_stdio(environ), tell)
+        await play(tmp_path, [{"call": call}], over_stdio(environ), reporter)
 
     assert words in caught.value.sentence
 
@@ -153,19 +153,21 @@ async def test_a_call_that_fails_ends_the_turn(
         (python_server("print('x' * 40_000_000, flush=True); input()"), "gave no reply"),
     ],
 )
-async def test_a_server_that_is_not_there_is_a_failure(tmp_path: Path, tell: Recording, server: McpServer, words: str) -> None:
+async def test_a_server_that_is_not_there_is_a_failure(
+    tmp_path: Path, reporter: RecordingReporter, server: McpServer, words: str
+) -> None:
     with pytest.raises(ExecutorFailure) as caught:
-        await play(tmp_path, [{"call": {"tool": "x"}}], server, tell)
+        await play(tmp_path, [{"call": {"tool": "x"}}], server, reporter)
 
     assert words in caught.value.sentence
     assert caught.value.reason == "mcp"
 
 
 @proves("scripted.mcp")
-async def test_a_server_that_asks_is_answered(tmp_path: Path, tell: Recording) -> None:
+async def test_a_server_that_asks_is_answered(tmp_path: Path, reporter: RecordingReporter) -> None:
     steps = [{"call": {"tool": "x", "save": {"said": "json"}}}, {"data": "{saved.said}"}]
 
-    refused, pong = (await play(tmp_path, steps, python_server(CURIOUS), tell)).data
+    refused, pong = (await play(tmp_path, steps, python_server(CURIOUS), reporter)).data
 
     assert refused["error"]["code"] == -32601
     assert pong == {"jsonrpc": "2.0", "id": "p", "result": {}}
@@ -173,17 +175,17 @@ async def test_a_server_that_asks_is_answered(tmp_path: Path, tell: Recording) -
 
 @proves("scripted.mcp")
 async def test_a_server_that_does_not_leave_is_made_to(
-    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fidelio.mcp_client.client._LEAVE_SECONDS", 0.05)
     stays = CURIOUS.replace("for line", "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None)\nfor line")
 
-    await play(tmp_path, [{"call": {"tool": "x"}}], python_server(f"{stays}\ntime.sleep(600)"), tell)
+    await play(tmp_path, [{"call": {"tool": "x"}}], python_server(f"{stays}\ntime.sleep(600)"), reporter)
 
 
 @proves("scripted.mcp")
 async def test_a_call_over_http_that_is_cancelled_lets_go_of_its_connection(
-    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, left, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
 
@@ -203,7 +205,7 @@ async def test_a_call_over_http_that_is_cancelled_lets_go_of_its_connection(
     silent = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with asyncio.timeout(SECONDS), silent:
         server = McpServer(url=f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp")
-        playing = asyncio.create_task(play(tmp_path, [{"call": {"tool": "x"}}], server, tell))
+        playing = asyncio.create_task(play(tmp_path, [{"call": {"tool": "x"}}], server, reporter))
         await reading.wait()
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -229,12 +231,12 @@ async def entered(tmp_path: Path, environ: dict[str, str], activity: str) -> Asy
 @proves("scripted.worker")
 @pytest.mark.parametrize("process", [False, True], ids=["here", "process"])
 async def test_the_worker_carries_out_an_activity_and_its_manifest_is_accepted(
-    tmp_path: Path, environ: dict[str, str], tell: Recording, process: bool
+    tmp_path: Path, environ: dict[str, str], reporter: RecordingReporter, process: bool
 ) -> None:
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         prompt = f"Carry out the activity.\n\nsession_token: {token}\n"
-        working = asyncio.create_task(play(tmp_path, WORKER, over_stdio(environ), tell, prompt=prompt, process=process))
-        await tell.until(lambda: len(tell.returns) == 4)
+        working = asyncio.create_task(play(tmp_path, WORKER, over_stdio(environ), reporter, prompt=prompt, process=process))
+        await reporter.until(lambda: len(reporter.returns) == 4)
         await person_answers(load_settings(environ=environ), "none", "choose-tone")
         finished = await working
         move = {"activity_id": "farewell", "step_manifest": finished.data["steps"], "variables": finished.data["variables"]}
@@ -245,7 +247,7 @@ async def test_the_worker_carries_out_an_activity_and_its_manifest_is_accepted(
         "variables": {},
     }
     assert json.loads(finished.text) == finished.data
-    assert [tool for _, tool, _ in tell.calls] == [
+    assert [tool for _, tool, _ in reporter.calls] == [
         "get_activity",
         "get_skill",
         "get_skill",
@@ -268,19 +270,21 @@ async def test_a_worker_goes_on_where_another_stopped(tmp_path: Path, environ: d
                 await person_answers(load_settings(environ=environ), "warm", "choose-tone")
             return await client.call(tool, arguments)
 
-        done = await work_activity(json.dumps({"task": "work", "session_token": token}), use)
+        done = await carry_out_activity(json.dumps({"task": "work", "session_token": token}), use)
 
     assert [step["step_id"] for step in done["steps"]] == ["look", "ask"]
     assert tools[3:] == ["resume_checkpoint", "get_activity", "get_skill", "get_skill", "yield_checkpoint"]
 
 
 @proves("scripted.worker")
-async def test_a_step_that_is_known_not_to_apply_is_left_out(tmp_path: Path, environ: dict[str, str], tell: Recording) -> None:
+async def test_a_step_that_is_known_not_to_apply_is_left_out(
+    tmp_path: Path, environ: dict[str, str], reporter: RecordingReporter
+) -> None:
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         await ask(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone")
         await person_answers(load_settings(environ=environ), "warm", "choose-tone")
         await ask(client, "next_activity", session_token=token, activity_id="compose")
-        finished = await play(tmp_path, WORKER, over_stdio(environ), tell, prompt=f"session_token={token}")
+        finished = await play(tmp_path, WORKER, over_stdio(environ), reporter, prompt=f"session_token={token}")
 
     assert [step["step_id"] for step in finished.data["steps"]] == ["read-advice", "write"]
 
@@ -288,17 +292,17 @@ async def test_a_step_that_is_known_not_to_apply_is_left_out(tmp_path: Path, env
 @proves("scripted.worker")
 @pytest.mark.parametrize(("prompt", "reason"), [("Work!", "no-token"), ("session_token: forged", "tool-failed")])
 async def test_a_worker_without_a_good_token_says_so(
-    tmp_path: Path, environ: dict[str, str], tell: Recording, prompt: str, reason: str
+    tmp_path: Path, environ: dict[str, str], reporter: RecordingReporter, prompt: str, reason: str
 ) -> None:
     with pytest.raises(ExecutorFailure) as caught:
-        await play(tmp_path, WORKER, over_stdio(environ), tell, prompt=prompt)
+        await play(tmp_path, WORKER, over_stdio(environ), reporter, prompt=prompt)
 
     assert caught.value.reason == reason
 
 
 @proves("scripted.mcp")
 async def test_a_script_with_servers_is_played_where_there_is_no_process_table(
-    tmp_path: Path, tell: Recording, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"script": {"turns": [[{"call": {"tool": "x"}}, {"result": "done"}]]}}
     blueprint = Blueprint(name="a", description="", options=options, mcp_servers={"curious": python_server(CURIOUS)})
@@ -306,7 +310,7 @@ async def test_a_script_with_servers_is_played_where_there_is_no_process_table(
     processes_table.missing_support.cache_clear()
     try:
         async with asyncio.timeout(SECONDS):
-            finished = await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), tell)
+            finished = await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), reporter)
     finally:
         processes_table.missing_support.cache_clear()
 

@@ -1,4 +1,4 @@
-"""The agent without a model, in the host and in a process of its own: the same script, the same story."""
+"""The scripted agent, in the host and in a process of its own: the same script has the same result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ConversationLost, ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Turn
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn, TurnResult
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
-from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
+from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
-Play = Callable[..., Coroutine[Any, Any, Finished]]
+Play = Callable[..., Coroutine[Any, Any, TurnResult]]
 
 
 def scripted(*turns: list[Any], process: bool = False, **more: Any) -> Blueprint:
@@ -35,10 +35,10 @@ def scripted(*turns: list[Any], process: bool = False, **more: Any) -> Blueprint
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     """Carries out one turn of a script of one turn."""
 
-    async def run(steps: list[Any], tell: Recording, prompt: str = "Hello", **changes: Any) -> Finished:
+    async def run(steps: list[Any], reporter: RecordingReporter, prompt: str = "Hello", **changes: Any) -> TurnResult:
         turn = make_turn(tmp_path, prompt, blueprint=scripted(steps, process=request.param), **changes)
         async with asyncio.timeout(SECONDS):
-            finished = await ScriptedExecutor().carry_out(turn, tell)
+            finished = await ScriptedExecutor().carry_out(turn, reporter)
         assert find_marked(turn.run) == []
         return finished
 
@@ -46,13 +46,15 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
 
 
 @proves("scripted.echo")
-async def test_without_a_script_it_is_an_echo(turn: Turn, tell: Recording) -> None:
+async def test_without_a_script_it_is_an_echo(turn: Turn, reporter: RecordingReporter) -> None:
     assert ScriptedExecutor().problems(turn.blueprint) == ()
-    assert await ScriptedExecutor().carry_out(turn, tell) == Finished(text="Hello")
+    assert await ScriptedExecutor().carry_out(turn, reporter) == TurnResult(text="Hello")
 
 
 @proves("scripted.steps", "scripted.process")
-async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, tell: Recording, tmp_path: Path) -> None:
+async def test_a_script_says_writes_uses_and_ends_as_it_is_written(
+    play: Play, reporter: RecordingReporter, tmp_path: Path
+) -> None:
     steps = [
         {"say": "I was told: {prompt}"},
         {"pause": 0},
@@ -64,11 +66,11 @@ async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, t
         {"say": "never said"},
     ]
 
-    finished = await play(steps, tell)
+    finished = await play(steps, reporter)
 
-    assert finished == Finished(text="Done with Hello in turn 1.", data={"turn": 1, "list": ["Hello", 1, None]})
-    assert tell.texts == ["I was told: Hello"]
-    assert tell.usages == [
+    assert finished == TurnResult(text="Done with Hello in turn 1.", data={"turn": 1, "list": ["Hello", 1, None]})
+    assert reporter.texts == ["I was told: Hello"]
+    assert reporter.usages == [
         Usage(input_tokens=10, cost_usd=0.5),
         Usage(turns=1, input_tokens=15, output_tokens=2, cost_usd=0.5),
     ]
@@ -76,13 +78,13 @@ async def test_a_script_says_writes_uses_and_ends_as_it_is_written(play: Play, t
 
 
 @proves("scripted.steps", "scripted.process")
-async def test_without_a_result_the_last_message_is_the_result(play: Play, tell: Recording) -> None:
-    assert (await play([{"say": "one"}, {"say": "two"}], tell)).text == "two"
+async def test_without_a_result_the_last_message_is_the_result(play: Play, reporter: RecordingReporter) -> None:
+    assert (await play([{"say": "one"}, {"say": "two"}], reporter)).text == "two"
 
 
 @proves("scripted.steps", "scripted.process")
 async def test_a_question_waits_for_its_answer(play: Play) -> None:
-    tell = Recording(Reply(option="yes"), Reply(text="in blue"))
+    reporter = RecordingReporter(Reply(option="yes"), Reply(text="in blue"))
     steps = [
         {"ask": {"text": "May I?", "kind": "permission", "options": {"yes": "Go on", "no": "Stop"}}},
         {"say": "{answer} {answer.option}."},
@@ -90,11 +92,11 @@ async def test_a_question_waits_for_its_answer(play: Play) -> None:
         {"result": "{answer}, {answer.text}."},
     ]
 
-    assert (await play(steps, tell)).text == "in blue, in blue."
-    assert tell.texts == ["yes yes."]
-    assert tell.questions == [
-        Question(key="1.1", kind="permission", text="May I?", options=(("yes", "Go on"), ("no", "Stop"))),
-        Question(key="1.3", kind="question", text="What colour?"),
+    assert (await play(steps, reporter)).text == "in blue, in blue."
+    assert reporter.texts == ["yes yes."]
+    assert reporter.questions == [
+        AgentQuestion(key="1.1", kind="permission", text="May I?", options=(("yes", "Go on"), ("no", "Stop"))),
+        AgentQuestion(key="1.3", kind="question", text="What colour?"),
     ]
 
 
@@ -105,37 +107,39 @@ async def test_a_question_waits_for_its_answer(play: Play) -> None:
         ({"fail": "No {prompt} today."}, "No Hello today.", "scripted"),
         ({"fail": {"text": "No key.", "reason": "auth"}}, "No key.", "auth"),
         ({"crash": 3}, "The agent ended with exit 3. It said nothing about why.", "exit.3"),
-        ({"find": {"token": "tok_[a-z]+"}}, "The script cannot go on: the prompt has nothing that matches", "script"),
-        ({"say": "{saved.token}"}, "The script cannot go on: {saved.token} has no value at this point.", "script"),
-        ({"write": {"path": "../out", "text": ""}}, "The script cannot go on: ../out is outside of the project.", "script"),
-        ({"call": {"tool": "x"}}, "The script cannot go on: there is no MCP server ''; the blueprint names none.", "script"),
-        ({"pause": {"until": "gone", "seconds": 0.05}}, "The script cannot go on: ", "script"),
+        ({"find": {"token": "tok_[a-z]+"}}, "The script cannot continue: the prompt has nothing that matches", "script"),
+        ({"say": "{saved.token}"}, "The script cannot continue: {saved.token} has no value at this point.", "script"),
+        ({"write": {"path": "../out", "text": ""}}, "The script cannot continue: ../out is outside of the project.", "script"),
+        ({"call": {"tool": "x"}}, "The script cannot continue: there is no MCP server ''; the blueprint names none.", "script"),
+        ({"pause": {"until": "gone", "seconds": 0.05}}, "The script cannot continue: ", "script"),
     ],
 )
-async def test_a_turn_that_fails_says_why(play: Play, tell: Recording, step: Any, sentence: str, reason: str) -> None:
+async def test_a_turn_that_fails_says_why(
+    play: Play, reporter: RecordingReporter, step: Any, sentence: str, reason: str
+) -> None:
     with pytest.raises(ExecutorFailure) as caught:
-        await play([{"say": "so far"}, step], tell)
+        await play([{"say": "so far"}, step], reporter)
 
     assert caught.value.sentence.startswith(sentence)
     assert caught.value.reason == reason
-    assert tell.texts == ["so far"]
+    assert reporter.texts == ["so far"]
 
 
 @proves("scripted.steps")
-async def test_a_pause_can_wait_for_a_file(play: Play, tell: Recording, tmp_path: Path) -> None:
-    playing = asyncio.create_task(play([{"say": "waiting"}, {"pause": {"until": "go"}}, {"result": "went"}], tell))
+async def test_a_pause_can_wait_for_a_file(play: Play, reporter: RecordingReporter, tmp_path: Path) -> None:
+    playing = asyncio.create_task(play([{"say": "waiting"}, {"pause": {"until": "go"}}, {"result": "went"}], reporter))
     async with asyncio.timeout(SECONDS):
-        await tell.until(lambda: tell.texts)
+        await reporter.until(lambda: reporter.texts)
         assert not playing.done()
         (tmp_path / "project" / "go").touch()
         assert (await playing).text == "went"
 
 
 @proves("scripted.placeholders", "scripted.process")
-async def test_nothing_in_a_prompt_is_read_as_a_placeholder(play: Play, tell: Recording) -> None:
+async def test_nothing_in_a_prompt_is_read_as_a_placeholder(play: Play, reporter: RecordingReporter) -> None:
     prompt = "{turn} {prompt.__class__} {saved.x} {0} {{}} %s\n\0\u2028é"
 
-    finished = await play([{"result": '{"json": {prompt}, {other}, {}}'}], tell, prompt)
+    finished = await play([{"result": '{"json": {prompt}, {other}, {}}'}], reporter, prompt)
 
     assert finished.text == '{"json": ' + prompt + ", {other}, {}}"
 
@@ -145,41 +149,41 @@ async def test_nothing_in_a_prompt_is_read_as_a_placeholder(play: Play, tell: Re
 async def test_an_echo_repeats_every_prompt(tmp_path_factory: pytest.TempPathFactory, prompt: str) -> None:
     turn = make_turn(tmp_path_factory.getbasetemp(), prompt)
 
-    assert (await ScriptedExecutor().carry_out(turn, Recording())).text == prompt
+    assert (await ScriptedExecutor().carry_out(turn, RecordingReporter())).text == prompt
 
 
 @proves("scripted.turns")
 @pytest.mark.parametrize(("loop", "expected"), [(False, "a b c c c"), (True, "a b c a b")])
 async def test_each_run_plays_the_next_turn(tmp_path: Path, loop: bool, expected: str) -> None:
     blueprint = scripted(*([{"result": text}] for text in "abc"), loop=loop)
-    tell, said = Recording(), []
+    reporter, said = RecordingReporter(), []
     for _ in range(5):
-        conversation = tell.conversations[-1] if tell.conversations else None
+        conversation = reporter.conversations[-1] if reporter.conversations else None
         turn = make_turn(tmp_path, blueprint=blueprint, conversation=conversation)
-        said.append((await ScriptedExecutor().carry_out(turn, tell)).text)
+        said.append((await ScriptedExecutor().carry_out(turn, reporter)).text)
 
     assert " ".join(said) == expected
-    assert tell.conversations[0] == f"{turn.fresh}.1"
+    assert reporter.conversations[0] == f"{turn.fresh}.1"
 
 
 @proves("scripted.turns")
-async def test_a_run_that_was_lost_counts(tmp_path: Path, tell: Recording) -> None:
+async def test_a_run_that_was_lost_counts(tmp_path: Path, reporter: RecordingReporter) -> None:
     blueprint = scripted([{"crash": 1}], [{"result": "again, {prompt}"}], process=True)
     with pytest.raises(ExecutorFailure):
-        await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), tell)
+        await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), reporter)
 
-    resumed = make_turn(tmp_path, "go on", blueprint=blueprint, conversation=tell.conversations[-1])
+    resumed = make_turn(tmp_path, "go on", blueprint=blueprint, conversation=reporter.conversations[-1])
 
-    assert (await ScriptedExecutor().carry_out(resumed, tell)).text == "again, go on"
+    assert (await ScriptedExecutor().carry_out(resumed, reporter)).text == "again, go on"
 
 
 @proves("scripted.turns")
 @pytest.mark.parametrize("conversation", ["", "abc", "abc.x", ".1"])
-async def test_a_conversation_that_is_not_ours_is_lost(tmp_path: Path, tell: Recording, conversation: str) -> None:
+async def test_a_conversation_that_is_not_ours_is_lost(tmp_path: Path, reporter: RecordingReporter, conversation: str) -> None:
     with pytest.raises(ConversationLost):
-        await ScriptedExecutor().carry_out(make_turn(tmp_path, conversation=conversation), tell)
+        await ScriptedExecutor().carry_out(make_turn(tmp_path, conversation=conversation), reporter)
 
-    assert tell.conversations == []
+    assert reporter.conversations == []
 
 
 @proves("scripted.checked")
@@ -187,14 +191,14 @@ async def test_a_conversation_that_is_not_ours_is_lost(tmp_path: Path, tell: Rec
     ("script", "words"),
     [
         ({"turns": []}, "The script has no turns."),
-        ([], "The script is not right: Expected `object`, got `array`."),
+        ([], "The script is invalid: Expected `object`, got `array`."),
         ({"turns": [[{"say": "x"}]], "lop": True}, "unknown field `lop`"),
-        ({"turns": [[{"say": "x"}, {"shout": "x"}]]}, "Turn 1, step 2 of the script says shout, but is to be one of say"),
-        ({"turns": [[], [{}]]}, "Turn 2, step 1 of the script says nothing"),
-        ({"turns": [[{"say": 3}]]}, "Turn 1, step 1 of the script (say) is not right: Expected `str`, got `int`"),
-        ({"turns": [[{"call": {"tol": "x"}}]]}, "(call) is not right"),
-        ({"turns": [[{"find": {"x": "("}}]]}, "(find) is not right"),
-        ({"turns": [[{"say": "x", "ask": "y"}]]}, "says say, ask"),
+        ({"turns": [[{"say": "x"}, {"shout": "x"}]]}, "Turn 1, step 2 of the script is shout, but must be one of say"),
+        ({"turns": [[], [{}]]}, "Turn 2, step 1 of the script is empty"),
+        ({"turns": [[{"say": 3}]]}, "Turn 1, step 1 of the script (say) is invalid: Expected `str`, got `int`"),
+        ({"turns": [[{"call": {"tol": "x"}}]]}, "(call) is invalid"),
+        ({"turns": [[{"find": {"x": "("}}]]}, "(find) is invalid"),
+        ({"turns": [[{"say": "x", "ask": "y"}]]}, "is say, ask"),
         (7, "Expected `object`"),
         ("missing.yaml", "missing.yaml cannot be read"),
         ("broken.yaml", "broken.yaml cannot be read"),
@@ -233,55 +237,57 @@ def test_whatever_a_script_holds_is_read_or_refused(raw: Any) -> None:
 
 @proves("scripted.steps")
 @pytest.mark.parametrize("directory", [True, False], ids=["directory", "file"])
-async def test_a_script_can_be_a_file_beside_the_blueprint(tmp_path: Path, tell: Recording, directory: bool) -> None:
+async def test_a_script_can_be_a_file_beside_the_blueprint(
+    tmp_path: Path, reporter: RecordingReporter, directory: bool
+) -> None:
     (tmp_path / "play.yaml").write_text("turns:\n  - - result: from a file\n", "utf-8")
     source = tmp_path if directory else tmp_path / "a.md"
     blueprint = Blueprint(name="a", description="", options={"script": "play.yaml"}, source=str(source))
 
-    assert (await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), tell)).text == "from a file"
+    assert (await ScriptedExecutor().carry_out(make_turn(tmp_path, blueprint=blueprint), reporter)).text == "from a file"
 
 
 @proves("scripted.process")
-async def test_a_module_of_the_project_is_not_taken_for_one_of_ours(tmp_path: Path, tell: Recording) -> None:
+async def test_a_module_of_the_project_is_not_taken_for_one_of_ours(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, blueprint=scripted([{"result": "fine"}], process=True))
     (turn.directory / "msgspec.py").write_text("raise SystemExit('taken')", "utf-8")
 
-    assert (await ScriptedExecutor().carry_out(turn, tell)).text == "fine"
+    assert (await ScriptedExecutor().carry_out(turn, reporter)).text == "fine"
 
 
 @proves("scripted.adopt")
 async def test_a_scripted_process_is_adopted_with_its_question(tmp_path: Path) -> None:
     steps = [{"ask": "First?"}, {"say": "{answer}"}, {"ask": "Second?"}, {"result": "{answer}"}]
     turn = make_turn(tmp_path, blueprint=scripted(steps, process=True))
-    tell = Recording(Reply(text="one"))
-    watching = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))
+    reporter = RecordingReporter(Reply(text="one"))
+    watching = asyncio.create_task(ScriptedExecutor().carry_out(turn, reporter))
     async with asyncio.timeout(SECONDS):
-        await tell.until(lambda: len(tell.questions) == 2)
-        tell.leaving = True
+        await reporter.until(lambda: len(reporter.questions) == 2)
+        reporter.is_detaching = True
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
 
         # Whoever goes on is told everything again, and answers the first question as it was answered before.
-        after = Recording(Reply(text="one"), Reply(text="two"))
-        assert await ScriptedExecutor().adopt(turn, tell.processes[0], after) == Finished(text="two")
+        after = RecordingReporter(Reply(text="one"), Reply(text="two"))
+        assert await ScriptedExecutor().adopt(turn, reporter.processes[0], after) == TurnResult(text="two")
 
     assert after.texts == ["one"]
     assert [question.text for question in after.questions] == ["First?", "Second?"]
 
 
 @proves("scripted.adopt")
-async def test_what_is_played_in_the_host_cannot_be_adopted(turn: Turn, tell: Recording) -> None:
-    assert await ScriptedExecutor().adopt(turn, ProcessIdentity(1, ""), tell) is None
+async def test_what_is_played_in_the_host_cannot_be_adopted(turn: Turn, reporter: RecordingReporter) -> None:
+    assert await ScriptedExecutor().adopt(turn, ProcessIdentity(1, ""), reporter) is None
 
 
 @proves("scripted.process")
-async def test_a_process_that_dies_while_people_think_is_noticed(tmp_path: Path, tell: Recording) -> None:
+async def test_a_process_that_dies_while_people_think_is_noticed(tmp_path: Path, reporter: RecordingReporter) -> None:
     steps = [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}]
     turn = make_turn(tmp_path, blueprint=scripted(steps, process=True))
-    working = asyncio.create_task(ScriptedExecutor().carry_out(turn, tell))
+    working = asyncio.create_task(ScriptedExecutor().carry_out(turn, reporter))
     async with asyncio.timeout(SECONDS):
-        await tell.until(lambda: tell.questions)
+        await reporter.until(lambda: reporter.questions)
         for identity in find_marked(turn.run):
             os.kill(identity.pid, signal.SIGKILL)
         with pytest.raises(ExecutorFailure):

@@ -1,1 +1,1 @@
-"""The executors for agents that speak the Agent Client Protocol."""
+"""The executors `gemini`, `opencode` and `qwen`, which speak the Agent Client Protocol."""

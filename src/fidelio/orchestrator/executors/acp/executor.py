@@ -1,10 +1,10 @@
-"""Agents that speak the Agent Client Protocol: Gemini CLI, OpenCode and Qwen Code.
+"""The executors `gemini`, `opencode` and `qwen`: agents that speak the Agent Client Protocol (ACP).
 
-One process for each turn; the conversation goes on in the agent's own memory, which lies in a home of the session's own. What
-the agent asks leave for is decided by the permissions of the blueprint, or becomes a question to a person. We offer it neither
-our files nor a terminal: it has its own. An agent ends when whoever talks to it is gone, so there is nothing to adopt.
+Each turn is a process; the agent keeps its conversations in a home directory of the session. A permission request of the agent
+is decided by the permissions of the blueprint, or becomes a question to a person. The client offers the agent neither a file
+system nor a terminal, because it has its own. An agent ends when its pipes are closed, so a process cannot be adopted.
 
-The option `config` of a blueprint holds settings in the agent's own words, such as a provider of models.
+The option `config` of a blueprint holds settings in the agent's own format, such as a provider of models.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ import shutil
 from collections.abc import Mapping
 
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare
-from fidelio.orchestrator.executors.acp.conversation import Talk
-from fidelio.orchestrator.executors.background import background_tasks
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
-from fidelio.orchestrator.executors.installed import version_of
+from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare_home
+from fidelio.orchestrator.executors.acp.conversation import AcpTurn
+from fidelio.orchestrator.executors.common import background_tasks, find_package_version
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.processes.piped import open_pipes
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"config"})
-# After its turn an agent has nothing more to do; one that does not go by itself is not waited for long.
+# How long an agent gets to exit by itself after its turn.
 _END_SECONDS = 0.5
 
 
 class AcpExecutor:
-    """One of the agents, by name."""
+    """Executor for the ACP agent with this name."""
 
     def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
-        """`environment` says where the agent and its login are looked for; None is that of this process."""
+        """`environment` is where the agent's program and login are looked up; None is the environment of this process."""
         self.name = name
         self._agent = AGENTS[name]
         self._environment = os.environ if environment is None else environment
@@ -45,9 +44,9 @@ class AcpExecutor:
         if program is None:
             why = f"{agent.title} is not on the PATH. Install it: npm install -g {agent.package}"
             return Availability(works=False, why=why)
-        version = version_of(program)
+        version = find_package_version(program)
         if not agent.has_login(environment):
-            why = f"{agent.title} is installed, but nobody is logged in. {agent.how_to_log_in}"
+            why = f"{agent.title} is installed but not logged in. {agent.how_to_log_in}"
             return Availability(works=False, why=why, version=version)
         return Availability(works=True, why=f"{agent.title} is installed at {program}.", version=version)
 
@@ -55,17 +54,17 @@ class AcpExecutor:
         title, options = self._agent.title, blueprint.options
         found = [f"{title} has no option {name!r}. It has: config." for name in sorted(options.keys() - _OPTIONS)]
         if not isinstance(options.get("config", {}), Mapping):
-            found.append(f"`config` of {title} is a table of settings in its own words.")
+            found.append(f"The option `config` of {title} must be a table of settings.")
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
-        environment = prepare(self._agent, turn)
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
+        environment = prepare_home(self._agent, turn)
         process = await open_pipes(self._agent.command, process_options(turn, reporter), environment=environment)
         async with process:
-            async with background_tasks() as others:
-                finished = await Talk(self._agent, turn, reporter, process, others).carry_out()
+            async with background_tasks() as tasks:
+                finished = await AcpTurn(self._agent, turn, reporter, process, tasks).carry_out()
             await process.stop(_END_SECONDS)
         return finished
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:  # noqa: ARG002  # see above
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:  # noqa: ARG002  # the process ends with its pipes
         return None

@@ -1,6 +1,6 @@
-"""The messages of Claude Code that say something to us, and those parts of them that do.
+"""Messages of Claude Code's stream-json protocol, and failures built from them.
 
-There are many more, and more with every version. Whatever is not read here is passed over.
+Only the messages and fields that are used here are declared. Every version adds others; they are ignored.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from fidelio.errors import ConversationLost, ExecutorFailure, LimitReached
 Json = dict[str, Any]
 
 
-class Spent(msgspec.Struct, frozen=True):
-    """Tokens and money: of one answer of the model, or of a whole conversation."""
+class Cost(msgspec.Struct, frozen=True):
+    """Tokens and money spent on a model answer or on a conversation."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
             self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, self.cost_usd + other.cost_usd
         )
 
-    def __sub__(self, other: Spent) -> Spent:
-        return self + Spent(-other.input_tokens, -other.output_tokens, -other.cost_usd)
+    def __sub__(self, other: Cost) -> Cost:
+        return self + Cost(-other.input_tokens, -other.output_tokens, -other.cost_usd)
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """Of one answer of the model. What came out of a cache was heard all the same."""
+    """Token counts of a model answer. Cached input counts as input."""
 
     input_tokens: int | None = 0
     cache_creation_input_tokens: int | None = 0
@@ -40,13 +40,13 @@ class Tokens(msgspec.Struct, frozen=True):
     output_tokens: int | None = 0
 
     @property
-    def spent(self) -> Spent:
-        heard = (self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens)
-        return Spent(sum(tokens or 0 for tokens in heard), self.output_tokens or 0)
+    def cost(self) -> Cost:
+        inputs = (self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens)
+        return Cost(sum(tokens or 0 for tokens in inputs), self.output_tokens or 0)
 
 
 class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one model in a whole conversation."""
+    """Token counts of a model in a whole conversation."""
 
     input_tokens: int = 0
     cache_creation_input_tokens: int = 0
@@ -55,7 +55,7 @@ class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A part of a message: a text, the use of a tool, or what came of it. Of other kinds of parts only the kind matters."""
+    """A content block of a message: a text, a tool call, or a tool result. Of other types only the type is read."""
 
     type: str
     text: str = ""
@@ -67,15 +67,15 @@ class Block(msgspec.Struct, frozen=True):
     content: Any = None
 
     @property
-    def result(self) -> str:
+    def result_text(self) -> str:
         if isinstance(self.content, str):
             return self.content
-        parts = self.content if isinstance(self.content, list) else []
-        return "\n".join(str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
+        blocks = self.content if isinstance(self.content, list) else []
+        return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
 
 
 class AssistantBody(msgspec.Struct, frozen=True):
-    """One answer of the model, or a part of it."""
+    """A model answer, or some of its content blocks."""
 
     id: str
     content: list[Block]
@@ -84,20 +84,20 @@ class AssistantBody(msgspec.Struct, frozen=True):
 
 
 class UserBody(msgspec.Struct, frozen=True):
-    """A text, or results of tools."""
+    """A text, or tool results."""
 
     content: str | list[Block]
 
 
 class Server(msgspec.Struct, frozen=True):
-    """An MCP server of the agent, and whether it is there."""
+    """An MCP server of the agent and its connection status."""
 
     name: str
     status: str = ""
 
 
 class System(msgspec.Struct, frozen=True, tag_field="type", tag="system"):
-    """`init` begins a turn, `api_retry` says that the model could not be asked; others say what runs in the background."""
+    """Status: `init` begins a turn, `api_retry` reports a failed model call, `background_tasks_changed` lists running tasks."""
 
     subtype: str
     session_id: str = ""
@@ -108,20 +108,20 @@ class System(msgspec.Struct, frozen=True, tag_field="type", tag="system"):
 
 
 class Assistant(msgspec.Struct, frozen=True, tag_field="type", tag="assistant"):
-    """What the model says, or the agent in its stead. With a parent it is said by an agent of the agent."""
+    """A message of the model, or a synthetic message of the agent. With a parent it is from a subagent."""
 
     message: AssistantBody
     parent_tool_use_id: str | None = None
 
 
 class User(msgspec.Struct, frozen=True, tag_field="type", tag="user"):
-    """What the model gets to read: results of tools."""
+    """Input of the model: tool results."""
 
     message: UserBody
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
-    """The end of a turn. What was spent is of the whole conversation."""
+    """The end of a turn. Its cost is that of the whole conversation."""
 
     subtype: str = ""
     is_error: bool = False
@@ -134,12 +134,12 @@ class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
     model_usage: dict[str, ModelTokens] | None = msgspec.field(name="modelUsage", default=None)
 
     @property
-    def spent(self) -> Spent:
-        return of_conversation(self.total_cost_usd, self.model_usage)
+    def cost(self) -> Cost:
+        return conversation_cost(self.total_cost_usd, self.model_usage)
 
 
-class Request(msgspec.Struct, frozen=True):
-    """What the agent wants to know from us."""
+class ControlRequestBody(msgspec.Struct, frozen=True):
+    """The content of a control request, such as a permission request for a tool call."""
 
     subtype: str
     tool_name: str = ""
@@ -151,50 +151,50 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ControlRequest(msgspec.Struct, frozen=True, tag_field="type", tag="control_request"):
-    """Waits for the answer with the same id."""
+    """A request of the agent to its client, answered by a response with the same id."""
 
     request_id: str
-    request: Request
+    request: ControlRequestBody
 
 
 class ControlCancel(msgspec.Struct, frozen=True, tag_field="type", tag="control_cancel_request"):
-    """The agent does not want to know any more."""
+    """The agent withdraws a request."""
 
     request_id: str
 
 
-class Conversation(msgspec.Struct, frozen=True):
-    """What a whole conversation has cost."""
+class ConversationUsage(msgspec.Struct, frozen=True):
+    """Usage of a whole conversation."""
 
     total_cost_usd: float | None = None
     model_usage: dict[str, ModelTokens] | None = None
 
 
-class Account(msgspec.Struct, frozen=True):
-    """What the agent knows of costs."""
+class UsageReport(msgspec.Struct, frozen=True):
+    """The reply to `get_usage`."""
 
-    session: Conversation = Conversation()
+    session: ConversationUsage = ConversationUsage()
 
 
 class Response(msgspec.Struct, frozen=True):
-    """`response` is there where `subtype` says success."""
+    """The content of a control response; `response` is set if `subtype` is success."""
 
     subtype: str
     request_id: str
-    response: Account | None = None
+    response: UsageReport | None = None
 
 
 class ControlResponse(msgspec.Struct, frozen=True, tag_field="type", tag="control_response"):
-    """The answer to the one thing that we ask: what the conversation has cost so far."""
+    """The reply to `get_usage`, the only request that this client sends."""
 
     response: Response
 
     @property
-    def spent(self) -> Spent | None:
+    def cost(self) -> Cost | None:
         if self.response.subtype != "success" or self.response.response is None:
             return None
         session = self.response.response.session
-        return of_conversation(session.total_cost_usd, session.model_usage)
+        return conversation_cost(session.total_cost_usd, session.model_usage)
 
 
 Message = System | Assistant | User | Result | ControlRequest | ControlCancel | ControlResponse
@@ -202,7 +202,7 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def read_message(line: str) -> Message | None:
-    """None for what says nothing to us."""
+    """Decode a line; None for messages that are not declared here."""
     try:
         message: Message = _decoder.decode(line)
     except msgspec.DecodeError:
@@ -210,50 +210,50 @@ def read_message(line: str) -> Message | None:
     return message
 
 
-def of_conversation(cost: float | None, models: Mapping[str, ModelTokens] | None) -> Spent:
+def conversation_cost(cost: float | None, models: Mapping[str, ModelTokens] | None) -> Cost:
     used = (models or {}).values()
-    return Spent(
-        sum(one.input_tokens + one.cache_creation_input_tokens + one.cache_read_input_tokens for one in used),
-        sum(one.output_tokens for one in used),
+    return Cost(
+        sum(model.input_tokens + model.cache_creation_input_tokens + model.cache_read_input_tokens for model in used),
+        sum(model.output_tokens for model in used),
         cost or 0.0,
     )
 
 
 _UNKNOWN_CONVERSATION = "No conversation found"
-_LOG_IN = (
+_LOGIN_REMEDY = (
     "Set ANTHROPIC_API_KEY, or log in with `claude auth login`. "
-    "Where the key is in a settings file, name that file's kind in the blueprint's option setting_sources."
+    "If the key is in a settings file, name the kind of that file in the option setting_sources of the blueprint."
 )
 
 
-def of_result(result: Result, partial: str) -> ExecutorFailure:
-    """For a turn that the agent itself reports as failed."""
-    said = "; ".join(map(str, result.errors or ())) or result.result or result.subtype or "It does not say why."
-    if lost := of_complaint(said):
+def result_failure(result: Result, partial: str) -> ExecutorFailure:
+    """The error for a turn that the agent itself reports as failed."""
+    message = "; ".join(map(str, result.errors or ())) or result.result or result.subtype or "no reason reported"
+    if lost := stderr_failure(message):
         return lost
     if result.subtype == "error_max_budget_usd":
-        return LimitReached("The run has spent what it may spend.", reason="limit.cost_usd", partial=partial)
+        return LimitReached("The run has reached its cost limit.", reason="limit.cost_usd", partial=partial)
     status = result.api_error_status
-    if status in {401, 403} or "/login" in said:
-        return not_logged_in(status, partial)
+    if status in {401, 403} or "/login" in message:
+        return login_failure(status, partial)
     reason = f"model.{status}" if status else result.terminal_reason or "failed"
-    return ExecutorFailure(f"Claude Code could not finish: {said}", reason=reason, partial=partial)
+    return ExecutorFailure(f"Claude Code could not finish: {message}", reason=reason, partial=partial)
 
 
-def not_logged_in(status: int | None, partial: str = "") -> ExecutorFailure:
+def login_failure(status: int | None, partial: str = "") -> ExecutorFailure:
     sentence = "The model does not accept Claude Code's key." if status else "Claude Code is not logged in."
-    return ExecutorFailure(sentence, remedy=_LOG_IN, reason="not-logged-in", partial=partial)
+    return ExecutorFailure(sentence, remedy=_LOGIN_REMEDY, reason="not-logged-in", partial=partial)
 
 
-def no_server(names: Iterable[str]) -> ExecutorFailure:
-    """An agent without its tools would do something else than it was asked to."""
+def missing_server_failure(names: Iterable[str]) -> ExecutorFailure:
+    """The error for missing MCP servers, without which the agent cannot follow its prompt."""
     missing = ", ".join(sorted(names))
-    remedy = "Try the command or the address that its blueprint has for it."
+    remedy = "Check the command or the address of the server in the blueprint."
     return ExecutorFailure(f"Claude Code cannot reach the MCP server {missing}.", remedy=remedy, reason="mcp-server")
 
 
-def of_complaint(said: str) -> ConversationLost | None:
-    """For what it writes before it ends without having begun."""
-    if _UNKNOWN_CONVERSATION not in said:
+def stderr_failure(text: str) -> ConversationLost | None:
+    """The error for a process that ended before its first turn, if its output says that the conversation is unknown."""
+    if _UNKNOWN_CONVERSATION not in text:
         return None
     return ConversationLost("Claude Code does not know this conversation.", reason="conversation-lost")

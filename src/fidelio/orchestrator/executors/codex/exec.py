@@ -1,6 +1,6 @@
-"""Codex as a command: `codex exec --json` does one turn and ends. Nobody can be asked on the way.
+"""Codex as a command: `codex exec --json` carries out a turn and ends. It cannot ask anything.
 
-Its output is a file of the run, so a process that has outlived its watcher is read from the beginning, as if nothing had been.
+Its output is a file in the spool, so a host that adopts the process reads it from the beginning.
 """
 
 from __future__ import annotations
@@ -12,35 +12,42 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure
-from fidelio.orchestrator.executors.codex.home import api_key, prepare, spent_before
-from fidelio.orchestrator.executors.codex.items import Account, Count, read, read_line
-from fidelio.orchestrator.executors.codex.results import NO_THREAD, finished, lost
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.executors.codex.home import find_api_key, prepare_home, read_previous_usage
+from fidelio.orchestrator.executors.codex.messages import (
+    NO_THREAD,
+    Count,
+    ItemReporter,
+    conversation_lost,
+    convert_message,
+    parse_line,
+    turn_result,
+)
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import AgentProcess, adopt, spawn
 from fidelio.processes.table import ProcessIdentity
 
-_BEFORE, _SCHEMA = "codex-spent-before.json", "codex-schema.json"
+_PREVIOUS_USAGE, _SCHEMA = "codex-spent-before.json", "codex-schema.json"
 
 
-async def run(turn: Turn, reporter: Reporter) -> Finished:
-    home = prepare(turn, asks=False)
+async def run(turn: Turn, reporter: Reporter) -> TurnResult:
+    home = prepare_home(turn, asks=False)
     turn.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-    before = spent_before(home, turn.conversation) if turn.conversation else Usage()
-    (turn.spool / _BEFORE).write_bytes(msgspec.json.encode(before))
-    key = api_key(home, turn.environment)
+    previous = read_previous_usage(home, turn.conversation) if turn.conversation else Usage()
+    (turn.spool / _PREVIOUS_USAGE).write_bytes(msgspec.json.encode(previous))
+    key = find_api_key(home, turn.environment)
     environment = {"CODEX_HOME": str(home), **({"CODEX_API_KEY": key} if key else {})}
     process = await spawn(
-        list(_command(turn)), process_options(turn, reporter), stdin=turn.prompt.encode(), environment=environment
+        list(_build_command(turn)), process_options(turn, reporter), stdin=turn.prompt.encode(), environment=environment
     )
-    return await _watch(process, turn, reporter)
+    return await _follow(process, turn, reporter)
 
 
-async def go_on(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> Finished:
-    return await _watch(await adopt(identity, process_options(turn, reporter)), turn, reporter)
+async def follow_adopted(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> TurnResult:
+    return await _follow(await adopt(identity, process_options(turn, reporter)), turn, reporter)
 
 
-def _command(turn: Turn) -> Iterator[str]:
+def _build_command(turn: Turn) -> Iterator[str]:
     yield from ("codex", "exec")
     if turn.conversation:
         yield "resume"
@@ -54,71 +61,71 @@ def _command(turn: Turn) -> Iterator[str]:
     yield "-"
 
 
-async def _watch(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finished:
+async def _follow(process: AgentProcess, turn: Turn, reporter: Reporter) -> TurnResult:
     async with process:
-        account = _Events(turn, reporter)
+        events = _EventReader(turn, reporter)
         async for line in process.lines():
-            await account.take(line)
+            await events.read(line)
         end = await process.ended()
         if not end.ok and turn.conversation and NO_THREAD in process.stderr_tail():
-            raise lost(turn.conversation)
-        if account.failure:
-            raise ExecutorFailure(account.failure, reason="turn-failed", partial=account.said)
-        if not end.ok or not account.is_over:
-            raise process.failure(end, partial=account.said)
-        return finished(account.said, turn.blueprint)
+            raise conversation_lost(turn.conversation)
+        if events.failure:
+            raise ExecutorFailure(events.failure, reason="turn-failed", partial=events.last_message)
+        if not end.ok or not events.is_completed:
+            raise process.failure(end, partial=events.last_message)
+        return turn_result(events.last_message, turn.blueprint)
 
 
-class _Spent(msgspec.Struct, frozen=True):
+class _ThreadUsage(msgspec.Struct, frozen=True):
     input_tokens: Count
     output_tokens: Count
 
 
-class _Events:
-    """The events of one turn."""
+class _EventReader:
+    """Read the events of a turn and report them."""
 
     def __init__(self, turn: Turn, reporter: Reporter) -> None:
         self.failure = ""
-        self.is_over = False
+        self.is_completed = False
         self._turn, self._reporter = turn, reporter
-        self._account = Account(reporter)
-        self._before = _read_before(turn.spool / _BEFORE)
+        self._items = ItemReporter(reporter)
+        self._previous = _read_previous_usage(turn.spool / _PREVIOUS_USAGE)
 
     @property
-    def said(self) -> str:
-        return self._account.last
+    def last_message(self) -> str:
+        return self._items.last_message
 
-    async def take(self, line: str) -> None:
-        match read_line(line):
+    async def read(self, line: str) -> None:
+        match parse_line(line):
             case {"type": "thread.started", "thread_id": str(thread)}:
-                await self._begun(thread)
+                await self._start_thread(thread)
             case {"type": "item.started" | "item.updated", "item": item}:
-                await self._account.started(item)
+                await self._items.report_started(item)
             case {"type": "item.completed", "item": item}:
-                await self._account.completed(item)
-                await self._reporter.used(Usage(turns=self._account.steps))
+                await self._items.report_completed(item)
+                await self._reporter.report_usage(Usage(turns=self._items.steps))
             case {"type": "turn.completed", "usage": usage}:
-                self.is_over = True
-                await self._reporter.used(self._since(read(usage, _Spent, "turn.completed")))
+                self.is_completed = True
+                await self._reporter.report_usage(self._turn_usage(convert_message(usage, _ThreadUsage, "turn.completed")))
             case {"type": "turn.failed", "error": {"message": message}}:
                 self.failure = str(message)
 
-    async def _begun(self, thread: str) -> None:
-        # Codex takes an id that it does not understand for a name, and begins something new when it finds none.
+    async def _start_thread(self, thread: str) -> None:
+        # Codex reads an unknown id as the name of a conversation, and starts a new one if there is no such name.
         if self._turn.conversation not in (None, thread):
-            raise ConversationLost(f"Codex began another conversation instead of {self._turn.conversation}.")
-        await self._reporter.conversation(thread)
+            raise ConversationLost(f"Codex started a new conversation instead of {self._turn.conversation}.")
+        await self._reporter.report_conversation(thread)
 
-    def _since(self, usage: _Spent) -> Usage:
-        """Of the totals of the whole conversation, those of this turn."""
+    def _turn_usage(self, usage: _ThreadUsage) -> Usage:
+        """The usage of this turn: the totals of the conversation minus those before the turn."""
         return Usage(
-            turns=self._account.steps,
-            input_tokens=max(0, usage.input_tokens - self._before.input_tokens),
-            output_tokens=max(0, usage.output_tokens - self._before.output_tokens),
+            turns=self._items.steps,
+            input_tokens=max(0, usage.input_tokens - self._previous.input_tokens),
+            output_tokens=max(0, usage.output_tokens - self._previous.output_tokens),
         )
 
 
-def _read_before(file: Path) -> Usage:
+def _read_previous_usage(file: Path) -> Usage:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Usage)
     except (OSError, msgspec.DecodeError):

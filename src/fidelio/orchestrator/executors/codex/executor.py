@@ -1,13 +1,13 @@
-"""Codex as an executor, in one of two ways.
+"""The executor `codex`: OpenAI's Codex CLI, as a server or as a command.
 
-`server` is an app server for the turn, which can ask; it is the default where something may have to be asked, in the permission
-modes `ask` and `edit`. `exec` is the command for scripts, which cannot. It is the default for `read` and `full`, where nobody
-is asked anyway: its interface is the one that Codex keeps stable, and a turn needs nothing more from us once it runs.
+The mode `server` runs an app server for the turn, which can ask for approval; it is the default for the permission modes `ask`
+and `edit`. The mode `exec` runs the command for scripts, which cannot ask. It is the default for `read` and `full`, where
+nothing is asked: its interface is the one that Codex keeps stable, and a turn needs no host once it runs.
 
-Either way Codex works in a home of the session's own. Options of a blueprint:
+In both modes Codex has a home directory of the session. Options of a blueprint:
 
     mode     server or exec
-    config   settings for Codex's config.toml, such as a provider of models; those that a blueprint has words for are not taken
+    config   settings for Codex's config.toml, such as a provider of models; not those that a blueprint itself has keys for
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
-from fidelio.orchestrator.executors.codex.home import LOGIN, is_settings, user_home
-from fidelio.orchestrator.executors.codex.results import require_thread_id
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn
-from fidelio.orchestrator.executors.installed import version_of
+from fidelio.orchestrator.executors.codex.home import LOGIN, is_toml_value, user_home
+from fidelio.orchestrator.executors.codex.messages import require_thread_id
+from fidelio.orchestrator.executors.common import find_package_version
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"mode", "config"})
 _MODES = ("server", "exec")
-# What a blueprint says in its own words, which hold for every executor.
-_TAKEN = frozenset({"approval_policy", "sandbox_mode", "mcp_servers", "developer_instructions"})
+# Settings for which a blueprint has keys that hold for every executor.
+_RESERVED_SETTINGS = frozenset({"approval_policy", "sandbox_mode", "mcp_servers", "developer_instructions"})
 
 
 class CodexExecutor:
@@ -39,7 +39,7 @@ class CodexExecutor:
     name = "codex"
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """`environment` says where Codex and its login are looked for; None is that of this process."""
+        """`environment` is where Codex and its login are looked up; None is the environment of this process."""
         self._environment = os.environ if environment is None else environment
 
     async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
@@ -49,9 +49,9 @@ class CodexExecutor:
         program = shutil.which("codex", path=environment.get("PATH"))
         if program is None:
             return Availability(works=False, why="Codex is not on the PATH. Install it: npm install -g @openai/codex")
-        version = version_of(program)
+        version = find_package_version(program)
         if not _has_login(environment):
-            why = "Codex is installed, but nobody is logged in. Run `codex login`, or set OPENAI_API_KEY."
+            why = "Codex is installed but not logged in. Run `codex login`, or set OPENAI_API_KEY."
             return Availability(works=False, why=why, version=version)
         return Availability(works=True, why=f"Codex is installed at {program}.", version=version)
 
@@ -60,9 +60,9 @@ class CodexExecutor:
         unknown = sorted(options.keys() - _OPTIONS)
         found = [f"Codex has no option {name!r}. It has: {', '.join(sorted(_OPTIONS))}." for name in unknown]
         if options.get("mode", "exec") not in _MODES:
-            found.append(f"`mode` of Codex is one of: {', '.join(_MODES)}.")
+            found.append(f"The option `mode` of Codex must be one of: {', '.join(_MODES)}.")
         elif options.get("mode") == "exec" and blueprint.permissions.mode in ("ask", "edit"):
-            found.append("`mode: exec` cannot ask anybody. Leave it out, or make the permission mode `read` or `full`.")
+            found.append("`mode: exec` cannot ask a person. Remove it, or set the permission mode to `read` or `full`.")
         found += _config_problems(options.get("config", {}))
         found += [
             f"Codex cannot name an MCP server {name!r}: only letters, digits, - and _."
@@ -71,16 +71,16 @@ class CodexExecutor:
         ]
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         require_thread_id(turn.conversation)
-        if _by_server(turn.blueprint):
+        if _uses_server(turn.blueprint):
             return await codex_server.run(turn, reporter)
         return await codex_exec.run(turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
-        if _by_server(turn.blueprint):
-            return await codex_server.go_on(turn, process, reporter)
-        return await codex_exec.go_on(turn, process, reporter)
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
+        if _uses_server(turn.blueprint):
+            return await codex_server.follow_adopted(turn, process, reporter)
+        return await codex_exec.follow_adopted(turn, process, reporter)
 
 
 def _has_login(environment: Mapping[str, str]) -> bool:
@@ -88,12 +88,15 @@ def _has_login(environment: Mapping[str, str]) -> bool:
     return any(environment.get(key) for key in keys) or (user_home(environment) / LOGIN).is_file()
 
 
-def _by_server(blueprint: Blueprint) -> bool:
+def _uses_server(blueprint: Blueprint) -> bool:
     default = "server" if blueprint.permissions.mode in ("ask", "edit") else "exec"
     return bool(blueprint.options.get("mode", default) == "server")
 
 
 def _config_problems(config: Any) -> list[str]:
-    if not isinstance(config, Mapping) or not is_settings(config):
-        return ["`config` of Codex is a table of settings: texts, numbers, truths, lists and tables."]
-    return [f"Set {name!r} of Codex in the blueprint itself, not in `config`." for name in sorted(config.keys() & _TAKEN)]
+    if not isinstance(config, Mapping) or not is_toml_value(config):
+        return ["The option `config` of Codex must be a table of strings, numbers, booleans, lists and tables."]
+    return [
+        f"Set {name!r} of Codex in the blueprint itself, not in `config`."
+        for name in sorted(config.keys() & _RESERVED_SETTINGS)
+    ]

@@ -1,8 +1,8 @@
-"""Codex as a server for one turn: `codex app-server`, JSON lines in both directions.
+"""Codex as a server for a turn: `codex app-server`, JSON lines in both directions.
 
-This way Codex can ask. The conversation has its id before the prompt is sent, and what is spent is known while it is spent. The
-lines lie in the spool of the run, so a server that has outlived its watcher is read again from the beginning; what it has asked
-since, and nobody has answered, is then answered.
+In this mode Codex can ask. The id of the conversation is known before the prompt is sent, and usage is reported during the
+turn. The lines are in the spool of the run, so a host that adopts the server reads them again from the beginning and answers
+the requests that are still open.
 """
 
 from __future__ import annotations
@@ -17,99 +17,111 @@ import msgspec
 
 from fidelio import __version__
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.executors.background import BackgroundTasks, background_tasks
-from fidelio.orchestrator.executors.codex.home import api_key, prepare
-from fidelio.orchestrator.executors.codex.items import Account, Count, Json, Named, Problem, read, read_line
-from fidelio.orchestrator.executors.codex.questions import Desk
-from fidelio.orchestrator.executors.codex.results import NO_THREAD, Outcome, finished, lost, turn_failure
-from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn, process_options
+from fidelio.orchestrator.executors.codex.home import find_api_key, prepare_home
+from fidelio.orchestrator.executors.codex.messages import (
+    NO_THREAD,
+    CompletedTurn,
+    Count,
+    ErrorDetail,
+    Identified,
+    ItemReporter,
+    Json,
+    conversation_lost,
+    convert_message,
+    parse_line,
+    turn_failure,
+    turn_result,
+)
+from fidelio.orchestrator.executors.codex.questions import RequestHandler
+from fidelio.orchestrator.executors.common import BackgroundTasks, background_tasks
+from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spool import Spool
 from fidelio.processes.spooled import AGENT, AgentProcess, adopt, spawn
 from fidelio.processes.table import ProcessIdentity
 
-# Our requests have fixed numbers, so that whoever adopts the server knows what its replies are about.
+# The ids of our requests are fixed, so that a host that adopts the server can match its replies.
 _INITIALIZE, _LOGIN, _THREAD, _TURN = 1, 2, 3, 4
-_UNKNOWN = -32601
+_METHOD_NOT_FOUND = -32601
 _END_SECONDS = 3.0
 
 
-class _Opened(msgspec.Struct, frozen=True):
-    thread: Named
+class _ThreadReply(msgspec.Struct, frozen=True):
+    thread: Identified
 
 
-class _Begun(msgspec.Struct, frozen=True):
-    turn: Named
+class _TurnStarted(msgspec.Struct, frozen=True):
+    turn: Identified
 
 
-class _Completed(msgspec.Struct, frozen=True):
-    turn: Outcome
+class _TurnCompleted(msgspec.Struct, frozen=True):
+    turn: CompletedTurn
 
 
-class _Last(msgspec.Struct, frozen=True, rename="camel"):
+class _TokenCounts(msgspec.Struct, frozen=True, rename="camel"):
     input_tokens: Count
     output_tokens: Count
 
 
-class _Spent(msgspec.Struct, frozen=True):
-    last: _Last
+class _TokenUsage(msgspec.Struct, frozen=True):
+    last: _TokenCounts
 
 
-class _Used(msgspec.Struct, frozen=True, rename="camel"):
+class _UsageUpdated(msgspec.Struct, frozen=True, rename="camel"):
     turn_id: str
-    token_usage: _Spent
+    token_usage: _TokenUsage
 
 
-async def run(turn: Turn, reporter: Reporter) -> Finished:
-    home = prepare(turn, asks=turn.blueprint.permissions.mode in ("ask", "edit"))
+async def run(turn: Turn, reporter: Reporter) -> TurnResult:
+    home = prepare_home(turn, asks=turn.blueprint.permissions.mode in ("ask", "edit"))
     process = await spawn(
         ["codex", "app-server"], process_options(turn, reporter), queue=True, environment={"CODEX_HOME": str(home)}
     )
-    async with process, background_tasks() as others:
-        talk = _Talk(process, turn, reporter, others)
-        await talk.begin(api_key(home, turn.environment))
-        result = await talk.end()
-        await _let_go(process)
+    async with process, background_tasks() as tasks:
+        client = _ServerTurn(process, turn, reporter, tasks)
+        await client.begin(find_api_key(home, turn.environment))
+        result = await client.end()
+        await _close_server(process)
     return result
 
 
-async def go_on(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> Finished | None:
-    """None where the turn had not begun for sure: to begin it again could be to begin it twice."""
-    if not await asyncio.to_thread(_has_begun, turn):
+async def follow_adopted(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
+    """Follow an adopted server; None if its turn may not have started, because starting it again could run it twice."""
+    if not await asyncio.to_thread(_has_started, turn):
         return None
     process = await adopt(identity, process_options(turn, reporter))
-    async with process, background_tasks() as others:
-        return await _Talk(process, turn, reporter, others).end()
+    async with process, background_tasks() as tasks:
+        return await _ServerTurn(process, turn, reporter, tasks).end()
 
 
-def _has_begun(turn: Turn) -> bool:
+def _has_started(turn: Turn) -> bool:
     try:
         with Spool(turn.spool / AGENT).stdout.open(encoding="utf-8", errors="replace") as lines:
-            return any((message := read_line(line)) and message.get("id") == _TURN and "result" in message for line in lines)
+            return any((message := parse_line(line)) and message.get("id") == _TURN and "result" in message for line in lines)
     except OSError:
         return False
 
 
-async def _let_go(process: AgentProcess) -> None:
-    """The server ends by itself when nothing more can come; it is given the time to put its things in order."""
+async def _close_server(process: AgentProcess) -> None:
+    """Close the input of the server and wait a short time for its exit, so that it can save its state."""
     process.close_stdin()
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_SECONDS):
             await process.ended()
 
 
-class _Talk:
-    """One turn of the conversation, from either end of it."""
+class _ServerTurn:
+    """Client of the app server for a turn: `begin` starts the turn, `end` follows it; an adopted turn has only `end`."""
 
-    def __init__(self, process: AgentProcess, turn: Turn, reporter: Reporter, others: BackgroundTasks) -> None:
-        self._process, self._turn, self._reporter, self._others = process, turn, reporter, others
-        self._account = Account(reporter)
-        self._desk = Desk(turn.blueprint.permissions, reporter, self._account.items)
-        self._messages = self._incoming()
-        self._spent = Usage()
+    def __init__(self, process: AgentProcess, turn: Turn, reporter: Reporter, tasks: BackgroundTasks) -> None:
+        self._process, self._turn, self._reporter, self._tasks = process, turn, reporter, tasks
+        self._items = ItemReporter(reporter)
+        self._requests = RequestHandler(turn.blueprint.permissions, reporter, self._items.items)
+        self._messages = self._read_messages()
+        self._usage = Usage()
         self._thread = self._turn_id = ""
-        self._waiting: dict[int | str, asyncio.Task[None]] = {}
-        self._outcome: Outcome | None = None
+        self._questions: dict[int | str, asyncio.Task[None]] = {}
+        self._completed: CompletedTurn | None = None
 
     async def begin(self, key: str | None) -> None:
         client = {"name": "fidelio", "title": "Fidelio", "version": __version__}
@@ -117,105 +129,105 @@ class _Talk:
         await self._send({"method": "initialized"})
         if key:
             await self._request(_LOGIN, "account/login/start", type="apiKey", apiKey=key)
-        await self._joined(await self._open_thread())
+        await self._set_thread(await self._open_thread())
         prompt = {"type": "text", "text": self._turn.prompt, "text_elements": []}
         schema = self._turn.blueprint.output_schema
-        begun = await self._request(_TURN, "turn/start", threadId=self._thread, input=[prompt], outputSchema=schema)
-        self._turn_id = read(begun, _Begun, "its reply to turn/start").turn.id
+        reply = await self._request(_TURN, "turn/start", threadId=self._thread, input=[prompt], outputSchema=schema)
+        self._turn_id = convert_message(reply, _TurnStarted, "its reply to turn/start").turn.id
 
-    async def end(self) -> Finished:
-        """Listens until the turn is over."""
-        while self._outcome is None:
-            await self._take(await self._next())
-        if self._outcome.status != "completed":
-            raise turn_failure(self._outcome, self._account.last)
-        return finished(self._account.last, self._turn.blueprint)
+    async def end(self) -> TurnResult:
+        """Handle messages until the turn ends."""
+        while self._completed is None:
+            await self._handle(await self._next_message())
+        if self._completed.status != "completed":
+            raise turn_failure(self._completed, self._items.last_message)
+        return turn_result(self._items.last_message, self._turn.blueprint)
 
     async def _open_thread(self) -> str:
-        where = {"cwd": str(self._turn.directory)}
+        options = {"cwd": str(self._turn.directory)}
         if self._turn.conversation is None:
-            opened = await self._request(_THREAD, "thread/start", **where)
+            reply = await self._request(_THREAD, "thread/start", **options)
         else:
-            opened = await self._request(_THREAD, "thread/resume", threadId=self._turn.conversation, **where)
-        return read(opened, _Opened, "its reply about the thread").thread.id
+            reply = await self._request(_THREAD, "thread/resume", threadId=self._turn.conversation, **options)
+        return convert_message(reply, _ThreadReply, "its reply about the thread").thread.id
 
     async def _request(self, number: int, method: str, **params: Any) -> Any:
         await self._send({"id": number, "method": method, "params": params})
         while True:
-            message = await self._next()
+            message = await self._next_message()
             if message.get("id") != number or "method" in message:
-                await self._take(message)
+                await self._handle(message)
             elif "error" in message:
-                raise self._refused(method, read(message["error"], Problem, f"its refusal of {method}").message)
+                raise self._refusal(method, convert_message(message["error"], ErrorDetail, f"its refusal of {method}").message)
             else:
                 return message.get("result")
 
-    def _refused(self, method: str, sentence: str) -> ExecutorFailure:
+    def _refusal(self, method: str, sentence: str) -> ExecutorFailure:
         if method == "thread/resume" and NO_THREAD in sentence:
-            return lost(str(self._turn.conversation))
+            return conversation_lost(str(self._turn.conversation))
         return ExecutorFailure(f"Codex refused {method}: {sentence}", reason="refused")
 
-    async def _take(self, message: Json) -> None:
+    async def _handle(self, message: Json) -> None:
         match message:
             case {"method": str(method), "id": int() | str() as number}:
-                self._waiting[number] = self._others.start(self._answer(number, method, message.get("params")))
+                self._questions[number] = self._tasks.start(self._answer(number, method, message.get("params")))
             case {"method": "serverRequest/resolved", "params": {"requestId": int() | str() as number}}:
                 self._withdraw(number)
             case {"method": str(method), "params": {"threadId": str(thread)}}:
-                await self._happened(method, thread, message["params"])
+                await self._handle_notification(method, thread, message["params"])
             case {"id": number, "result": {"thread": {"id": str(thread)}}} if number == _THREAD:
-                await self._joined(thread)
+                await self._set_thread(thread)
 
-    async def _happened(self, method: str, thread: str, params: Json) -> None:
-        """What other threads do, which are those of helpers that Codex has started, is theirs; what they cost is ours."""
+    async def _handle_notification(self, method: str, thread: str, params: Json) -> None:
+        """Handle a notification. Other threads are subagents of Codex: only their usage is reported."""
         is_ours = thread == self._thread
         match method:
             case "item/started" if is_ours:
-                await self._account.started(params.get("item"))
+                await self._items.report_started(params.get("item"))
             case "item/completed" if is_ours:
-                await self._account.completed(params.get("item"))
+                await self._items.report_completed(params.get("item"))
             case "thread/tokenUsage/updated":
-                used = read(params, _Used, method)
+                used = convert_message(params, _UsageUpdated, method)
                 if not is_ours or used.turn_id == self._turn_id:
                     await self._count(used.token_usage.last)
             case "turn/started" if is_ours:
-                self._turn_id = read(params, _Begun, method).turn.id
+                self._turn_id = convert_message(params, _TurnStarted, method).turn.id
             case "turn/completed" if is_ours:
-                self._outcome = read(params, _Completed, method).turn
+                self._completed = convert_message(params, _TurnCompleted, method).turn
 
-    async def _joined(self, thread: str) -> None:
+    async def _set_thread(self, thread: str) -> None:
         self._thread = thread
-        await self._reporter.conversation(thread)
+        await self._reporter.report_conversation(thread)
 
-    async def _count(self, last: _Last) -> None:
-        self._spent = Usage(
-            turns=self._spent.turns + 1,
-            input_tokens=self._spent.input_tokens + last.input_tokens,
-            output_tokens=self._spent.output_tokens + last.output_tokens,
+    async def _count(self, last: _TokenCounts) -> None:
+        self._usage = Usage(
+            turns=self._usage.turns + 1,
+            input_tokens=self._usage.input_tokens + last.input_tokens,
+            output_tokens=self._usage.output_tokens + last.output_tokens,
         )
-        await self._reporter.used(self._spent)
+        await self._reporter.report_usage(self._usage)
 
     async def _answer(self, number: int | str, method: str, params: Any) -> None:
-        result = await self._desk.decide(method, params, number)
+        result = await self._requests.answer(method, params, number)
         if result is None:
-            await self._send({"id": number, "error": {"code": _UNKNOWN, "message": f"{method} is not known here"}})
+            await self._send({"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"{method} is not known here"}})
         else:
             await self._send({"id": number, "result": result})
 
     def _withdraw(self, number: int | str) -> None:
-        """Somebody has answered, or Codex no longer wants to know."""
-        if task := self._waiting.pop(number, None):
+        """Cancel the question of a request that was answered elsewhere or withdrawn."""
+        if task := self._questions.pop(number, None):
             task.cancel()
 
     async def _send(self, message: Json) -> None:
         await self._process.write(json.dumps(message).encode() + b"\n")
 
-    async def _next(self) -> Json:
+    async def _next_message(self) -> Json:
         async for message in self._messages:
             return message
-        raise self._process.failure(await self._process.ended(), partial=self._account.last)
+        raise self._process.failure(await self._process.ended(), partial=self._items.last_message)
 
-    async def _incoming(self) -> AsyncIterator[Json]:
+    async def _read_messages(self) -> AsyncIterator[Json]:
         async for line in self._process.lines():
-            if message := read_line(line):
+            if message := parse_line(line):
                 yield message

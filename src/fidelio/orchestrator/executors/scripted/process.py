@@ -1,4 +1,4 @@
-"""A scripted agent as a program: `python -m fidelio.orchestrator.executors.scripted.process`, for whoever wants one to kill."""
+"""Program of a scripted agent: `python -m fidelio.orchestrator.executors.scripted.process`, for runs that can be killed."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError
 from fidelio.orchestrator.executors import line_protocol as lines
-from fidelio.orchestrator.executors.contract import Question, Reply
-from fidelio.orchestrator.executors.scripted.player import Scene, play
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply
+from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, play_turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import ProcessIdentity
 
 
 class PrintingReporter:
-    """Tells by printing, and asks by printing and reading."""
+    """Report by printing lines, and ask by printing a line and reading its answer."""
 
-    leaving = False
+    is_detaching = False
 
-    async def process(self, identity: ProcessIdentity) -> None:
-        """Whoever has started us knows."""
+    async def report_process(self, identity: ProcessIdentity) -> None:
+        """Do nothing: the host has started this process."""
 
-    async def conversation(self, name: str) -> None:
-        """Whoever has started us has chosen it."""
+    async def report_conversation(self, name: str) -> None:
+        """Do nothing: the host has chosen the conversation."""
 
-    async def output(self, size: int) -> None:
-        """Whoever reads counts."""
+    async def report_output(self, size: int) -> None:
+        """Do nothing: the host counts what it reads."""
 
-    async def said(self, text: str) -> None:
-        lines.show(lines.Said(text))
+    async def report_message(self, text: str) -> None:
+        lines.print_line(lines.MessageLine(text))
 
-    async def called(self, call: str, tool: str, arguments: Any = None) -> None:
-        lines.show(lines.Called(call, tool, arguments))
+    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
+        lines.print_line(lines.ToolCallLine(call, tool, arguments))
 
-    async def returned(self, call: str, *, ok: bool, text: str = "") -> None:
-        lines.show(lines.Returned(call, ok, text))
+    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
+        lines.print_line(lines.ToolResultLine(call, ok, text))
 
-    async def used(self, usage: Usage) -> None:
-        lines.show(lines.Used(usage))
+    async def report_usage(self, usage: Usage) -> None:
+        lines.print_line(lines.UsageLine(usage))
 
-    async def ask(self, question: Question) -> Reply:
-        lines.show(lines.Asked(question))
+    async def ask(self, question: AgentQuestion) -> Reply:
+        lines.print_line(lines.QuestionLine(question))
         while True:
             line = await asyncio.to_thread(sys.stdin.buffer.readline)
             if not line:
-                raise ExecutorFailure("Nobody can answer any more.", reason="script")
-            answer = msgspec.json.decode(line, type=lines.Answer)
+                raise ExecutorFailure("The input was closed before the question was answered.", reason="script")
+            answer = msgspec.json.decode(line, type=lines.AnswerLine)
             if answer.key == question.key:
                 return Reply(answer.option, answer.text)
 
 
 async def main() -> None:
-    scene = msgspec.json.decode(sys.stdin.buffer.readline(), type=Scene)
+    turn = msgspec.json.decode(sys.stdin.buffer.readline(), type=ScriptedTurn)
     try:
-        done = await play(scene, PrintingReporter(), crash=os._exit, environment=os.environ)
+        done = await play_turn(turn, PrintingReporter(), crash=os._exit, environment=os.environ)
     except ExecutorFailure as error:
-        lines.show(lines.Failed(error.sentence, error.reason, error.partial, error.remedy))
+        lines.print_line(lines.FailureLine(error.sentence, error.reason, error.partial, error.remedy))
     except FidelioError as error:
-        lines.show(lines.Failed(error.sentence, error.code, "", error.remedy))
+        lines.print_line(lines.FailureLine(error.sentence, error.code, "", error.remedy))
     else:
-        lines.show(lines.Ended(done.text, done.data))
+        lines.print_line(lines.ResultLine(done.text, done.data))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The score of an agent without a model: what it does in each turn, read from YAML and checked before anything is promised.
+"""Scripts of the executor `scripted`: their format in YAML, parsed and checked before a session is acknowledged.
 
     loop: false                      # true: after the last turn the first comes again; else the last is repeated
     turns:
@@ -17,8 +17,8 @@
         - data: {answer: '{answer}'}
         - result: Done in turn {turn}.
 
-and `fail: sentence` (or `{text: ..., reason: ...}`) and `crash: 3`, which end the turn badly. What `save` keeps is a path that
-begins with `text`, `json` (the text read as JSON), `structuredContent`, `content` or `_meta`. Placeholders are `{prompt}`,
+and `fail: sentence` (or `{text: ..., reason: ...}`) and `crash: 3`, which end the turn with a failure. `save` takes paths that
+begin with `text`, `json` (the text read as JSON), `structuredContent`, `content` or `_meta`. Placeholders are `{prompt}`,
 `{turn}`, `{run}`, `{session}`, `{directory}`, `{answer}`, `{answer.option}`, `{answer.text}`, `{returned}` (the text
 of the last tool result) and `{saved.NAME}`; other braces stay as they are.
 """
@@ -41,24 +41,24 @@ ECHO: Mapping[str, Any] = {"turns": [[{"result": "{prompt}"}]]}
 REMEDY = "The reference of the executor `scripted` lists the steps."
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what can be done in a turn."""
+class ScriptStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the steps of a turn."""
 
 
-class Say(Step, frozen=True):
-    """A message on the way."""
+class Say(ScriptStep, frozen=True):
+    """Say a message."""
 
     text: str
 
 
-class Find(Step, frozen=True):
-    """Takes values out of the prompt: the first group of each expression, or all that it matches."""
+class Find(ScriptStep, frozen=True):
+    """Extract values from the prompt: the first group of each regular expression, or its whole match."""
 
     patterns: dict[str, str]
 
 
-class Call(Step, frozen=True):
-    """Uses a tool. `save` keeps parts of the result, each under a name."""
+class Call(ScriptStep, frozen=True):
+    """Call a tool. `save` stores values of the result under names."""
 
     tool: str
     server: str = ""
@@ -67,15 +67,15 @@ class Call(Step, frozen=True):
     may_fail: bool = False
 
 
-class Pause(Step, frozen=True):
-    """Waits for a time, or until a file is there."""
+class Pause(ScriptStep, frozen=True):
+    """Wait for a time, or until a file exists."""
 
     seconds: float = 60.0
     until: str = ""
 
 
-class Ask(Step, frozen=True):
-    """Asks a person. `options` are ids with their labels; none means that any text will do."""
+class Ask(ScriptStep, frozen=True):
+    """Ask a person. `options` are ids with their labels; without options any text is accepted."""
 
     text: str
     kind: Literal["permission", "question"] = "question"
@@ -83,8 +83,8 @@ class Ask(Step, frozen=True):
     key: str = ""
 
 
-class Use(Step, frozen=True):
-    """Claims to have used this much more."""
+class Use(ScriptStep, frozen=True):
+    """Report this much more usage."""
 
     turns: int = 0
     input_tokens: int = 0
@@ -92,61 +92,61 @@ class Use(Step, frozen=True):
     cost_usd: float = 0.0
 
 
-class Write(Step, frozen=True):
-    """Writes a file of the project."""
+class Write(ScriptStep, frozen=True):
+    """Write a file of the project."""
 
     path: str
     text: str
 
 
-class Data(Step, frozen=True):
-    """The structured result."""
+class Data(ScriptStep, frozen=True):
+    """Set the structured result."""
 
     value: Any
 
 
-class Result(Step, frozen=True):
-    """The last word; nothing after it is done."""
+class Result(ScriptStep, frozen=True):
+    """Set the result and end the turn; later steps are ignored."""
 
     text: str
 
 
-class Fail(Step, frozen=True):
-    """Cannot do it, and says so."""
+class Fail(ScriptStep, frozen=True):
+    """Fail with a sentence."""
 
     text: str
     reason: str = "scripted"
 
 
-class Crash(Step, frozen=True):
-    """Ends without a word."""
+class Crash(ScriptStep, frozen=True):
+    """End the process without a result."""
 
     code: int = 1
 
 
-class WorkActivity(Step, frozen=True):
-    """Carries out one activity of a workflow; only the built-in script does it."""
+class WorkActivity(ScriptStep, frozen=True):
+    """Carry out an activity of a workflow; only in the built-in script `workflow-worker`."""
 
 
 class Script(msgspec.Struct, frozen=True):
-    """The turns of a conversation."""
+    """A parsed script: the steps of each turn."""
 
-    turns: tuple[tuple[Step, ...], ...]
+    turns: tuple[tuple[ScriptStep, ...], ...]
     loop: bool = False
 
-    def turn(self, number: int) -> tuple[Step, ...]:
-        """What is done in turn `number`, which counts from 1."""
-        place = (number - 1) % len(self.turns) if self.loop else min(number, len(self.turns)) - 1
-        return self.turns[place]
+    def turn(self, number: int) -> tuple[ScriptStep, ...]:
+        """The steps of the turn with this number, counted from 1."""
+        index = (number - 1) % len(self.turns) if self.loop else min(number, len(self.turns)) - 1
+        return self.turns[index]
 
 
-class _Raw(msgspec.Struct, forbid_unknown_fields=True):
+class _ScriptFile(msgspec.Struct, forbid_unknown_fields=True):
     turns: list[list[dict[str, Any]]]
     loop: bool = False
 
 
-# The kind of each step, and the field that its short form fills.
-_KINDS: Mapping[str, tuple[type[Step], str]] = {
+# The class of each step, and the field of its short form.
+_KINDS: Mapping[str, tuple[type[ScriptStep], str]] = {
     "say": (Say, "text"),
     "find": (Find, "patterns"),
     "call": (Call, ""),
@@ -162,57 +162,57 @@ _KINDS: Mapping[str, tuple[type[Step], str]] = {
 _ALWAYS_SHORT = frozenset({"find", "data"})
 
 
-def raw_script(blueprint: Blueprint) -> Any:
-    """What the blueprint says of its script, with a file already read: a mapping, or the name of a built-in one."""
-    given = blueprint.options.get("script", ECHO)
-    if not isinstance(given, str) or given == WORKER:
-        return given
-    file = _beside(blueprint.source, given)
+def load_script(blueprint: Blueprint) -> Any:
+    """Load the script of a blueprint: a mapping, the content of a file, or the name of the built-in script."""
+    option = blueprint.options.get("script", ECHO)
+    if not isinstance(option, str) or option == WORKER:
+        return option
+    file = _resolve_path(blueprint.source, option)
     try:
         return yaml.safe_load(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageProblem(f"The script {file} cannot be read: {error}.", remedy=REMEDY) from error
 
 
-def read_script(raw: Any) -> Script:
-    """Raises `UsageProblem` with the first thing that is wrong."""
+def parse_script(raw: Any) -> Script:
+    """Parse a script; raises `UsageProblem` with its first error."""
     if raw == WORKER:
         return Script(((WorkActivity(),),))
     try:
-        read = msgspec.convert(raw, _Raw)
+        file = msgspec.convert(raw, _ScriptFile)
     except msgspec.ValidationError as error:
-        raise UsageProblem(f"The script is not right: {error}.", remedy=REMEDY) from error
-    if not read.turns:
+        raise UsageProblem(f"The script is invalid: {error}.", remedy=REMEDY) from error
+    if not file.turns:
         raise UsageProblem("The script has no turns.", remedy=REMEDY)
-    turns = (tuple(_step(step, t, s) for s, step in enumerate(turn, 1)) for t, turn in enumerate(read.turns, 1))
-    script = Script(tuple(turns), read.loop)
+    turns = (tuple(_parse_step(step, t, s) for s, step in enumerate(turn, 1)) for t, turn in enumerate(file.turns, 1))
+    script = Script(tuple(turns), file.loop)
     _require_patterns(script)
     return script
 
 
-def _step(raw: Mapping[str, Any], turn: int, place: int) -> Step:
-    where = f"Turn {turn}, step {place} of the script"
+def _parse_step(raw: Mapping[str, Any], turn: int, position: int) -> ScriptStep:
+    where = f"Turn {turn}, step {position} of the script"
     if len(raw) != 1 or (name := next(iter(raw))) not in _KINDS:
-        named = ", ".join(map(str, raw)) or "nothing"
-        raise UsageProblem(f"{where} says {named}, but is to be one of {', '.join(_KINDS)}.", remedy=REMEDY)
+        names = ", ".join(map(str, raw)) or "empty"
+        raise UsageProblem(f"{where} is {names}, but must be one of {', '.join(_KINDS)}.", remedy=REMEDY)
     kind, short = _KINDS[name]
     value = raw[name]
     fields = value if isinstance(value, dict) and name not in _ALWAYS_SHORT else {short: value}
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise UsageProblem(f"{where} ({name}) is not right: {error}.", remedy=REMEDY) from error
+        raise UsageProblem(f"{where} ({name}) is invalid: {error}.", remedy=REMEDY) from error
 
 
 def _require_patterns(script: Script) -> None:
-    """All at once, because whoever tries them has to be started for it."""
+    """Require valid patterns, all in a single call because it starts a process."""
     finds = [step for turn in script.turns for step in turn if isinstance(step, Find)]
     patterns = tuple(pattern for step in finds for pattern in step.patterns.values())
-    if patterns and (fault := patterns_problem(patterns)):
-        raise UsageProblem(f"A step of the script (find) is not right: {fault}", remedy=REMEDY)
+    if patterns and (problem := patterns_problem(patterns)):
+        raise UsageProblem(f"A step of the script (find) is invalid: {problem}", remedy=REMEDY)
 
 
-def _beside(source: str, given: str) -> Path:
-    """Relative to the blueprint: to its directory, or to the directory that its file is in."""
-    place = Path(source or ".")
-    return (place if place.is_dir() else place.parent) / given
+def _resolve_path(source: str, path: str) -> Path:
+    """Resolve a path relative to the directory of the blueprint."""
+    base = Path(source or ".")
+    return (base if base.is_dir() else base.parent) / path

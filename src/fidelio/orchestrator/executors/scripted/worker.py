@@ -1,17 +1,17 @@
-"""The built-in script `workflow-worker`: carries out one activity of a workflow through the tools of the `sessions` dialect.
+"""The built-in script `workflow-worker`: carries out an activity of a workflow through the tools of the `sessions` dialect.
 
-It shows what a worker owes whoever conducts a workflow, and does nothing besides: it has no mind and no hands. Its prompt holds
-the token of a session that has entered the activity, as `session_token: TOKEN` or as JSON with that key. It loads the activity
-and the skills of its steps, stops at every checkpoint that a step names or that the activity has besides, waits until somebody
-has answered, takes note of the answer and goes on. A step or a checkpoint whose condition is known not to hold is passed
-over, and no loop is entered. A line `steps: A, B` in the prompt says that only these are to be done, in a loop or not.
+It shows what the conductor expects of a worker and does no real work. Its prompt holds the token of a session that has entered
+the activity, as `session_token: TOKEN` or as JSON with that key. It loads the activity and the skills of its steps, yields at
+every checkpoint of a step and at the unattached checkpoints of the activity, waits for the answer and continues. A step or a
+checkpoint whose condition is known to be false is skipped, and no loop is entered. A line `steps: A, B` in the prompt limits
+the work to these steps, inside of a loop or not.
 
 Its result, as text and as data, is what every worker finishes with:
 
     {"steps": [{"step_id": "look", "output": "Done: Look around."}, ...], "variables": {}}
 
-`steps` is the manifest that `next_activity` takes for the activity that is left; `variables` are what was found out on the way
-and is not known to the server yet. Answers are known to it, so this worker has none.
+`steps` is the manifest that `next_activity` expects for the activity; `variables` are values that the worker has found and that
+the server does not know yet. The server knows the answers to checkpoints, so this worker has none.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _STEPS = re.compile(r"^steps: (.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""session_token["']?\s*[:=]\s*["']?([^\s"',}]+)""")
-# Whoever limits the run limits this wait, too; it is bounded here only so that no worker waits for ever.
+# The limits of the run bound this wait, too; this bound is for a worker without limits.
 _ANSWER_SECONDS = 24 * 3600.0
-_SHORTEST, _LONGEST = 0.05, 1.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
-class UseTool(Protocol):
-    """Calls a tool; `quiet` for what is asked again and again."""
+class CallTool(Protocol):
+    """Calls a tool; `quiet` calls are not reported, for polling."""
 
     async def __call__(self, tool: str, arguments: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]: ...
 
 
-async def work_activity(prompt: str, use: UseTool) -> dict[str, Any]:
-    """The result of the whole activity."""
+async def carry_out_activity(prompt: str, call_tool: CallTool) -> dict[str, Any]:
+    """Carry out the activity of the session in the prompt; return its result."""
     found = _TOKEN.search(prompt)
     if found is None:
         raise ExecutorFailure(
@@ -52,11 +52,11 @@ async def work_activity(prompt: str, use: UseTool) -> dict[str, Any]:
             remedy="Write a line `session_token: TOKEN` into it.",
         )
     listed = _STEPS.search(prompt)
-    return await _Worker(found[1], use, None if listed is None else listed[1].split(", ")).work()
+    return await _Worker(found[1], call_tool, None if listed is None else listed[1].split(", ")).work()
 
 
-def activity_in(reply: str) -> Activity:
-    """The activity that `get_activity` has answered with."""
+def parse_activity(reply: str) -> Activity:
+    """Parse the activity in the reply of `get_activity`."""
     from fidelio.definitions.models import Activity  # noqa: PLC0415  # only workers need it, and it is slow to load
     from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  # only workers need it
 
@@ -64,23 +64,23 @@ def activity_in(reply: str) -> Activity:
 
 
 def applies(part: Step | Checkpoint, variables: Mapping[str, Any]) -> bool:
-    """Whether a script does this: unless its condition is known not to hold."""
+    """Whether the worker does this step or checkpoint: unless its condition is known to be false."""
     from fidelio.definitions.conditions import holds  # noqa: PLC0415  # only workers need it
 
     return holds(part.condition, variables) is not False
 
 
 class _Worker:
-    """One activity, or the steps of it that are `listed`. `token` is always the newest."""
+    """Work on an activity, or on its `listed` steps. The newest token is used for every call."""
 
-    def __init__(self, token: str, use: UseTool, listed: Collection[str] | None) -> None:
-        self._token, self._use, self._listed = token, use, listed
+    def __init__(self, token: str, call_tool: CallTool, listed: Collection[str] | None) -> None:
+        self._token, self._call_tool, self._listed = token, call_tool, listed
         self._variables: dict[str, Any] = {}
 
     async def work(self) -> dict[str, Any]:
-        # Whoever worked here before may have stopped at a question, and behind that nothing can be read.
+        # An earlier worker may have stopped at a checkpoint, and the activity cannot be loaded while it is open.
         if (await self._status())["open_checkpoint"]:
-            await self._pass_checkpoint()
+            await self._wait_for_answer()
         activity, unattached = await self._load()
         if activity.skills.primary:
             await self._call("get_skill")
@@ -97,7 +97,7 @@ class _Worker:
 
     async def _load(self) -> tuple[Activity, list[str]]:
         result = await self._call("get_activity")
-        return activity_in(text_of(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
+        return parse_activity(text_of(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
 
     async def _do(self, activity: Activity, step: Step) -> dict[str, str]:
         if step.checkpoint:
@@ -107,25 +107,25 @@ class _Worker:
         return {"step_id": step.id, "output": f"Done: {step.name}."}
 
     async def _stop_at(self, activity: Activity, checkpoint_id: str) -> None:
-        definition = next((one for one in activity.checkpoints if one.id == checkpoint_id), None)
+        definition = next((checkpoint for checkpoint in activity.checkpoints if checkpoint.id == checkpoint_id), None)
         if definition is None or not self._applies(definition):
             return
-        reply = _json(await self._call("yield_checkpoint", checkpoint_id=checkpoint_id))
+        reply = _parse_json(await self._call("yield_checkpoint", checkpoint_id=checkpoint_id))
         if not reply.get("already_resolved"):
-            await self._pass_checkpoint()
+            await self._wait_for_answer()
 
-    async def _pass_checkpoint(self) -> None:
-        pause = _SHORTEST
+    async def _wait_for_answer(self) -> None:
+        pause = _SHORTEST_PAUSE
         deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
         while waiting := (await self._status())["open_checkpoint"]:
             if asyncio.get_running_loop().time() > deadline:
                 raise ExecutorFailure(f"Nobody has answered {waiting}.", reason="unanswered")
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
         await self._call("resume_checkpoint")
 
     async def _status(self) -> dict[str, Any]:
-        status = _json(await self._call("get_workflow_status", quiet=True))
+        status = _parse_json(await self._call("get_workflow_status", quiet=True))
         self._variables = status["variables"]
         return status
 
@@ -133,12 +133,12 @@ class _Worker:
         return applies(part, self._variables)
 
     async def _call(self, tool: str, *, quiet: bool = False, **arguments: Any) -> dict[str, Any]:
-        result = await self._use(tool, {"session_token": self._token, **arguments}, quiet=quiet)
+        result = await self._call_tool(tool, {"session_token": self._token, **arguments}, quiet=quiet)
         if result.get("isError"):
             raise ExecutorFailure(f"{tool} failed: {text_of(result)}", reason="tool-failed")
         self._token = (result.get("_meta") or {}).get("session_token", self._token)
         return result
 
 
-def _json(result: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_json(result: Mapping[str, Any]) -> dict[str, Any]:
     return msgspec.json.decode(text_of(result), type=dict[str, Any])
