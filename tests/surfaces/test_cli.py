@@ -20,8 +20,8 @@ def test_an_unknown_command_or_option_says_where_to_look(fidelio: Fidelio) -> No
     command, option = fidelio("sing"), fidelio("list", "--loud")
 
     assert (command.returncode, option.returncode) == (2, 2)
-    assert command.stderr == "fidelio: No such command 'sing'. `fidelio --help` shows what it takes.\n"
-    assert option.stderr == "fidelio: No such option '--loud'. `fidelio list --help` shows what it takes.\n"
+    assert command.stderr == "fidelio: No such command 'sing'. `fidelio --help` shows its usage.\n"
+    assert option.stderr == "fidelio: No such option '--loud'. `fidelio list --help` shows its usage.\n"
 
 
 @proves("cli.errors")
@@ -85,7 +85,7 @@ def test_an_unknown_shell_is_named(fidelio: Fidelio) -> None:
 
     assert (done.returncode, done.stderr) == (
         2,
-        "fidelio: There is no completion for the shell 'csh'. Name one of bash, zsh and fish.\n",
+        "fidelio: There is no completion for the shell 'csh'. Use one of: bash, zsh, fish.\n",
     )
 
 

@@ -74,7 +74,7 @@ def test_a_person_ends_it_and_the_record_says_so(
     assert report["agents"] == ["orchestrator"]
     assert report["visits"][0]["answers"][0]["state"] == "withdrawn"
     assert "ENDED WITHOUT ITS DEFINITION, by person:" in shown
-    assert "withdrawn: the session was ended before anybody answered" in shown
+    assert "withdrawn: the session ended before it was answered" in shown
     assert "dismissed by person:" in inbox
     assert holds.returncode == 0
     assert not asyncio.run(go_on())

@@ -20,7 +20,7 @@ from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.settings import load_settings
 from fidelio.surfaces.cli.main import run
-from fidelio.surfaces.commands import COMMANDS, as_typed, typed
+from fidelio.surfaces.commands import COMMANDS, add_home_option, substitute_program
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
 from tests.dialects.score import write_score
@@ -205,13 +205,13 @@ def test_a_sentence_names_commands_as_typed_and_leaves_what_only_looks_like_one(
 
 @proves("hints.home", "hints.program")
 def test_only_commands_are_rewritten_and_each_once() -> None:
-    program = typed("bin/fidelio", "there")
+    program = add_home_option("bin/fidelio", "there")
 
-    assert as_typed("Try `fidelio sessions`, or: fidelio answer r_1 OPTION.", program) == (
+    assert substitute_program("Try `fidelio sessions`, or: fidelio answer r_1 OPTION.", program) == (
         "Try `bin/fidelio --home there sessions`, or: bin/fidelio --home there answer r_1 OPTION."
     )
-    for text in ("the fidelio server", "fidelio: no", as_typed("`fidelio inbox`", program), "a fidelio run/x"):
-        assert as_typed(text, program) == text
+    for text in ("the fidelio server", "fidelio: no", substitute_program("`fidelio inbox`", program), "a fidelio run/x"):
+        assert substitute_program(text, program) == text
 
 
 @proves("hints.home", "hints.servers")

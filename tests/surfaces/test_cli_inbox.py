@@ -64,7 +64,7 @@ async def test_a_question_names_its_session_its_place_and_what_every_option_mean
     lines = fidelio("inbox").stdout.splitlines()
 
     assert lines[0].startswith(f"{request}  checkpoint in session parcel (s_000000000001), waiting ")
-    assert lines[1] == "    ship / pack / how, pass 3"
+    assert lines[1] == "    ship / pack / how, iteration 3"
     assert lines[3] == "      fast                 Fast"
     described = [line.strip() for line in lines if line.startswith(" " * 27)]
     assert " ".join(described) == ("By air. " * 20).strip()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.types import CallToolResult
 
-from fidelio.surfaces.cli.context import printable
+from fidelio.surfaces.cli.context import escape_line
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_walk import call
@@ -115,17 +115,17 @@ def test_an_error_that_quotes_somebody_is_one_line_as_well(fidelio: Fidelio) -> 
 @proves("cli.printable")
 @given(st.text() | st.text(alphabet=st.characters(whitelist_categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs"))))
 def test_printable_text_is_one_line_that_a_terminal_only_shows(text: str) -> None:
-    shown = printable(text)
+    shown = escape_line(text)
 
     assert not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in shown)
     assert {sign for sign in shown if unicodedata.category(sign) == "Cf"} <= {"\u200c", "\u200d"}
-    assert printable(shown) == shown
+    assert escape_line(shown) == shown
 
 
 @proves("cli.printable")
 @pytest.mark.parametrize("text", ["Grüße, 世界", "👩‍🚀 in orbit", "می‌خواهم", "50 % of C:\\temp"])
 def test_honest_text_stays_as_it_is(text: str) -> None:
-    assert printable(text) == text
+    assert escape_line(text) == text
 
 
 @proves("cli.encoding")

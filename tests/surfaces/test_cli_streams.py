@@ -64,7 +64,7 @@ def test_output_that_has_no_room_is_one_sentence(environ: dict[str, str], comman
         code, said = run(environ, *command, output=full.fileno())
 
     assert code == 1
-    assert said == "fidelio: The output cannot be written: No space left on device. Make room, or write it elsewhere.\n"
+    assert said == "fidelio: The output cannot be written: No space left on device. Free some space, or write it elsewhere.\n"
 
 
 @proves("cli.closed-pipe")
