@@ -45,7 +45,7 @@ STRUCTS = {
     "claims of a session token": "fidelio.workflows.tokens:Claims",
     "claims of a state token": "fidelio.workflows.tokens:StateClaims",
     "session in a state token": "fidelio.workflows.tokens:CarriedSession",
-    "text in an event": "fidelio.ledger.long_text:Text",
+    "text in an event": "fidelio.ledger.long_text:TextReference",
     "plan of a conducted run": "fidelio.conductor.plan:Plan",
     "progress of a conducted run": "fidelio.conductor.context:Happening",
     "report of a worker": "fidelio.conductor.manifests:_Written",
@@ -58,7 +58,7 @@ STRUCTS = {
     "spool line": "fidelio.orchestrator.executors.line_protocol:Line",
     "spool answer": "fidelio.orchestrator.executors.line_protocol:Answer",
     "spool task of scripted": "fidelio.orchestrator.executors.scripted.player:Scene",
-    "spool task of local-model": "fidelio.orchestrator.executors.local_model.task:Task",
+    "spool task of local-model": "fidelio.orchestrator.executors.local_model.process:Task",
     "note beside a worktree": "fidelio.orchestrator.runs.worktrees:Note",
 }
 
