@@ -36,7 +36,7 @@ def test_a_problem_is_one_sentence_and_a_traceback_only_with_debug(fidelio: Fide
 
 
 @proves("cli.errors")
-def test_a_reader_that_has_gone_is_no_error(environ: dict[str, str]) -> None:
+def test_a_closed_pipe_is_no_error(environ: dict[str, str]) -> None:
     command = f"{sys.executable} -m fidelio --help | true"
     done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=60, check=False)
 
@@ -111,7 +111,7 @@ def test_keys_of_the_environment_cannot_be_rotated_here(fidelio: Fidelio) -> Non
 
 
 @proves("cli.doctor", "cli.json")
-def test_a_sound_machine_is_called_so(fidelio: Fidelio) -> None:
+def test_a_healthy_installation_is_reported(fidelio: Fidelio) -> None:
     done = fidelio("doctor", "--json")
     report = json.loads(done.stdout)
 

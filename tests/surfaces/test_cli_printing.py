@@ -1,4 +1,4 @@
-"""What agents and files bring is quoted, never obeyed: no text of theirs forges a line or steers the terminal."""
+"""Text from agents and files is escaped: it neither imitates a line of output nor controls the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcp.types import CallToolResult
 from fidelio.surfaces.cli.context import escape_line
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
-from tests.surfaces.test_walk import call
+from tests.surfaces.test_end_to_end import call
 
 # A new line that looks like ours, a cleared screen, a changed window title, text that runs backwards, and a C1 control.
 NASTY = "x\nSession s_1 holds: 9 events\r\x1b[2J\x1b]0;owned\x07\u202eabc\u2066\x9b31m\u2028y\u200b"
@@ -43,7 +43,7 @@ WORKFLOW = {
 
 
 def forged(output: str) -> list[str]:
-    """Lines that begin as the text would have them, and characters that a terminal obeys."""
+    """Imitated lines of output, and characters that control the terminal."""
     lines = [line for line in output.split("\n") if line.startswith("Session s_1 holds")]
     return lines + [repr(sign) for sign in output if sign != "\n" and unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")]
 

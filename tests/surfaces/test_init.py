@@ -1,4 +1,4 @@
-"""Making a project ready for agents."""
+"""`fidelio init`: configuration files of the MCP clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIGS = st.dictionaries(st.text(), VALUES, max_size=3).flatmap(
 
 @pytest.fixture
 def environ(environ: dict[str, str], home: Path) -> dict[str, str]:
-    """Somebody who has named no home, and has one of their own."""
+    """No named home; the user has a data directory."""
     unnamed = {name: value for name, value in environ.items() if name != "FIDELIO_HOME"}
     return {**unnamed, "XDG_DATA_HOME": str(home)}
 
@@ -50,7 +50,7 @@ def refused(client: Client, text: str) -> CannotEdit:
 
 
 def inserted(before: str, after: str) -> str:
-    """What was put into the text; fails where anything else has changed."""
+    """The text that was inserted; fails if anything else has changed."""
     start = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
     end = len(after) - (len(before) - start)
     assert after[:start] + after[end:] == before

@@ -1,4 +1,4 @@
-"""Which home a project gets, and that agents and people mean the same one."""
+"""`fidelio init`: the home of a project is the same for agents and people."""
 
 from __future__ import annotations
 
