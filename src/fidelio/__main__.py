@@ -1,4 +1,4 @@
-"""Entry point. `fidelio mcp` bypasses the command line: an agent waits for it, so it must not pay for those imports."""
+"""Entry point. `fidelio mcp` bypasses the command line: agents wait for its first reply, so it must not import click."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import sys
 
 
 def main() -> int:
+    """Run the command line or the MCP server, and return the exit code."""
     if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
-        from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely  # noqa: PLC0415  # the short cut is the point
+        from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely  # noqa: PLC0415  # this branch avoids the imports of the other
 
         collect_rarely()
         from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # the same
 
         return run(sys.argv[2:])
-    from fidelio.surfaces.cli.main import run as run_cli  # noqa: PLC0415  # only who uses it pays for it
+    from fidelio.surfaces.cli.main import run as run_cli  # noqa: PLC0415  # only the command line needs it
 
     return run_cli(sys.argv[1:])
 

@@ -1,4 +1,4 @@
-"""Collects every name that must never be renamed, from the running code.
+"""Snapshot of every name that must never be renamed, collected from the running code.
 
     python -m tests.compatibility.collect --write
 
@@ -8,8 +8,8 @@ The parts `source` and `words` are collected from all strings of the source, so 
 shown. Only such a string may leave the snapshot, and the commit message says why.
 
 Most names are collected through what is public: the command line, `tools/list`, the file of a new ledger, and the scripts that
-generate the reference pages. `STRUCTS` and `ERRORS` are the only places that name modules of Fidelio. Whoever moves one of
-these classes updates its path and leaves its label as it is.
+generate the reference pages. `STRUCTS` and `ERRORS` are the only places that name modules of Fidelio. If one of these
+classes moves, update its path and keep its label.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import msgspec
 import fidelio
 from scripts import generate_cli_docs, generate_lint_docs, generate_schemas
 from tests.compatibility import source_text
-from tests.compatibility.doors import Json, Program
-from tests.compatibility.written import written
+from tests.compatibility.program import Json, Program
+from tests.compatibility.scenario_shape import scenario_shape
 from tests.ledger.postgres.server import find_programs, start_server
 
 SNAPSHOT = Path(__file__).parent / "snapshot"
@@ -76,9 +76,9 @@ _POSTGRES_COLUMNS = (
 )
 
 
-def collect(place: Path) -> dict[str, Json]:
-    """The parts of the snapshot that need neither the scenario nor PostgreSQL, by file name. `place` is an empty directory."""
-    program = Program(place / "empty")
+def collect(directory: Path) -> dict[str, Json]:
+    """The parts of the snapshot that need neither the scenario nor PostgreSQL, by file name. `directory` is empty."""
+    program = Program(directory / "empty")
     return {
         "commands": commands(),
         "errors": errors(),
@@ -173,15 +173,15 @@ def sqlite(program: Program) -> Json:
         connection.close()
 
 
-def postgres(place: Path) -> Json | None:
+def postgres(directory: Path) -> Json | None:
     """The same of a new ledger in PostgreSQL; None where that is not installed."""
     programs = find_programs()
     if programs is None:
         return None
     server = start_server(programs)
     try:
-        (place / "postgres").mkdir(mode=0o700)
-        Program(place / "postgres", ledger=server.url("postgres"))("sessions")
+        (directory / "postgres").mkdir(mode=0o700)
+        Program(directory / "postgres", ledger=server.url("postgres"))("sessions")
         rows = server.sql("postgres", _POSTGRES_COLUMNS).splitlines()
     finally:
         server.stop()
@@ -249,7 +249,7 @@ def main() -> None:
         sys.exit("usage: python -m tests.compatibility.collect --write")
     SNAPSHOT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fidelio-snapshot-") as place:
-        parts = {**collect(Path(place)), "written": written(Path(place))}
+        parts = {**collect(Path(place)), "written": scenario_shape(Path(place))}
         if (found := postgres(Path(place))) is not None:
             parts["postgres"] = found
         for name, part in parts.items():

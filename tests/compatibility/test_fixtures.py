@@ -1,4 +1,4 @@
-"""Homes that earlier versions have left: the present code opens, verifies and continues every session in them.
+"""Homes that earlier versions have written: the present code opens, verifies and continues every session in them.
 
 Each folder in `fixtures/` was written by the version in its name; `write_fixtures` says how. The tests open a copy in another
 directory than the one that it was written in, through the command line and MCP only.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compatibility.doors import Json, Program
+from tests.compatibility.program import Json, Program
 from tests.compatibility.write_fixtures import CONDUCT, FIXTURES, PROJECT, act, finish_nested
 from tests.support import proves
 

@@ -1,4 +1,4 @@
-"""Everything that is stored or public has the name that it had: the running code is compared with `snapshot/`."""
+"""Stored and public names have not changed: compares the running code with `snapshot/`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.compatibility.collect import SNAPSHOT, collect, postgres
-from tests.compatibility.doors import Json
-from tests.compatibility.written import written
+from tests.compatibility.program import Json
+from tests.compatibility.scenario_shape import scenario_shape
 from tests.ledger.postgres.server import HOW_TO_INSTALL
 from tests.support import proves
 from tests.support.parts import require_part
@@ -64,7 +64,7 @@ def test_no_stored_or_public_name_has_changed(found: dict[str, Json], part: str)
 
 @proves("compatibility.names")
 def test_what_is_written_and_answered_has_the_keys_that_it_had(tmp_path: Path) -> None:
-    compare(known("written"), written(tmp_path))
+    compare(known("written"), scenario_shape(tmp_path))
 
 
 @proves("compatibility.names")

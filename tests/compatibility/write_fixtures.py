@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.compatibility.doors import SECONDS, Json, Program, Server
+from tests.compatibility.program import SECONDS, Json, Program, Server
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NEUTRAL = Path("/tmp/fidelio-fixture")

@@ -1,4 +1,4 @@
-"""A home of its own for every test, and the two ways in: an MCP client and the command line."""
+"""Fixtures of the surface tests: a new home for every test, the command line, and an MCP client."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mcp.client.stdio import stdio_client
 
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
 Fidelio = Callable[..., subprocess.CompletedProcess[str]]
-Typing = Callable[[str], subprocess.CompletedProcess[str]]
-# A home that no environment names, below the directory of the test.
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
+# A home that no environment variable names, in the directory of the test.
 UNNAMED_HOME = "my home"
 
 
@@ -27,15 +27,15 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environ(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FIDELIO_")}
-    # Whoever has installed it can call it by its name, and is told to.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FIDELIO_")}
+    # `fidelio` is on the PATH, so messages name it without a path.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {**kept, "PATH": path, "FIDELIO_HOME": str(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0", "COLUMNS": "100"}
+    return {**inherited, "PATH": path, "FIDELIO_HOME": str(home), "FIDELIO_MIN_RESPONSE_SECONDS": "0", "COLUMNS": "100"}
 
 
 @pytest.fixture
 def fidelio(environ: dict[str, str], tmp_path: Path) -> Fidelio:
-    """Runs a command as a user would, in a process of its own."""
+    """Run a command in a separate process."""
 
     def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "fidelio", *arguments]
@@ -47,20 +47,20 @@ def fidelio(environ: dict[str, str], tmp_path: Path) -> Fidelio:
 
 
 @pytest.fixture
-def typing(environ: dict[str, str], tmp_path: Path) -> Typing:
-    """Types a line as it stands, in the same directory, where nothing else says which home is meant."""
+def shell(environ: dict[str, str], tmp_path: Path) -> Shell:
+    """Run a line in a shell, in the same directory, without FIDELIO_HOME."""
     outside = {name: value for name, value in environ.items() if name != "FIDELIO_HOME"}
 
-    def type_(line: str) -> subprocess.CompletedProcess[str]:
+    def run_line(line: str) -> subprocess.CompletedProcess[str]:
         command = ["sh", "-c", line]
         return subprocess.run(command, env=outside, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
-    return type_
+    return run_line
 
 
 @pytest.fixture
 def connect(environ: dict[str, str]) -> Connect:
-    """Starts a server and connects the official client to it, as often as wanted."""
+    """Start a server over stdio and connect the official client to it."""
 
     @asynccontextmanager
     async def client() -> AsyncIterator[Client]:

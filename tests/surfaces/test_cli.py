@@ -20,8 +20,8 @@ def test_an_unknown_command_or_option_says_where_to_look(fidelio: Fidelio) -> No
     command, option = fidelio("sing"), fidelio("list", "--loud")
 
     assert (command.returncode, option.returncode) == (2, 2)
-    assert command.stderr == "fidelio: No such command 'sing'. `fidelio --help` shows what it takes.\n"
-    assert option.stderr == "fidelio: No such option '--loud'. `fidelio list --help` shows what it takes.\n"
+    assert command.stderr == "fidelio: No such command 'sing'. `fidelio --help` shows its usage.\n"
+    assert option.stderr == "fidelio: No such option '--loud'. `fidelio list --help` shows its usage.\n"
 
 
 @proves("cli.errors")
@@ -36,7 +36,7 @@ def test_a_problem_is_one_sentence_and_a_traceback_only_with_debug(fidelio: Fide
 
 
 @proves("cli.errors")
-def test_a_reader_that_has_gone_is_no_error(environ: dict[str, str]) -> None:
+def test_a_closed_pipe_is_no_error(environ: dict[str, str]) -> None:
     command = f"{sys.executable} -m fidelio --help | true"
     done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, timeout=60, check=False)
 
@@ -85,7 +85,7 @@ def test_an_unknown_shell_is_named(fidelio: Fidelio) -> None:
 
     assert (done.returncode, done.stderr) == (
         2,
-        "fidelio: There is no completion for the shell 'csh'. Name one of bash, zsh and fish.\n",
+        "fidelio: There is no completion for the shell 'csh'. Use one of: bash, zsh, fish.\n",
     )
 
 
@@ -111,7 +111,7 @@ def test_keys_of_the_environment_cannot_be_rotated_here(fidelio: Fidelio) -> Non
 
 
 @proves("cli.doctor", "cli.json")
-def test_a_sound_machine_is_called_so(fidelio: Fidelio) -> None:
+def test_a_healthy_installation_is_reported(fidelio: Fidelio) -> None:
     done = fidelio("doctor", "--json")
     report = json.loads(done.stdout)
 

@@ -6,13 +6,13 @@ import json
 
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
-from tests.surfaces.test_walk import call, refusal, to_the_checkpoint
+from tests.surfaces.test_end_to_end import call, refusal, yield_checkpoint
 
 
 @proves("cli.report", "cli.json")
 async def test_a_report_says_what_was_asked_what_happened_and_who_answered(connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
-        yielded = await to_the_checkpoint(client)
+        yielded = await yield_checkpoint(client)
         await refusal(client, "next_activity", session_token=yielded["checkpoint_handle"], activity_id="compose")
         fidelio("answer", yielded["request_id"], "none")
         moved = await call(client, "next_activity", session_token=yielded["checkpoint_handle"], activity_id="farewell")

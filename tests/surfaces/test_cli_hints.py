@@ -20,14 +20,13 @@ from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host import Host
 from fidelio.settings import load_settings
 from fidelio.surfaces.cli.main import run
-from fidelio.surfaces.commands import COMMANDS, as_typed, typed
+from fidelio.surfaces.commands import COMMANDS, add_home_option, substitute_program
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
-from tests.dialects.sample_workflow import write_sample_workflow
 from tests.orchestrator.fakes import PATIENCE, finished, until
 from tests.support import proves
 from tests.surfaces.conftest import UNNAMED_HOME as HOME
-from tests.surfaces.conftest import Fidelio, Typing
+from tests.surfaces.conftest import Fidelio, Shell
 
 ASKER = """---
 name: asker
@@ -43,8 +42,8 @@ SOURCE = Path(package.__file__).parent
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> str:
-    """A question that waits in a home that no environment names; gives its session."""
+def waiting_session(tmp_path: Path) -> str:
+    """The session of an open request, in a home that no environment variable names."""
     library = write_sample_workflow(tmp_path / "workflows")
     settings = load_settings(str(tmp_path / HOME), environ={})
 
@@ -58,14 +57,14 @@ def asked(tmp_path: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def there(home: Path, tmp_path: Path) -> None:
-    """Homes that nobody has used yet."""
-    for place in (home, tmp_path / HOME):
-        place.mkdir()
+def existing_homes(home: Path, tmp_path: Path) -> None:
+    """Two empty homes."""
+    for path in (home, tmp_path / HOME):
+        path.mkdir()
 
 
-def hinted(text: str, command: str) -> str:
-    """The command line of a text that calls this command, up to its end."""
+def command_in(text: str, command: str) -> str:
+    """The command line in `text` that calls `command`."""
     found = re.search(rf"(?:: |`|^ *)([^`:\n]*--home 'my home' {command}[^`\n]*)", text, re.MULTILINE)
     assert found, text
     return found[1].strip()
@@ -73,24 +72,26 @@ def hinted(text: str, command: str) -> str:
 
 @proves("hints.home", "hints.program")
 @pytest.mark.parametrize(("command", "shown"), [(("inbox",), "Answer with"), (("report",), "waits for an answer")])
-def test_a_question_is_answered_with_what_is_shown_beside_it(
-    fidelio: Fidelio, asked: str, typing: Typing, command: tuple[str, ...], shown: str
+def test_a_request_is_answered_with_the_command_that_is_printed(
+    fidelio: Fidelio, waiting_session: str, shell: Shell, command: tuple[str, ...], shown: str
 ) -> None:
-    done = fidelio(*HERE, *command, *([asked] if command == ("report",) else []))
+    done = fidelio(*HERE, *command, *([waiting_session] if command == ("report",) else []))
     assert shown in done.stdout
-    answered = typing(hinted(done.stdout, "answer").replace("OPTION", "forte"))
+    answered = shell(command_in(done.stdout, "answer").replace("OPTION", "forte"))
 
     assert answered.returncode == 0, answered.stderr
     assert "is answered with forte" in answered.stdout
 
 
 @proves("hints.home")
-def test_the_rest_of_a_list_is_had_with_what_is_shown_below_it(fidelio: Fidelio, asked: str, typing: Typing) -> None:
+def test_the_next_page_of_a_list_is_printed_by_the_command_below_it(
+    fidelio: Fidelio, waiting_session: str, shell: Shell
+) -> None:
     fidelio(*HERE, "tour")
-    more = typing(hinted(fidelio(*HERE, "sessions", "--limit", "1").stdout, "sessions"))
+    more = shell(command_in(fidelio(*HERE, "sessions", "--limit", "1").stdout, "sessions"))
 
     assert more.returncode == 0
-    assert asked in more.stdout
+    assert waiting_session in more.stdout
 
 
 @proves("hints.home")
@@ -110,13 +111,13 @@ def test_every_error_and_every_empty_list_names_commands_of_the_same_home(
 ) -> None:
     done = fidelio(*HERE, *command)
 
-    assert hinted(done.stdout + done.stderr, named)
+    assert command_in(done.stdout + done.stderr, named)
     assert not re.search(rf"fidelio (?:{'|'.join(COMMANDS)})\b", done.stdout + done.stderr)
 
 
 @proves("hints.home")
-async def test_an_agent_that_waits_is_answered_with_what_its_status_shows(
-    fidelio: Fidelio, typing: Typing, tmp_path: Path
+async def test_a_waiting_agent_is_answered_with_the_command_in_its_status(
+    fidelio: Fidelio, shell: Shell, tmp_path: Path
 ) -> None:
     settings = load_settings(str(tmp_path / HOME), environ={})
     settings.home.agents.mkdir()
@@ -129,15 +130,15 @@ async def test_an_agent_that_waits_is_answered_with_what_its_status_shows(
             plain, exact = [
                 await asyncio.to_thread(fidelio, *HERE, "agents", "status", "aria", *more) for more in ((), ("--json",))
             ]
-            answered = await asyncio.to_thread(typing, hinted(plain.stdout, "answer").replace("OPTION", "go"))
+            answered = await asyncio.to_thread(shell, command_in(plain.stdout, "answer").replace("OPTION", "go"))
             await finished(service, "aria")
 
     assert answered.returncode == 0, answered.stderr
-    assert hinted(json.loads(exact.stdout)["question"], "answer")
+    assert command_in(json.loads(exact.stdout)["question"], "answer")
 
 
 @proves("hints.home")
-def test_nothing_is_added_where_the_environment_says_the_same(fidelio: Fidelio, home: Path) -> None:
+def test_no_home_option_is_added_if_the_environment_names_the_same_home(fidelio: Fidelio, home: Path) -> None:
     same = fidelio("--home", str(home), "events", "nobody")
     none = fidelio("events", "nobody")
 
@@ -146,7 +147,7 @@ def test_nothing_is_added_where_the_environment_says_the_same(fidelio: Fidelio, 
 
 
 @proves("hints.program")
-def test_who_has_no_program_of_that_name_is_told_what_they_have(fidelio: Fidelio) -> None:
+def test_a_command_names_python_if_the_program_is_not_on_the_path(fidelio: Fidelio) -> None:
     done = fidelio("events", "nobody", PATH="/nowhere")
 
     assert f"`{sys.executable} -m fidelio sessions`" in done.stderr
@@ -163,14 +164,14 @@ def test_who_has_no_program_of_that_name_is_told_what_they_have(fidelio: Fidelio
         (("agents", "result", "nobody"), "agents start"),
     ],
 )
-def test_who_has_made_a_mistake_is_told_what_they_can_type(fidelio: Fidelio, command: tuple[str, ...], shown: str) -> None:
+def test_a_usage_error_names_a_command_that_works(fidelio: Fidelio, command: tuple[str, ...], shown: str) -> None:
     done = fidelio(*HERE, *command, PATH="/nowhere")
 
     assert f"`{sys.executable} -m fidelio --home 'my home' {shown}`" in done.stderr
 
 
 @proves("hints.program")
-def test_who_has_given_no_home_is_told_the_program_alone(fidelio: Fidelio) -> None:
+def test_a_usage_error_without_home_names_only_the_program(fidelio: Fidelio) -> None:
     for command in (("--nope",), ("mcp", "--nope")):
         done = fidelio(*command, PATH="/nowhere")
         (shown,) = re.findall("`(.*)`", done.stderr)
@@ -178,19 +179,19 @@ def test_who_has_given_no_home_is_told_the_program_alone(fidelio: Fidelio) -> No
 
 
 @proves("hints.program")
-def test_a_script_in_the_working_directory_is_named_so_that_a_shell_finds_it(typing: Typing, tmp_path: Path) -> None:
+def test_a_script_in_the_working_directory_is_named_so_that_a_shell_finds_it(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "fidelio"
     script.write_text(f"#!{sys.executable}\nimport sys\nfrom fidelio.__main__ import main\nsys.exit(main())\n")
     script.chmod(0o755)
-    failed = typing("PATH=/nowhere; ./fidelio --home 'my home' events nobody")
+    failed = shell("PATH=/nowhere; ./fidelio --home 'my home' events nobody")
     (hint,) = re.findall("`(.*)`", failed.stderr)
 
     assert hint == "./fidelio --home 'my home' sessions"
-    assert typing(f"PATH=/nowhere; {hint}").returncode == 0
+    assert shell(f"PATH=/nowhere; {hint}").returncode == 0
 
 
 @proves("hints.home")
-def test_a_sentence_names_commands_as_typed_and_leaves_what_only_looks_like_one(
+def test_commands_in_an_error_are_replaced_and_similar_text_is_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -205,26 +206,26 @@ def test_a_sentence_names_commands_as_typed_and_leaves_what_only_looks_like_one(
 
 @proves("hints.home", "hints.program")
 def test_only_commands_are_rewritten_and_each_once() -> None:
-    program = typed("bin/fidelio", "there")
+    program = add_home_option("bin/fidelio", "there")
 
-    assert as_typed("Try `fidelio sessions`, or: fidelio answer r_1 OPTION.", program) == (
+    assert substitute_program("Try `fidelio sessions`, or: fidelio answer r_1 OPTION.", program) == (
         "Try `bin/fidelio --home there sessions`, or: bin/fidelio --home there answer r_1 OPTION."
     )
-    for text in ("the fidelio server", "fidelio: no", as_typed("`fidelio inbox`", program), "a fidelio run/x"):
-        assert as_typed(text, program) == text
+    for text in ("the fidelio server", "fidelio: no", substitute_program("`fidelio inbox`", program), "a fidelio run/x"):
+        assert substitute_program(text, program) == text
 
 
 @proves("hints.home", "hints.servers")
-def test_every_text_of_ours_names_a_command_where_it_is_found() -> None:
-    """At the beginning of a piece of text, in backticks or after a colon."""
+def test_every_command_in_the_source_is_in_backticks_or_after_a_colon() -> None:
+    """Also at the beginning of a string."""
     named = re.compile(rf"(?<!^)(?<!`)(?<!: )\bfidelio (?:{'|'.join(COMMANDS)})\b")
     for file in SOURCE.rglob("*.py"):
-        found = [text for text in texts_of(ast.parse(file.read_text())) if named.search(text)]
+        found = [text for text in strings_in(ast.parse(file.read_text())) if named.search(text)]
         assert not found, file
 
 
-def texts_of(tree: ast.Module) -> Iterator[str]:
-    """All but those that say what the code is for."""
+def strings_in(tree: ast.Module) -> Iterator[str]:
+    """All string constants except docstrings."""
     about = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about:

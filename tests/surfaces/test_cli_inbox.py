@@ -1,4 +1,4 @@
-"""What a person reads who has to decide: enough to tell one question from the other, and what each answer means."""
+"""Output of `fidelio inbox`: enough to tell requests apart, and the meaning of each option."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fidelio.ledger.model import Change, NewEvent, NewSession
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_cli_watch import running
-from tests.surfaces.test_walk import call
+from tests.surfaces.test_end_to_end import call
 
-PLACE = {"workflow": "ship", "activity": "pack", "checkpoint": "how", "visit": 4, "iteration": 0, "answered_by": "any"}
+DETAIL = {"workflow": "ship", "activity": "pack", "checkpoint": "how", "visit": 4, "iteration": 0, "answered_by": "any"}
 OPTIONS = ({"id": "fast", "label": "Fast", "description": "By air. " * 20}, {"id": "slow", "label": "Slow", "description": ""})
 
 
-async def asked(home: Path, record: dict[str, Any] | None = None, **detail: Any) -> str:
-    """A question on record, from a session that is called `parcel`."""
+async def store_request(home: Path, record: dict[str, Any] | None = None, **detail: Any) -> str:
+    """Store an open request of a session named `parcel`, and return its id."""
     Home(home).ensure()
-    request = open_request("checkpoint", "k", "How shall it go?", OPTIONS, {**PLACE, **detail})
+    request = open_request("checkpoint", "k", "How shall it go?", OPTIONS, {**DETAIL, **detail})
     create, event = NewSession(kind="workflow", name="parcel"), NewEvent(type="checkpoint.yielded")
     change = Change(session="s_000000000001", create=create, events=(event,), record=record or {}, requests=(request,))
     async with await open_ledger(home / "ledger.db") as ledger:
@@ -59,12 +59,12 @@ async def test_two_sessions_that_ask_the_same_are_told_apart_by_what_was_set_in_
 
 @proves("inbox.context")
 async def test_a_question_names_its_session_its_place_and_what_every_option_means(home: Path, fidelio: Fidelio) -> None:
-    request = await asked(home, iteration=3)
+    request = await store_request(home, iteration=3)
 
     lines = fidelio("inbox").stdout.splitlines()
 
     assert lines[0].startswith(f"{request}  checkpoint in session parcel (s_000000000001), waiting ")
-    assert lines[1] == "    ship / pack / how, pass 3"
+    assert lines[1] == "    ship / pack / how, iteration 3"
     assert lines[3] == "      fast                 Fast"
     described = [line.strip() for line in lines if line.startswith(" " * 27)]
     assert " ".join(described) == ("By air. " * 20).strip()
@@ -73,36 +73,36 @@ async def test_a_question_names_its_session_its_place_and_what_every_option_mean
 
 
 @proves("inbox.context")
-async def test_however_much_is_set_it_takes_one_line(home: Path, fidelio: Fidelio) -> None:
+async def test_variables_take_only_one_line(home: Path, fidelio: Fidelio) -> None:
     variables = {"by_itself": 1, "count": 3, "items": ["long"] * 500, "to": "the opera\nin town", "v1": 1, "v2": 2, "v3": 3}
-    await asked(home, {"variables": variables, "set_by": {"by_itself": "entry:pack"}})
+    await store_request(home, {"variables": variables, "set_by": {"by_itself": "entry:pack"}})
 
     shown = fidelio("inbox").stdout
-    (told,) = json.loads(fidelio("inbox", "--json").stdout)["requests"]
+    (request,) = json.loads(fidelio("inbox", "--json").stdout)["requests"]
 
     start = '    count=3, items=["long", "long", "long", "long", "long"…, to='
     (line,) = [line for line in shown.splitlines() if line.startswith(start)]
     assert line == f"{start}the opera in town and 3 more"
-    assert (told["variables"], told["session_name"], told["detail"]) == (variables, "parcel", PLACE)
+    assert (request["variables"], request["session_name"], request["detail"]) == (variables, "parcel", DETAIL)
 
 
 @proves("inbox.context")
 async def test_a_default_that_may_be_taken_is_said_with_its_time(home: Path, fidelio: Fidelio) -> None:
-    await asked(home, default_option="slow", auto_advance_ms=3_600_000 + 60_000)
+    await store_request(home, default_option="slow", auto_advance_ms=3_600_000 + 60_000)
 
     assert "    Without an answer, slow may be taken in 1 h.\n" in fidelio("inbox").stdout
 
 
 @proves("inbox.context")
 async def test_a_default_whose_time_has_come_may_be_taken_from_now_on(home: Path, fidelio: Fidelio) -> None:
-    await asked(home, default_option="slow", auto_advance_ms=1)
+    await store_request(home, default_option="slow", auto_advance_ms=1)
 
     assert "    Without an answer, slow may be taken from now on.\n" in fidelio("inbox").stdout
 
 
 @proves("inbox.context")
 async def test_what_was_answered_is_not_shown_with_the_variables_of_later(home: Path, fidelio: Fidelio) -> None:
-    request = await asked(home, {"variables": {"to": "town"}})
+    request = await store_request(home, {"variables": {"to": "town"}})
     fidelio("answer", request, "fast")
 
     shown = fidelio("inbox", "--all").stdout
@@ -128,13 +128,11 @@ async def test_an_agent_that_asks_is_named_with_its_project(home: Path, fidelio:
 
 
 @proves("inbox.where")
-async def test_whoever_watches_an_empty_inbox_sees_where_and_then_the_same_as_others(
-    environ: dict[str, str], home: Path
-) -> None:
+async def test_watching_an_empty_inbox_prints_its_location_and_then_requests(environ: dict[str, str], home: Path) -> None:
     Home(home).ensure()
     async with running(environ, "inbox", "--watch") as lines:
         assert (await lines.readline()).decode() == f"Nothing waits for you in {home} yet.\n"
-        request = await asked(home, {"variables": {"to": "town"}})
+        request = await store_request(home, {"variables": {"to": "town"}})
         shown = [(await lines.readline()).decode() for _ in range(4)]
 
     assert shown[0].startswith(f"{request}  checkpoint in session parcel")
@@ -142,7 +140,7 @@ async def test_whoever_watches_an_empty_inbox_sees_where_and_then_the_same_as_ot
 
 
 @proves("inbox.where")
-def test_an_empty_inbox_and_an_unknown_request_say_where_was_looked(fidelio: Fidelio, home: Path, tmp_path: Path) -> None:
+def test_an_empty_inbox_and_an_unknown_request_name_the_home(fidelio: Fidelio, home: Path, tmp_path: Path) -> None:
     home.mkdir()
     empty, unknown = fidelio("inbox"), fidelio("answer", "r_nowhere", "yes")
     elsewhere = fidelio("inbox", FIDELIO_LEDGER=str(tmp_path / "other.db"))

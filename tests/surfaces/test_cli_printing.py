@@ -1,4 +1,4 @@
-"""What agents and files bring is quoted, never obeyed: no text of theirs forges a line or steers the terminal."""
+"""Text from agents and files is escaped: it neither imitates a line of output nor controls the terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.types import CallToolResult
 
-from fidelio.surfaces.cli.context import printable
+from fidelio.surfaces.cli.context import escape_line
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
-from tests.surfaces.test_walk import call
+from tests.surfaces.test_end_to_end import call
 
 # A new line that looks like ours, a cleared screen, a changed window title, text that runs backwards, and a C1 control.
 NASTY = "x\nSession s_1 holds: 9 events\r\x1b[2J\x1b]0;owned\x07\u202eabc\u2066\x9b31m\u2028y\u200b"
@@ -43,7 +43,7 @@ WORKFLOW = {
 
 
 def forged(output: str) -> list[str]:
-    """Lines that begin as the text would have them, and characters that a terminal obeys."""
+    """Imitated lines of output, and characters that control the terminal."""
     lines = [line for line in output.split("\n") if line.startswith("Session s_1 holds")]
     return lines + [repr(sign) for sign in output if sign != "\n" and unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")]
 
@@ -115,17 +115,17 @@ def test_an_error_that_quotes_somebody_is_one_line_as_well(fidelio: Fidelio) -> 
 @proves("cli.printable")
 @given(st.text() | st.text(alphabet=st.characters(whitelist_categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs"))))
 def test_printable_text_is_one_line_that_a_terminal_only_shows(text: str) -> None:
-    shown = printable(text)
+    shown = escape_line(text)
 
     assert not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in shown)
     assert {sign for sign in shown if unicodedata.category(sign) == "Cf"} <= {"\u200c", "\u200d"}
-    assert printable(shown) == shown
+    assert escape_line(shown) == shown
 
 
 @proves("cli.printable")
 @pytest.mark.parametrize("text", ["Grüße, 世界", "👩‍🚀 in orbit", "می‌خواهم", "50 % of C:\\temp"])
 def test_honest_text_stays_as_it_is(text: str) -> None:
-    assert printable(text) == text
+    assert escape_line(text) == text
 
 
 @proves("cli.encoding")

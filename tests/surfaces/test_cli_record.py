@@ -76,7 +76,7 @@ def test_verify_says_what_it_needs(fidelio: Fidelio) -> None:
 
     assert (neither.returncode, neither.stderr) == (
         2,
-        "fidelio: verify takes one session, or --all. `fidelio sessions` lists them.\n",
+        "fidelio: verify needs a session or --all, and not both. `fidelio sessions` lists the sessions.\n",
     )
     assert unknown.returncode == 4
     assert bad_head.returncode in (2, 4)
@@ -110,7 +110,7 @@ def test_a_find_says_where_and_why(fidelio: Fidelio) -> None:
 def test_an_empty_ledger_says_what_to_do(fidelio: Fidelio, home: Path) -> None:
     home.mkdir()
 
-    assert fidelio("sessions").stdout == "No sessions yet. `fidelio tour` makes one.\n"
+    assert fidelio("sessions").stdout == "No sessions yet. `fidelio tour` creates one.\n"
     assert fidelio("inbox").stdout.startswith("Nothing waits for you in ")
 
 
@@ -126,7 +126,7 @@ def test_all_sessions_together_must_have_every_head_that_was_kept(fidelio: Fidel
     data = json.loads(fidelio("verify", "--all", "--head", head, "--json").stdout)
 
     assert (bad.returncode, there.returncode, gone.returncode) == (2, 0, 3)
-    assert f"No session has the head {head} on its way." in gone.stderr
+    assert f"No session contains the head {head}." in gone.stderr
     assert (data["holds"], data["missing_heads"]) == (False, [head])
 
 

@@ -1,4 +1,4 @@
-"""Standard output that is closed, full, or that nobody reads any more."""
+"""Standard output that is closed, full, or a broken pipe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(environ: dict[str, str], *arguments: str, output: int) -> tuple[int, str
 
 @proves("cli.closed-pipe")
 @pytest.mark.parametrize("command", [["tour"], ["--help"], ["list", "--help"], ["list"], ["demo", "--headless"]], ids=" ".join)
-def test_a_reader_that_has_gone_ends_a_command_quietly_with_141(environ: dict[str, str], command: list[str]) -> None:
+def test_a_closed_pipe_ends_a_command_silently_with_141(environ: dict[str, str], command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -43,7 +43,7 @@ def test_a_reader_that_has_gone_ends_a_command_quietly_with_141(environ: dict[st
 
 @proves("cli.closed-pipe")
 @pytest.mark.parametrize("command", [["tour"], ["demo", "--headless"]], ids=" ".join)
-def test_a_reader_that_goes_in_the_middle_ends_a_command_quietly_with_141(environ: dict[str, str], command: list[str]) -> None:
+def test_a_pipe_that_closes_during_output_ends_a_command_silently_with_141(environ: dict[str, str], command: list[str]) -> None:
     line = [sys.executable, "-m", "fidelio", *command]
     with subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -57,14 +57,14 @@ def test_a_reader_that_goes_in_the_middle_ends_a_command_quietly_with_141(enviro
 
 
 @proves("cli.closed-pipe")
-@pytest.mark.skipif(not FULL.exists(), reason="only where there is a file that is always full")
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", [["tour"], ["--help"], ["demo", "--headless"]], ids=" ".join)
-def test_output_that_has_no_room_is_one_sentence(environ: dict[str, str], command: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_sentence(environ: dict[str, str], command: list[str]) -> None:
     with FULL.open("wb") as full:
         code, said = run(environ, *command, output=full.fileno())
 
     assert code == 1
-    assert said == "fidelio: The output cannot be written: No space left on device. Make room, or write it elsewhere.\n"
+    assert said == "fidelio: The output cannot be written: No space left on device. Free some space, or write it elsewhere.\n"
 
 
 @proves("cli.closed-pipe")

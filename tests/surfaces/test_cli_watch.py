@@ -13,7 +13,7 @@ from typing import Any
 from fidelio.home import Home
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
-from tests.surfaces.test_walk import to_the_checkpoint
+from tests.surfaces.test_end_to_end import yield_checkpoint
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def test_a_question_asked_and_answered_elsewhere_is_seen_as_it_happens(
 ) -> None:
     Home(home).ensure()
     async with running(environ, "inbox", "--watch", "--json") as lines, connect() as client:
-        yielded = await to_the_checkpoint(client)
+        yielded = await yield_checkpoint(client)
         asked = await next_json(lines)
         fidelio("answer", yielded["request_id"], "brief")
         answered = await next_json(lines)
@@ -52,7 +52,7 @@ async def test_a_question_asked_and_answered_elsewhere_is_seen_as_it_happens(
 @proves("cli.record")
 async def test_events_of_another_process_are_followed(environ: dict[str, str], connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
-        yielded = await to_the_checkpoint(client)
+        yielded = await yield_checkpoint(client)
         session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
         async with running(environ, "events", session, "--follow", "--type", "request.answered", "--json") as lines:
             fidelio("answer", yielded["request_id"], "warm")

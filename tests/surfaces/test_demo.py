@@ -1,4 +1,4 @@
-"""The demo and the server over HTTP, started as a user starts them."""
+"""`fidelio demo` and `fidelio up` as separate processes."""
 
 from __future__ import annotations
 

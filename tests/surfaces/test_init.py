@@ -1,4 +1,4 @@
-"""Making a project ready for agents."""
+"""`fidelio init`: configuration files of the MCP clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.surfaces.cli.config_files import CannotEdit
-from fidelio.surfaces.cli.init import CLIENTS, Client, own_command
+from fidelio.surfaces.cli.init import CLIENTS, Client, server_command
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 
@@ -38,7 +38,7 @@ CONFIGS = st.dictionaries(st.text(), VALUES, max_size=3).flatmap(
 
 @pytest.fixture
 def environ(environ: dict[str, str], home: Path) -> dict[str, str]:
-    """Somebody who has named no home, and has one of their own."""
+    """No named home; the user has a data directory."""
     unnamed = {name: value for name, value in environ.items() if name != "FIDELIO_HOME"}
     return {**unnamed, "XDG_DATA_HOME": str(home)}
 
@@ -50,7 +50,7 @@ def refused(client: Client, text: str) -> CannotEdit:
 
 
 def inserted(before: str, after: str) -> str:
-    """What was put into the text; fails where anything else has changed."""
+    """The text that was inserted; fails if anything else has changed."""
     start = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
     end = len(after) - (len(before) - start)
     assert after[:start] + after[end:] == before
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_edited_safely_is_left_alone(fidelio: Fidelio, tmp
 
     assert file.read_text() == text
     assert done.returncode == 1
-    assert "is left alone, because" in done.stdout
+    assert "was not changed, because" in done.stdout
     assert '"command": "' in done.stdout
     assert done.stderr == "fidelio: 1 of 1 files have no entry for Fidelio: .vscode/mcp.json.\n"
 
@@ -122,7 +122,7 @@ def test_a_dry_run_shows_the_difference_and_writes_nothing(fidelio: Fidelio, tmp
     done = fidelio("init", "--dry-run")
 
     assert '+    "fidelio": {' in done.stdout
-    assert f"would be kept in {tmp_path / '.fidelio'}, which would be made." in done.stdout
+    assert f"would be kept in {tmp_path / '.fidelio'}, which would be created." in done.stdout
     assert not any((tmp_path / file).exists() for file in [*FILES, ".fidelio"])
 
 
@@ -212,10 +212,10 @@ def test_what_is_shown_for_json_with_comments_can_be_pasted_into_that_file() -> 
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("[]", "as the whole of it"),
+        ("[]", "as its only content"),
         ('{"mcpServers": 1}', "in place of mcpServers"),
         ('{"mcpServers": {"a": 1}, "mcpServers": {}}', "inside the braces of the last mcpServers"),
-        ("[" * 100_000, "as the whole of it"),
+        ("[" * 100_000, "as its only content"),
         ("{,}", "inside its outermost braces"),
     ],
 )
@@ -253,8 +253,8 @@ def test_one_file_that_cannot_be_written_does_not_hold_up_the_others(fidelio: Fi
     states = {one["client"]: one["state"] for one in json.loads(shown.stdout)["clients"]}
     assert states == {"claude": "added", "codex": "failed", "cursor": "added", "vscode": "failed", "gemini": "skipped"}
     assert (shown.returncode, done.returncode) == (1, 1)
-    assert "VS Code: .vscode/mcp.json cannot be read: .vscode is a link that leads nowhere." in done.stdout
-    assert "Codex: .codex/config.toml cannot be read: Not a directory. Put that right, then repeat." in done.stdout
+    assert "VS Code: .vscode/mcp.json cannot be read: .vscode is a broken symbolic link." in done.stdout
+    assert "Codex: .codex/config.toml cannot be read: Not a directory. Correct that, then run the command again." in done.stdout
     assert done.stderr.endswith("have no entry for Fidelio: .codex/config.toml, .vscode/mcp.json, .gemini/settings.json.\n")
     assert json.loads((tmp_path / ".cursor" / "mcp.json").read_text())["mcpServers"]
     assert not (tmp_path / "nowhere").exists()
@@ -287,12 +287,12 @@ def test_a_name_that_only_our_own_environment_knows_is_written_as_a_path(
     monkeypatch.setattr(sys, "executable", str(ours / "python"))
 
     monkeypatch.setenv("PATH", f"{ours}")
-    activated = own_command()
+    activated = server_command()
     monkeypatch.setenv("PATH", f"{ours}{os.pathsep}{others}")
-    installed = own_command()
+    installed = server_command()
     (ours / "fidelio").unlink()
     monkeypatch.setenv("PATH", "")
-    bare = own_command()
+    bare = server_command()
 
     assert activated == [str(ours / "fidelio"), "mcp"]
     assert installed == ["fidelio", "mcp"]

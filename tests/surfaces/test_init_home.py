@@ -1,4 +1,4 @@
-"""Which home a project gets, and that agents and people mean the same one."""
+"""`fidelio init`: the home of a project is the same for agents and people."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_a_new_home_that_hides_another_says_where_the_former_sessions_are(fideli
     first, second = (fidelio("init", "--client", "claude", **outside).stdout for _ in range(2))
 
     former = tmp_path / "data" / "fidelio"
-    assert f"Until now they were kept in {former}. What is there stays there: " in first
+    assert f"Earlier sessions stay in {former}. List them with: " in first
     assert f" --home {former} sessions" in first
-    assert "Until now" not in second
+    assert "Earlier sessions" not in second
 
 
 @proves("cli.init-home")

@@ -1,4 +1,4 @@
-"""What a server tells a person to type: it works as it stands, for the home of that server and in no other text."""
+"""Commands in replies of a server work when they are copied: they name the home of that server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.dialects.conftest import Player, playing
 from tests.support import proves
 from tests.support.tool_calls import call_tool
 from tests.surfaces.conftest import UNNAMED_HOME as HOME
-from tests.surfaces.conftest import Typing
+from tests.surfaces.conftest import Shell
 
 Serving = Callable[..., AbstractAsyncContextManager[Client]]
 SOLO = """
@@ -104,12 +104,12 @@ async def refused_on_the_way(client: Client) -> str:
     [("sessions", yielded), ("gates", refused_at_the_gate), ("navigator", refused_on_the_way)],
 )
 async def test_a_question_is_answered_with_what_the_server_says(
-    serving: Serving, typing: Typing, dialect: str, asks: Callable[[Client], Any]
+    serving: Serving, shell: Shell, dialect: str, asks: Callable[[Client], Any]
 ) -> None:
     async with serving("--dialect", dialect, "--person") as client:
         text = await asks(client)
         (hint,) = set(re.findall(ANSWER, text))
-        answered = await asyncio.to_thread(typing, f"cd / && {hint.replace('OPTION', 'loud')}")
+        answered = await asyncio.to_thread(shell, f"cd / && {hint.replace('OPTION', 'loud')}")
 
     assert answered.returncode == 0, answered.stderr
     assert "is answered with loud" in answered.stdout
@@ -117,7 +117,7 @@ async def test_a_question_is_answered_with_what_the_server_says(
 
 @proves("hints.servers")
 async def test_a_session_without_definition_is_ended_with_what_the_server_says(
-    serving: Serving, typing: Typing, solo: Path
+    serving: Serving, shell: Shell, solo: Path
 ) -> None:
     write(solo, SOLO.partition("    checkpoints:")[0])
     async with serving("--enforce") as client:
@@ -126,7 +126,7 @@ async def test_a_session_without_definition_is_ended_with_what_the_server_says(
         write(solo, "id: [")
         text, _ = await said(client, "next_activity", session_token=token, activity_id="__terminal__")
         (hint,) = re.findall(END, text)
-        ended = await asyncio.to_thread(typing, f"cd / && {hint}")
+        ended = await asyncio.to_thread(shell, f"cd / && {hint}")
 
     assert re.search(r"`fidelio --home '.*/my home' lint`", text)
     assert ended.returncode == 0, ended.stderr
@@ -136,25 +136,25 @@ async def test_a_session_without_definition_is_ended_with_what_the_server_says(
 async def test_warnings_and_the_orchestrator_name_the_home_and_definitions_stay_as_they_are(solo: Path) -> None:
     home = str(solo.parents[1])
     options = McpOptions(home=home)
-    house = house_of(options, settings_of(options))
+    application = house_of(options, settings_of(options))
     extra = "\n  - {id: lost, version: 1.0.0, name: Lost, steps: 7}\n"
     write(solo, SOLO + extra)
-    async with playing(house.settings, solo.parent, program=house.program) as play:
+    async with playing(application.settings, solo.parent, program=application.program) as play:
         begun = await play("start_session", workflow_id="solo")
         read = await activity_of(play, begun.token)
-    async with house:
+    async with application:
         refused = await call_tool(
-            tools_of("orchestrator", house),
+            tools_of("orchestrator", application),
             "start_agent_session",
             {"session_name": "aria", "prompt": "?", "agent_blueprint_name": "nobody", "async": True},
         )
 
-    assert house.program == f"fidelio --home '{home}'"
-    assert f"`{house.program} lint`" in begun.json["warnings"][0]
+    assert application.program == f"fidelio --home '{home}'"
+    assert f"`{application.program} lint`" in begun.json["warnings"][0]
     assert begun.warnings == begun.json["warnings"]
     assert "Look at `fidelio inbox` now and then: fidelio answer is for people." in read
     assert isinstance(refused, Done)
-    assert f"`{house.program} agents blueprints`" in refused.text
+    assert f"`{application.program} agents blueprints`" in refused.text
 
 
 async def activity_of(play: Player, token: str) -> str:

@@ -1,7 +1,7 @@
 """Composition root: opens the ledger, the library, the keys and the services that every surface uses.
 
-Each part is opened by the first call that needs it. Opening reads definitions and the ledger, which costs more than the whole
-handshake; a client that only asks for the list of tools should not wait for it. So all imports of this module are lazy.
+Each service is opened by the first call that needs it. Opening reads definitions and the ledger, which takes longer than the
+whole MCP handshake, and a client that only calls `tools/list` should not wait for it. So most imports here are lazy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Application:
-    """One home, one ledger and one library, for the life of a server or of one command."""
+    """The services of a home, for the lifetime of a server or of a command."""
 
     def __init__(
         self,
@@ -50,73 +50,76 @@ class Application:
         handles: bool = True,
         program: str = "fidelio",
     ) -> None:
-        """`handles`: whether the short name of a session opens it, because the caller is authenticated already.
+        """Store the options. The services open when they are first used.
 
-        `worker`: the caller does one activity for an orchestrator that moves the session. `program`: how a person begins a
-        command for this home.
+        `workflows`: directories that replace the search path, with the bundled workflows added by `with_bundled`. `person`:
+        checkpoints need an answer from a person. `worker`: the caller carries out one activity; an orchestrator moves the
+        session. `handles`: the short name of a session opens it, because the caller is already authenticated. `program`: how a
+        command for this home begins in messages to people.
         """
         self.settings = settings
         self.program = program
-        # Called once with the reason why opening failed. Every call gets the error too, but a model may be its only reader.
-        self.complain: Callable[[str], None] | None = None
-        # Whether a missing home is made; otherwise a home that somebody has named must exist.
-        self.creates_home = True
+        # Called once with the reason why opening failed. Every call returns the error too, but maybe only a model reads it.
+        self.on_failure: Callable[[str], None] | None = None
+        # If False, a home that was named explicitly must exist, so that a misspelt path is an error.
+        self.creates_missing_home = True
         self._directories = workflows
         self._with_bundled = with_bundled
         self._fidelity: Literal["advise", "enforce"] = fidelity
         self._person = person or worker
         self._worker = worker
         self._handles = handles
-        self._opening = asyncio.Lock()
-        self._opened = AsyncExitStack()
+        self._open_lock = asyncio.Lock()
+        self._resources = AsyncExitStack()
         self._ledger: Ledger | None = None
         self._workflows: WorkflowService | None = None
         self._agents: AgentService | None = None
         self._blueprints: Blueprints | None = None
 
     async def workflows(self) -> WorkflowService:
+        """The workflow service."""
         if self._workflows is not None:
             return self._workflows
-        async with self._opening:
+        async with self._open_lock:
             if self._workflows is None:
-                with self._complaining():
+                with self._reporting_failure():
                     self._workflows = await self._open_workflows()
             return self._workflows
 
-    def shortened(self, text: str) -> str:
-        """A text that names the files of the library relative to its roots: their location is no client's business."""
+    def remove_root_paths(self, text: str) -> str:
+        """Shorten the paths of library files in `text` to paths relative to their root: clients must not see where it is."""
         for root in self._workflows.library.roots if self._workflows is not None else ():
             text = text.replace(f"{root.path}{os.sep}", "")
         return text
 
     async def agents(self, *, host: bool = True) -> AgentService:
-        """The orchestrator. With `host`, this process runs agents from now on, unless another one of this home does.
+        """The agent service. With `host`, this process becomes the agent host of the home, unless the home already has a host.
 
-        A background process takes over whatever is active when the application is closed.
+        When the application is closed while runs are active, a background process takes them over.
         """
-        async with self._opening:
+        async with self._open_lock:
             if self._agents is None:
-                with self._complaining():
+                with self._reporting_failure():
                     self._agents = await self._open_agents(host=host)
             return self._agents
 
     async def has_active_agents(self) -> bool:
-        """Whether any run is queued or at work."""
+        """Whether any run is queued or running."""
         from fidelio.orchestrator.runs.host_process import is_anything_active
 
-        async with self._opening:
+        async with self._open_lock:
             return await is_anything_active(open_agents(self.settings, await self._open_ledger()).context)
 
     async def work_until_idle(self, seconds: float) -> None:
-        """Run agents in this process until there has been nothing to do for so long."""
+        """Run agents in this process until nothing was left to do for `seconds`."""
         from fidelio.orchestrator.runs.host_process import work_until_idle
 
-        async with self._opening:
+        async with self._open_lock:
             service = open_agents(self.settings, await self._open_ledger())
         await work_until_idle(service.context, seconds)
 
     def blueprints(self) -> Blueprints:
-        """What agents can be started from. Opens neither ledger nor home."""
+        """The catalogue of agent blueprints. Opens neither ledger nor home."""
         from fidelio.orchestrator.blueprints.catalogue import open_blueprints
 
         if self._blueprints is None:
@@ -124,6 +127,7 @@ class Application:
         return self._blueprints
 
     async def conductor(self, watch: Callable[[Happening], None]) -> Conductor:
+        """The conductor, which reports its progress to `watch`."""
         from fidelio.conductor.conductor import Conductor
         from fidelio.conductor.workers import Workers
 
@@ -131,17 +135,17 @@ class Application:
         return Conductor(workflows, workflows.unit, workers, self.settings.home, watch=watch)
 
     async def records(self) -> Records:
-        """Sessions and events of every kind, for reading."""
+        """Sessions and events of every kind."""
         from fidelio.app.records import Records
 
-        async with self._opening:
+        async with self._open_lock:
             return Records(await self._open_ledger())
 
     async def inbox(self) -> Inbox:
-        """What waits for a person."""
+        """The requests that wait for a person."""
         from fidelio.inbox import Inbox
 
-        async with self._opening:
+        async with self._open_lock:
             return Inbox(await self._open_ledger())
 
     async def library(self) -> Library:
@@ -155,28 +159,29 @@ class Application:
         return open_library(self.settings.home, self._directories, with_bundled=self._with_bundled)
 
     def keys(self) -> KeyRing:
+        """The keys that seal tokens."""
         from fidelio.tokens.keyring import open_keys
 
         return open_keys(self.settings.home.keys)
 
     async def end_session(self, name: str, *, by: str) -> CallResult[MoveResult]:
-        """End a session whose definition was deleted: one that is missing where it came from, or on our own search path."""
+        """End a session whose definition was deleted from its root, or from the directories of this application."""
         session = await (await self.records()).find(name)
         return await (await self.workflows()).end_without_definition(session.id, self._library_of, by=by)
 
-    def _library_of(self, place: str) -> Library:
+    def _library_of(self, root: str) -> Library:
         from fidelio.definitions.library.search_path import open_library_at
 
-        return self.open_library() if self._directories or not place else open_library_at(self.settings.home, place)
+        return self.open_library() if self._directories or not root else open_library_at(self.settings.home, root)
 
     @contextmanager
-    def _complaining(self) -> Iterator[None]:
+    def _reporting_failure(self) -> Iterator[None]:
         try:
             yield
         except FidelioError as problem:
-            complain, self.complain = self.complain, None
-            if complain is not None:
-                complain(str(problem))
+            report, self.on_failure = self.on_failure, None
+            if report is not None:
+                report(str(problem))
             raise
 
     async def _open_ledger(self) -> Ledger:
@@ -184,13 +189,13 @@ class Application:
 
         if self._ledger is None:
             self._prepare_home()
-            self._ledger = await self._opened.enter_async_context(await open_ledger(self.settings.ledger))
+            self._ledger = await self._resources.enter_async_context(await open_ledger(self.settings.ledger))
         return self._ledger
 
     def _prepare_home(self) -> None:
         home = self.settings.home
-        # A ledger that is kept elsewhere is found without the home.
-        home.ensure() if self.creates_home or self.settings.ledger != str(home.ledger) else home.require_existing()
+        # A ledger outside the home can be opened although the home is missing.
+        home.ensure() if self.creates_missing_home or self.settings.ledger != str(home.ledger) else home.require_existing()
 
     async def _open_workflows(self) -> WorkflowService:
         from fidelio.clock import now_ms
@@ -200,7 +205,7 @@ class Application:
 
         self.settings.home.ensure()
         library = self.open_library()
-        rules = ServerPolicy(
+        policy = ServerPolicy(
             self._fidelity,
             self._person,
             self.settings.min_response_ms,
@@ -209,22 +214,22 @@ class Application:
             allows_moves=not self._worker,
         )
         keys = self.keys()
-        # Read now: without a key no session that is started here could be continued.
+        # Fail now: without a key, no token of a session that starts here could be opened again.
         keys.active()
-        return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=rules)
+        return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=policy)
 
     async def _open_agents(self, *, host: bool) -> AgentService:
         from fidelio.orchestrator.runs.host_process import hosting, spawn_worker_if_needed
 
         service = open_agents(self.settings, await self._open_ledger())
         if host:
-            await self._opened.enter_async_context(hosting(service.context, self.settings))
+            await self._resources.enter_async_context(hosting(service.context, self.settings))
         else:
-            self._opened.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
+            self._resources.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service
 
     def _workflow_server(self) -> McpServer:
-        """How a worker reaches the same workflows and the same record."""
+        """The MCP server that gives a worker the same workflows and the same ledger."""
         from fidelio.mcp_client import McpServer
 
         switches = {
@@ -233,11 +238,11 @@ class Application:
             "--no-adoption": not self.settings.adoption,
         }
         flags = [flag for flag, on in switches.items() if on]
-        places = [word for one in self._directories for word in ("--workflows", str(Path(one).absolute()))]
+        directories = [word for path in self._directories for word in ("--workflows", str(Path(path).absolute()))]
         ledger = self.settings.ledger
         return McpServer(
             command=sys.executable,
-            args=("-m", "fidelio", "mcp", "--worker", "--home", str(self.settings.home.path), *places, *flags),
+            args=("-m", "fidelio", "mcp", "--worker", "--home", str(self.settings.home.path), *directories, *flags),
             env={} if ledger == str(self.settings.home.ledger) else {"FIDELIO_LEDGER": ledger},
         )
 
@@ -247,28 +252,30 @@ class Application:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._opened.aclose()
+        await self._resources.aclose()
 
     async def ask(self, request_id: str) -> AskPerson:
-        """The port `CallContext.ask`, bound to the inbox: puts an open request to the person at the client."""
+        """Implement the port `CallContext.ask`: put an open request of the inbox to the person at the client."""
         inbox = await self.inbox()
-        # The request holds the question with its values filled in, the same for everybody who may be asked.
+        # The stored request has the variables filled in, so every channel shows the same question.
         request = await (await self._open_ledger()).request(request_id)
 
-        async def answered(option: str, who: str) -> None:
-            # An answer that was given elsewhere a moment before wins; the call goes on with that one.
+        async def record_answer(option: str, who: str) -> None:
+            # Another channel may have answered a moment earlier. That answer counts, and the call continues with it.
             with suppress(RequestClosed):
                 await inbox.answer(request_id, option, by=f"person:{who}", channel="elicited")
 
-        async def elsewhere() -> None:
+        async def wait_until_closed() -> None:
             await inbox.wait_until_closed(request_id)
 
-        options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
-        return AskPerson(request_id, request.question, options, answered, elsewhere=elsewhere, session=request.session)
+        options = tuple(Option(option["id"], option["label"], option["description"]) for option in request.options)
+        return AskPerson(
+            request_id, request.question, options, record_answer, elsewhere=wait_until_closed, session=request.session
+        )
 
 
 def open_agents(settings: Settings, ledger: Ledger) -> AgentService:
-    """The orchestrator over an open ledger; nothing is run by it."""
+    """The agent service over an open ledger. It runs no agents by itself."""
     from fidelio.orchestrator.blueprints.catalogue import open_blueprints
     from fidelio.orchestrator.executors.registry import get_executors
     from fidelio.orchestrator.service.service import AgentService
@@ -284,7 +291,7 @@ def open_agents(settings: Settings, ledger: Ledger) -> AgentService:
 
 
 def open_bundled(settings: Settings) -> Application:
-    """An application over the bundled workflows alone, so that a demonstration does not depend on anybody's files."""
+    """An application with only the bundled workflows, so that tour and demo do not depend on the user's files."""
     from fidelio.definitions.library.search_path import bundled_root
 
     return Application(settings, [str(bundled_root().path)])

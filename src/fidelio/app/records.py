@@ -1,6 +1,6 @@
-"""Reads over the ledger that every surface shares: list, find, follow, search, verify and erase.
+"""Access to the ledger for surfaces: list, find, follow, search, verify and erase sessions; facts about the database.
 
-Surfaces know of the ledger only its model. What they may do with it beyond the services is here.
+Surfaces may import only the model of the ledger. What they need beyond the services is offered here.
 """
 
 from __future__ import annotations
@@ -8,27 +8,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fidelio.errors import ChainBroken, SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
 from fidelio.ledger.paging import event_pages
+from fidelio.settings import Settings
 
 if TYPE_CHECKING:
     from fidelio.workflows.report import Report
 
-__all__ = ["ChainVerdict", "Records"]
+
+__all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "sqlite_version"]
 
 
 class Records:
-    """Sessions and their events, whatever their kind."""
+    """Sessions of every kind and their events."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     async def find(self, text: str) -> Session:
-        """The session with this id, else the one with this name; raises `SessionNotFound`."""
+        """Find a session by its id, or else by its name. Raises `SessionNotFound`."""
         try:
             return await self._ledger.session(text)
         except SessionNotFound:
@@ -37,39 +41,40 @@ class Records:
     async def sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Session]:
+        """List a page of sessions, newest first."""
         return await self._ledger.sessions(kind=kind, status=status, cursor=cursor, limit=limit)
 
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
     ) -> tuple[Event, ...]:
-        """One page, in order."""
+        """Read a page of events in their order."""
         return await self._ledger.events(session, after=after, types=types, limit=limit)
 
     async def all_events(self, session: str, *, types: Sequence[str] = ()) -> AsyncIterator[Event]:
-        """All events of a session, read page by page."""
+        """Iterate over all events of a session, page by page."""
         async for page in event_pages(self._ledger, session, types=types):
             for event in page:
                 yield event
 
     def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
-        """Events as they are appended, without end."""
+        """Iterate over events as they are appended. Does not end by itself."""
         return self._ledger.follow(session, after=after, types=types)
 
     async def wait(self, *, after: int, timeout: float) -> int:
-        """The newest global position, as soon as it exceeds `after` or `timeout` seconds have passed."""
+        """Wait until the newest global position exceeds `after`, at most `timeout` seconds, and return it."""
         return await self._ledger.wait(after=after, timeout=timeout)
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
-        """The best matches, from an index that is brought up to date first."""
+        """Update the search index, then return the best matches."""
         await self._ledger.update_index()
         return await self._ledger.search(query)
 
     async def verify(self, session: str, *, heads: Collection[bytes] = ()) -> ChainVerdict:
-        """Raises `ChainBroken` where the record is not what was acknowledged."""
+        """Verify the hash chain of a session. Raises `ChainBroken` at the first event that was changed."""
         return await verify_session(self._ledger, session, heads=heads)
 
     async def verify_all(self, heads: Sequence[bytes] = ()) -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
-        """The verdict on every session, and those of `heads` that no session contains."""
+        """Verify every session. Returns the verdicts, and those of `heads` that are in no session."""
         verdicts = [verdict async for verdict in verify_all(self._ledger)]
         missing = set(heads)
         async for session in iter_sessions(self._ledger):
@@ -80,14 +85,42 @@ class Records:
         return verdicts, [head for head in heads if head in missing]
 
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
+        """Delete sessions for good. `expect`: their last sequence numbers, else `SequenceConflict`."""
         await self._ledger.erase(sessions, actor=actor, reason=reason, expect=expect)
 
     async def check(self) -> None:
-        """Lets the database check itself as a whole; raises `LedgerDamaged`."""
+        """Run the integrity check of the database. Raises `LedgerDamaged`."""
         await self._ledger.check()
 
     async def report(self, session: str) -> Report:
-        """What the definition of a workflow session asked, what happened, and where they differ."""
+        """Compare what the definition of a workflow session asks for with what happened."""
         from fidelio.workflows.report import report_session
 
         return await report_session(self._ledger, session)
+
+
+class SqliteVersion(msgspec.Struct, frozen=True):
+    """The SQLite library in use. `is_safe`: several processes can write to the same file without damaging it."""
+
+    version: str
+    driver: str
+    is_safe: bool
+
+
+def sqlite_version() -> SqliteVersion:
+    """The versions of SQLite and of its driver."""
+    from fidelio.ledger.sqlite import connection
+
+    version = connection.sqlite_version()
+    return SqliteVersion(".".join(map(str, version)), connection.driver_version(), version >= connection.SAFE_VERSION)
+
+
+def describe_ledger(settings: Settings) -> str:
+    """Where the ledger is, for messages: the home that contains it, or its file or address without the password."""
+    if settings.ledger == str(settings.home.ledger):
+        return str(settings.home.path)
+    if "://" not in settings.ledger:
+        return settings.ledger
+    from fidelio.ledger.postgres.errors import hide_password
+
+    return hide_password(settings.ledger)

@@ -1,7 +1,7 @@
-"""The table of commands, and how a person types one.
+"""The table of commands, and how messages spell a command that a person should type.
 
-A command that we tell people to type has to work as it stands: with the program that they have, and for the home that is
-meant. Layers below know the commands by name alone; the command line and the servers add the rest where they show them.
+A command in a message must work when it is copied: with the program as it is installed here, and for the home in use. Lower
+layers write only `fidelio NAME`; the command line and the servers insert the real program and `--home` when they print it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fidelio.errors import HomeProblem
 from fidelio.home import find_home
 
 PROGRAM = "fidelio"
-# Command, and the module of the command line that holds it: a command costs only its own imports.
+# Command: the module of `surfaces.cli` that defines it. Only that module is imported when the command runs.
 COMMANDS = {
     "agents": "agents",
     "answer": "inbox",
@@ -40,37 +40,37 @@ COMMANDS = {
     "verify": "record",
     "work": "serve",
 }
-# We name a command in backticks or after a colon. Elsewhere the same words are a name or a path that somebody has chosen.
-_NAMED = re.compile(rf"(?:(?<=`)|(?<=: )){PROGRAM} (?=(?:{'|'.join(COMMANDS)})\b)")
+# Our messages write a command in backticks or after a colon. Anywhere else the same text may be a name or path of the user.
+_COMMAND_MENTION = re.compile(rf"(?:(?<=`)|(?<=: )){PROGRAM} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
-def typed(program: str, home: str | None) -> str:
-    """How a person starts `program` with the home that was asked for, where that one is not found anyway."""
-    import shlex  # noqa: PLC0415  # a server that is told of no home starts without it
+def add_home_option(program: str, home: str | None) -> str:
+    """Append `--home` to `program` if `home` was named and is not the default home."""
+    import shlex  # noqa: PLC0415  # a server without --home starts faster without it
 
-    return program if not home or _is_found_anyway(home) else f"{program} --home {shlex.quote(home)}"
-
-
-def as_typed(text: str, program: str) -> str:
-    """Words of rooms that know the commands by name, but neither how we were started nor for which home."""
-    return text if program == PROGRAM else _NAMED.sub(lambda _: f"{program} ", text)
+    return program if not home or _is_default_home(home) else f"{program} --home {shlex.quote(home)}"
 
 
-def own_program() -> str:
-    """How a person at this prompt starts us: by name where that works."""
-    import shlex  # noqa: PLC0415  # waits until somebody has to be told
+def substitute_program(text: str, program: str) -> str:
+    """Replace `fidelio` by `program` wherever `text` mentions a command."""
+    return text if program == PROGRAM else _COMMAND_MENTION.sub(lambda _: f"{program} ", text)
+
+
+def find_program() -> str:
+    """How a person in this shell starts Fidelio: by name if that is on the PATH, else by path."""
+    import shlex  # noqa: PLC0415  # only needed for a message
     import shutil  # noqa: PLC0415  # the same
 
     if shutil.which(PROGRAM):
         return PROGRAM
     script = sys.argv[0]
-    if os.path.basename(script) == "__main__.py":  # noqa: PTH119  # the word that we were started with, as text
+    if os.path.basename(script) == "__main__.py":  # noqa: PTH119  # argv[0] as text
         return f"{shlex.quote(sys.executable)} -m {PROGRAM}"
-    # Without a separator a shell would look for it along its path, where it is not.
+    # Without a separator the shell would search the PATH, where the script is not.
     return shlex.quote(script if os.sep in script else f".{os.sep}{script}")
 
 
-def _is_found_anyway(home: str) -> bool:
+def _is_default_home(home: str) -> bool:
     try:
         return find_home(home) == find_home()
     except HomeProblem:

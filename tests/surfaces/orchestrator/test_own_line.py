@@ -12,7 +12,7 @@ import pytest
 from fidelio.app.application import Application
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.cli.run import _plan
+from fidelio.surfaces.cli.run import _build_plan
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
 from tests.surfaces.orchestrator.test_command_line import Shell
@@ -63,7 +63,7 @@ def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, m
         assert "Session task is the one that asks for this" in agents(command, "task", code=2)
     done = agents("delete", "--all", "--yes")
 
-    assert done.splitlines() == ["All sessions removed", "Session task was left: this command is part of its work."]
+    assert done.splitlines() == ["All sessions removed", "Session task was not deleted: this command is part of its work."]
 
 
 @proves("families.workflow-workers")
@@ -73,9 +73,9 @@ async def test_the_workers_of_a_workflow_at_the_command_line_are_of_the_agent_th
     wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3}
     monkeypatch.setenv(AGENT_MARKER, "s_0123456789ab.4")
     async with Application(settings, with_bundled=True) as house:
-        assert (await _plan(house, str(project), wanted)).caller == "s_0123456789ab"
+        assert (await _build_plan(house, str(project), wanted)).caller == "s_0123456789ab"
         monkeypatch.delenv(AGENT_MARKER)
-        assert (await _plan(house, str(project), wanted)).caller is None
+        assert (await _build_plan(house, str(project), wanted)).caller is None
 
 
 @proves("families.people-take-no-place")

@@ -1,1 +1,1 @@
-"""The command line: `main` holds the commands together, one module per subject holds them."""
+"""The command line. `main` is the root command; the other modules define the commands, by subject."""

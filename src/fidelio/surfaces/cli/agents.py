@@ -1,4 +1,4 @@
-"""`fidelio agents`: agent sessions from the command line, with the verbs of the tools."""
+"""`fidelio agents`: start, watch, resume and stop agent sessions, with a command for each tool of the orchestrator."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
-from fidelio.surfaces.cli.agent_words import InCommands, print_event, row, show
+from fidelio.surfaces.cli.agent_rendering import AgentGroup, print_event, print_session, session_row
 from fidelio.surfaces.cli.context import (
     CliContext,
     F,
     calling_actor,
     calling_session,
+    escape_line,
+    escape_text,
     json_option,
-    pass_cli,
     print_json,
     print_table,
-    printable,
+    resolve_project,
     run_async,
-    visible,
-    working_place,
+    with_cli_context,
 )
 
 if TYPE_CHECKING:
@@ -32,55 +32,61 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.orchestrator.service.wait import Mode
 
-GLANCE_SECONDS = 1.0
+POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 
 
-@click.group("agents", cls=InCommands)
+@click.group("agents", cls=AgentGroup)
 def agents_command() -> None:
     """Start, watch, resume and stop agents."""
 
 
 def project_option(command: F) -> F:
+    """Add `--project`."""
     return click.option(
         "--project",
         metavar="DIR",
-        help="The project of the session (default: the working directory, then any that has the name).",
+        help="The project of the session (default: the working directory, else any project with a session of that name).",
     )(command)
 
 
-def _project(project: str | None) -> str | None:
-    return None if project is None else working_place(project)
+def _resolve_project(project: str | None) -> str | None:
+    return None if project is None else resolve_project(project)
 
 
 @agents_command.command("blueprints")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
-    """List what agents can be started from."""
+    """List the blueprints that agents can be started from."""
     from fidelio.surfaces.views import blueprints_json
 
-    listing = cli.open().blueprints().list(working_place(project))
+    listing = cli.open().blueprints().list(resolve_project(project))
     if as_json:
         print_json(blueprints_json(listing))
         return
     rows = [
-        {"name": one.name, "executor": one.executor or "default", "may": one.permissions.mode, "description": one.description}
-        for one in listing.agents
+        {
+            "name": blueprint.name,
+            "executor": blueprint.executor or "default",
+            "may": blueprint.permissions.mode,
+            "description": blueprint.description,
+        }
+        for blueprint in listing.agents
     ]
     print_table(rows, ["name", "executor", "may", "description"])
-    for one in listing.broken:
-        click.echo(f"broken: {printable(one.name)}: {printable(one.error)}", err=True)
+    for broken in listing.broken:
+        click.echo(f"broken: {escape_line(broken.name)}: {escape_line(broken.error)}", err=True)
 
 
 @agents_command.command("list")
 @click.option("--project", metavar="DIR", help="Only sessions of this project.")
 @click.option("--state", type=click.Choice(STATES), help="Only sessions whose newest run is in this state.")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="How many at most.")
-@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="How many to list at most.")
+@click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @json_option
-@pass_cli
+@with_cli_context
 def list_sessions(
     cli: CliContext, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool
 ) -> None:
@@ -89,16 +95,18 @@ def list_sessions(
 
     async def work() -> None:
         async with cli.agents() as service:
-            page = await service.list(_project(project), status=state, cursor=after, limit=limit)
-            total = await service.count(_project(project), status=state)
+            page = await service.list(_resolve_project(project), status=state, cursor=after, limit=limit)
+            total = await service.count(_resolve_project(project), status=state)
         if as_json:
             print_json(sessions_json(page.items, page.next, total))
         elif not page.items:
             click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
         else:
-            print_table([row(one) for one in page.items], ["name", "state", "blueprint", "runs", "changed", "project"])
+            print_table(
+                [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
+            )
             if page.next:
-                click.echo(f"More with: {cli.program} agents list --after {page.next}")
+                click.echo(f"More: {cli.program} agents list --after {page.next}")
 
     run_async(work())
 
@@ -106,24 +114,26 @@ def list_sessions(
 @agents_command.command("start")
 @click.argument("name")
 @click.argument("prompt")
-@click.option("--blueprint", "-b", help="What to start from; `fidelio agents blueprints` lists them.")
-@click.option("--executor", help="The kind of agent, where the blueprint names none; `fidelio doctor` lists those that work.")
-@click.option("--model", help="Another model than the blueprint's.")
-@click.option("--worktree", is_flag=True, help="Let it work in a git worktree of its own.")
-@click.option("--detach", is_flag=True, help="Return at once; the agent works in the background.")
+@click.option("--blueprint", "-b", help="The blueprint to start from; `fidelio agents blueprints` lists them.")
+@click.option("--executor", help="The executor, if the blueprint names none; `fidelio doctor` lists those that work here.")
+@click.option("--model", help="The model, instead of the blueprint's.")
+@click.option("--worktree", is_flag=True, help="Let the agent work in its own git worktree.")
+@click.option("--detach", is_flag=True, help="Return immediately; the agent works in the background.")
 @click.option("--project", metavar="DIR", help="Where the agent works (default: the working directory).")
 @json_option
-@pass_cli
+@with_cli_context
 def start(cli: CliContext, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any) -> int:
-    """Start an agent session called NAME with PROMPT (- reads it from standard input)."""
+    """Start an agent session NAME with PROMPT (- reads it from standard input)."""
     from fidelio.orchestrator.record.model import StartAgent
 
     more["worktree"] = more["worktree"] or None
-    wanted = StartAgent(name=name, prompt=_text(prompt), project=_project(project), parent=calling_session(), **more)
+    parameters = StartAgent(
+        name=name, prompt=_read_text(prompt), project=_resolve_project(project), parent=calling_session(), **more
+    )
 
     async def work() -> int:
         async with cli.agents(host=not detach) as service:
-            return await _begun(cli, service, await service.start(wanted), detach=detach, as_json=as_json)
+            return await _follow_start(cli, service, await service.start(parameters), detach=detach, as_json=as_json)
 
     return run_async(work())
 
@@ -131,17 +141,17 @@ def start(cli: CliContext, /, name: str, prompt: str, detach: bool, project: str
 @agents_command.command("resume")
 @click.argument("name")
 @click.argument("prompt")
-@click.option("--detach", is_flag=True, help="Return at once; the agent works in the background.")
+@click.option("--detach", is_flag=True, help="Return immediately; the agent works in the background.")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
-    """Go on with the session NAME: the agent still knows what was said before."""
+    """Continue the session NAME with a new PROMPT. The agent keeps its conversation."""
 
     async def work() -> int:
         async with cli.agents(host=not detach) as service:
-            session = await service.resume(name, _text(prompt), _project(project), by=calling_actor())
-            return await _begun(cli, service, session, detach=detach, as_json=as_json)
+            session = await service.resume(name, _read_text(prompt), _resolve_project(project), by=calling_actor())
+            return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
 
     return run_async(work())
 
@@ -151,14 +161,14 @@ def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str |
 @click.argument("message")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def send(cli: CliContext, name: str, message: str, project: str | None, as_json: bool) -> int:
-    """Tell the session NAME something: a busy agent gets it with its next turn."""
+    """Send MESSAGE to the session NAME. A busy agent gets it with its next turn."""
 
     async def work() -> int:
         async with cli.agents(host=False) as service:
-            session = await service.send(name, _text(message), _project(project), by=calling_actor())
-            return await _begun(cli, service, session, detach=True, as_json=as_json)
+            session = await service.send(name, _read_text(message), _resolve_project(project), by=calling_actor())
+            return await _follow_start(cli, service, session, detach=True, as_json=as_json)
 
     return run_async(work())
 
@@ -167,14 +177,14 @@ def send(cli: CliContext, name: str, message: str, project: str | None, as_json:
 @click.argument("name")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
-    """Show how the session NAME stands."""
+    """Show the state of the session NAME, and the questions that wait for you."""
 
     async def work() -> None:
         async with cli.agents() as service:
-            session = await service.find(name, _project(project))
-            show(cli, session, as_json=as_json, questions=await service.questions(session))
+            session = await service.find(name, _resolve_project(project))
+            print_session(cli, session, as_json=as_json, requests=await service.questions(session))
 
     run_async(work())
 
@@ -184,48 +194,51 @@ def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> No
 @click.option("--run", type=click.IntRange(1), help="The result of this earlier run; 1 is the first.")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
-    """Print what the session NAME has found."""
+    """Print the result of the session NAME."""
 
     async def work() -> None:
         async with cli.agents() as service:
-            found = await _found(service, name, _project(project), None if run is None else str(run))
+            found = await _load_result(service, name, _resolve_project(project), None if run is None else str(run))
         if as_json:
             print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
         else:
-            click.echo(_lines(found.text))
+            click.echo(_escape_lines(found.text))
 
     run_async(work())
 
 
 @agents_command.command("wait")
 @click.argument("names", nargs=-1, required=True)
-@click.option("--any", "any_", is_flag=True, help="Return when the first of them has finished.")
-@click.option("--timeout", type=click.FloatRange(0), default=None, help="Return after this many seconds at the latest.")
+@click.option("--any", "any_", is_flag=True, help="Return when any of them has finished.")
+@click.option("--timeout", type=click.FloatRange(0), default=None, help="Wait at most this many seconds.")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def wait(cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | None, project: str | None, as_json: bool) -> int:
-    """Wait until the sessions NAMES have finished. Ends with 5 when the time is over first, with 4 when they were deleted."""
+    """Wait until the sessions NAMES have finished.
+
+    Exit code 5: the timeout has passed first. Exit code 4: a session was deleted.
+    """
 
     async def work() -> int:
         async with cli.agents() as service:
-            named = [await service.find(name, _project(project)) for name in names]
+            sessions = [await service.find(name, _resolve_project(project)) for name in names]
             async with asyncio.timeout(timeout):
-                found = await _ended(service, named, any_=any_)
-            for one in found:
-                show(cli, one, as_json=as_json, questions=await service.questions(one))
-        there = {one.id for one in found}
-        gone = [one for one in named if one.id not in there]
-        for one in gone:
-            click.echo(f"fidelio: {one.name} was deleted.", err=True)
-        return 4 if gone and not (any_ and found) else 0
+                found = await _wait_finished(service, sessions, any_=any_)
+            for session in found:
+                print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+        existing = {session.id for session in found}
+        deleted = [session for session in sessions if session.id not in existing]
+        for session in deleted:
+            click.echo(f"fidelio: {session.name} was deleted.", err=True)
+        return 4 if deleted and not (any_ and found) else 0
 
     try:
         return run_async(work())
     except TimeoutError:
-        click.echo("fidelio: They are still at work.", err=True)
+        click.echo("fidelio: The sessions are still at work.", err=True)
         return 5
 
 
@@ -233,40 +246,40 @@ def wait(cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | N
 @click.argument("name")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
-    """Stop the agent of the session NAME, with everything it has started."""
+    """Stop the agent of the session NAME and all processes that it has started."""
 
     async def work() -> None:
         async with cli.agents() as service:
-            show(cli, await service.stop(name, _project(project), by=calling_actor()), as_json=as_json)
+            print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
 
     run_async(work())
 
 
 @agents_command.command("delete")
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every session, or with --project every one of the project.")
-@click.option("--yes", is_flag=True, help="Do not ask whether that is meant.")
+@click.option("--all", "everything", is_flag=True, help="Delete all sessions, or with --project all of that project.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @project_option
-@pass_cli
+@with_cli_context
 def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool, project: str | None) -> None:
-    """Stop the sessions NAMES and delete them for good; their names are free again."""
+    """Stop the sessions NAMES and delete them for good. Their names can be used again."""
     if bool(names) == everything:
-        raise UsageProblem("Nothing to delete was named.", remedy="Name sessions, or pass --all.")
+        raise UsageProblem("delete needs session names or --all, and not both.", remedy="Name sessions, or pass --all.")
     if everything and not yes:
         click.confirm(f"Delete all agent sessions{' of ' + project if project else ''} for good?", abort=True)
 
     async def work() -> None:
         async with cli.agents() as service:
             if everything:
-                deleted = await service.delete_all(_project(project), by=calling_actor())
+                deleted = await service.delete_all(_resolve_project(project), by=calling_actor())
                 click.echo("All sessions removed" if deleted else "No sessions to remove")
-                _say_kept(deleted)
+                _print_remains(deleted)
             for name in names:
-                deleted = await service.delete(name, _project(project), by=calling_actor())
-                click.echo(f"{printable(name)} is deleted.")
-                _say_kept(deleted)
+                deleted = await service.delete(name, _resolve_project(project), by=calling_actor())
+                click.echo(f"{escape_line(name)} is deleted.")
+                _print_remains(deleted)
 
     run_async(work())
 
@@ -274,113 +287,113 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
 @agents_command.command("events")
 @click.argument("name")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only events after this number.")
-@click.option("--follow", is_flag=True, help="Go on showing events as they happen, until the run has ended.")
+@click.option("--follow", is_flag=True, help="Keep printing events as they happen, until the run has ended.")
 @project_option
 @json_option
-@pass_cli
+@with_cli_context
 def events(cli: CliContext, name: str, after: int, follow: bool, project: str | None, as_json: bool) -> None:
-    """Show what the agent of the session NAME said and did."""
+    """Show the events of the session NAME: what the agent said and did."""
 
     async def work() -> None:
         async with cli.agents() as service:
-            session, seen = await service.find(name, _project(project)), after
+            session, last_seq = await service.find(name, _resolve_project(project)), after
             while True:
-                page = await service.events(session.id, after=seen, limit=200)
+                page = await service.events(session.id, after=last_seq, limit=200)
                 for event in page:
                     print_event(event, as_json=as_json)
-                    seen = event.seq
+                    last_seq = event.seq
                 if len(page) == 200:
                     continue
                 if not follow or not (await service.find(session.id)).run.is_active:
                     return
-                await service.wait([session.id], mode="all", seconds=GLANCE_SECONDS)
+                await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
 
     run_async(work())
 
 
-def _say_kept(deleted: Deleted) -> None:
-    for place in deleted.kept:
-        click.echo(f"The worktree {printable(place)} holds changes and was kept.")
+def _print_remains(deleted: Deleted) -> None:
+    for worktree in deleted.kept:
+        click.echo(f"The worktree {escape_line(worktree)} contains changes and was kept.")
     for name in deleted.spared:
-        click.echo(f"Session {printable(name)} was left: this command is part of its work.")
+        click.echo(f"Session {escape_line(name)} was not deleted: this command is part of its work.")
 
 
-async def _begun(cli: CliContext, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
-    """Watches the run to its end and prints its result, or says how to find it again."""
+async def _follow_start(cli: CliContext, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
+    """Watch the run to its end and print its result. With `detach`, print how to watch it instead."""
     if detach:
         if as_json:
-            show(cli, session, as_json=True)
+            print_session(cli, session, as_json=True)
         else:
             click.echo(
                 f"{session.name} is {session.run.state}. Watch it with: {cli.program} agents events {session.name} --follow"
             )
         return 0
     try:
-        session = await _watched(cli, service, session)
+        session = await _watch_run(cli, service, session)
     except asyncio.CancelledError:
         status = f"{cli.program} agents status {session.name}"
-        click.echo(f"\nNobody watches {session.name} any more; `{status}` says what becomes of it.", err=True)
+        click.echo(f"\n{session.name} continues in the background. `{status}` shows its state.", err=True)
         raise
-    found = await _found(service, session.id)
+    found = await _load_result(service, session.id)
     if as_json:
         print_json({"session": session.name, "run": found.run.number, "text": found.text, "data": found.data})
     else:
-        click.echo(_lines(found.text))
+        click.echo(_escape_lines(found.text))
     return 0
 
 
-async def _found(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> Result:
-    """The result. Of a run that did not succeed, what the agent had said until then is shown before the reason."""
+async def _load_result(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> Result:
+    """Load the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
     try:
         return await service.result(name, project, run=run)
     except ExecutorFailure as failure:
         if failure.partial:
-            click.echo(_lines(failure.partial))
+            click.echo(_escape_lines(failure.partial))
         raise
 
 
-async def _watched(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
-    """Says on the side what the agent does, when that changes."""
-    shown = ""
+async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
+    """Print the activity of the agent to standard error whenever it changes, until the run has ended."""
+    printed = ""
     while session.run.is_active:
-        (session,) = await service.wait([session.id], mode="all", seconds=GLANCE_SECONDS)
-        doing = _doing(cli, session)
-        if doing != shown and session.run.is_active:
-            click.echo(f"  {doing}", err=True)
-            shown = doing
+        (session,) = await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
+        progress = _describe_progress(cli, session)
+        if progress != printed and session.run.is_active:
+            click.echo(f"  {progress}", err=True)
+            printed = progress
     return session
 
 
-def _doing(cli: CliContext, session: AgentSession) -> str:
+def _describe_progress(cli: CliContext, session: AgentSession) -> str:
     if session.question:
         return f"waits for you: {cli.program} inbox, then {cli.program} answer {session.question} ..."
-    return printable(session.run.last_activity or session.run.state)
+    return escape_line(session.run.last_activity or session.run.state)
 
 
-async def _ended(service: AgentService, named: list[AgentSession], *, any_: bool) -> list[AgentSession]:
-    """Those that are still there, once one or all of them have finished or none is left."""
+async def _wait_finished(service: AgentService, sessions: list[AgentSession], *, any_: bool) -> list[AgentSession]:
+    """Wait until any or all sessions have finished, or all are deleted. Returns those that still exist."""
     mode: Mode = "any" if any_ else "all"
     while True:
-        found = await _still_there(service, named)
-        ended = [not one.run.is_active for one in found]
-        if not found or (any(ended) if any_ else all(ended)):
+        found = await _find_existing(service, sessions)
+        finished = [not session.run.is_active for session in found]
+        if not found or (any(finished) if any_ else all(finished)):
             return found
         with suppress(AgentSessionNotFound):
-            # Deleted between the look and the wait: the next look finds one less.
-            await service.wait([one.id for one in found], mode=mode, seconds=30.0)
+            # A session may be deleted before the wait begins; the next iteration no longer finds it.
+            await service.wait([session.id for session in found], mode=mode, seconds=30.0)
 
 
-async def _still_there(service: AgentService, sessions: list[AgentSession]) -> list[AgentSession]:
+async def _find_existing(service: AgentService, sessions: list[AgentSession]) -> list[AgentSession]:
     found = []
-    for one in sessions:
+    for session in sessions:
         with suppress(AgentSessionNotFound):
-            found.append(await service.find(one.id))
+            found.append(await service.find(session.id))
     return found
 
 
-def _text(text: str) -> str:
+def _read_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def _lines(text: str) -> str:
-    return "\n".join(visible(line) for line in text.splitlines())
+def _escape_lines(text: str) -> str:
+    return "\n".join(escape_text(line) for line in text.splitlines())

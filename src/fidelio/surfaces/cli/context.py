@@ -1,4 +1,4 @@
-"""Shared by all commands: the context with home and settings, common options, running async work, and output helpers."""
+"""Shared helpers of all commands: context with home and settings, common options, async execution, output helpers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import click
 
 from fidelio.errors import UsageProblem
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.commands import own_program, typed
+from fidelio.surfaces.commands import add_home_option, find_program
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
@@ -29,56 +29,58 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-# Control characters, invisible ones that turn the direction of text around, halves of characters, and line separators.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Invisible, but scripts and emoji need them inside of words, and they move nothing.
+# Unicode categories: control characters, format characters such as direction overrides, surrogates, line separators.
+_ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Format characters that some scripts and emoji need. They do not affect the terminal.
 _JOINERS = frozenset("\u200c\u200d")
 
 
 @dataclass(frozen=True)
 class CliContext:
-    """What was given before the command: the home, and how loud errors are."""
+    """The global options: the home as named on the command line, and whether errors print a traceback."""
 
     home: str | None
     debug: bool
 
     @cached_property
     def settings(self) -> Settings:
+        """The settings of this home."""
         return load_settings(self.home)
 
     @property
     def program(self) -> str:
-        """How a person begins a command for this home."""
-        return typed(own_program(), self.home)
+        """How a command for this home begins in messages."""
+        return add_home_option(find_program(), self.home)
 
     def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> Application:
-        """The application of this home. A command that only reads does not create the home that somebody misspelt."""
+        """The application of this home. `create`: make a missing home; commands that only read report it as an error."""
         from fidelio.app.application import Application
 
         application = Application(self.settings, directories, with_bundled=with_bundled)
-        application.creates_home = create
+        application.creates_missing_home = create
         return application
 
     @asynccontextmanager
     async def records(self) -> AsyncIterator[Records]:
+        """Sessions and events of this home."""
         async with self.open() as application:
             yield await application.records()
 
     @asynccontextmanager
     async def agents(self, *, host: bool = False) -> AsyncIterator[AgentService]:
-        """The orchestrator. With `host`, agents run in this process while the block lasts.
+        """The agent service. With `host`, agents run in this process during the block.
 
-        A background process takes over whatever is active at its end.
+        A background process takes over the runs that are still active at its end.
         """
         async with self.open(create=True) as application:
             yield await application.agents(host=host)
 
 
-pass_cli = click.make_pass_decorator(CliContext)
+with_cli_context = click.make_pass_decorator(CliContext)
 
 
 def calling_session() -> str | None:
-    """The session of the agent that runs this command, where one does."""
+    """The session of the agent that runs this command; None if a person does."""
     from fidelio.ids import session_of_run
     from fidelio.processes.table import AGENT_MARKER
 
@@ -86,115 +88,126 @@ def calling_session() -> str | None:
 
 
 def calling_actor() -> str:
-    """Who the record says has asked for something."""
+    """The actor of events that this command causes: the calling agent, or `cli`."""
     caller = calling_session()
     return f"agent:{caller}" if caller else "cli"
 
 
 def json_option(command: F) -> F:
+    """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
 def workflows_option(command: F) -> F:
-    """The search path of workflows, the same for every command that reads definitions."""
-    command = click.option("--with-bundled", is_flag=True, help="With --workflows: also the bundled workflows.")(command)
+    """Add `--workflows` and `--with-bundled`, the same for every command that reads definitions."""
+    command = click.option("--with-bundled", is_flag=True, help="With --workflows: also use the bundled workflows.")(command)
     return click.option(
-        "--workflows", "directories", metavar="DIR", multiple=True, help="Read workflows from here instead (repeatable)."
+        "--workflows",
+        "directories",
+        metavar="DIR",
+        multiple=True,
+        help="Read workflows from DIR instead of the search path (repeatable).",
     )(command)
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Runs the work of a command. Being told to end is like Ctrl-C: what has to be tidied up is tidied up."""
-    with _like_interrupts(signal.SIGTERM, signal.SIGHUP):
+    """Run a coroutine. SIGTERM and SIGHUP act like Ctrl-C, so that cleanup code runs."""
+    with _interrupt_on(signal.SIGTERM, signal.SIGHUP):
         return asyncio.run(work)
 
 
 @contextmanager
-def _like_interrupts(*numbers: signal.Signals) -> Iterator[None]:
-    # Whoever started us may have asked that a closed terminal be ignored.
-    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
-    for number in taken:
+def _interrupt_on(*numbers: signal.Signals) -> Iterator[None]:
+    # Only where the default action is set: `nohup` makes a process ignore SIGHUP.
+    replaced = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in replaced:
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:
-        for number in taken:
+        for number in replaced:
             signal.signal(number, signal.SIG_DFL)
 
 
 def print_json(data: object) -> None:
+    """Print a value as indented JSON."""
     click.echo(json_text(data, indent=2))
 
 
 def json_text(data: object, *, indent: int | None = None) -> str:
-    # Only UTF-8 may carry other characters: JSON in any other encoding is not JSON.
-    return json.dumps(data, indent=indent, ensure_ascii=not speaks_unicode())
+    """Encode a value as JSON."""
+    # JSON is UTF-8 by definition, so other encodings get ASCII.
+    return json.dumps(data, indent=indent, ensure_ascii=not supports_unicode())
 
 
-def printable(text: str) -> str:
-    """Text that an agent or a file brought, on one line and without power over the terminal.
+def escape_line(text: str) -> str:
+    """Escape text from an agent or a file, and put it on a single line.
 
-    Whoever reads a report must be able to tell what Fidelio says from what it quotes.
+    Such text must neither control the terminal nor imitate a line of Fidelio's own output.
     """
-    return visible(" ".join(text.split()))
+    return escape_text(" ".join(text.split()))
 
 
-def visible(text: str) -> str:
-    """What a terminal would obey or hide instead of showing, as an escape that can be read."""
-    return "".join(_escaped(character) for character in text)
+def escape_text(text: str) -> str:
+    """Replace control characters and invisible characters by readable escapes."""
+    return "".join(_escape_character(character) for character in text)
 
 
-def _escaped(character: str) -> str:
-    if unicodedata.category(character) not in _UNSEEN or character in _JOINERS:
+def _escape_character(character: str) -> str:
+    if unicodedata.category(character) not in _ESCAPED_CATEGORIES or character in _JOINERS:
         return character
     return character.encode("unicode_escape").decode("ascii")
 
 
 def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
-    """Columns as wide as their content; the last one takes what is left of the line."""
-    cells = [{name: printable(row[name]) for name in columns} for row in rows]
+    """Print rows in columns as wide as their content. The last column is cut at the end of the line."""
+    cells = [{name: escape_line(row[name]) for name in columns} for row in rows]
     widths = {name: max([len(name), *(len(row[name]) for row in cells)]) for name in columns}
-    room = max(20, terminal_width() - sum(widths[name] + 2 for name in columns[:-1]))
+    rest = max(20, terminal_width() - sum(widths[name] + 2 for name in columns[:-1]))
     for row in [{name: name.upper() for name in columns}, *cells]:
         start = "".join(row[name].ljust(widths[name] + 2) for name in columns[:-1])
-        click.echo(start + shorten(row[columns[-1]], room))
+        click.echo(start + shorten(row[columns[-1]], rest))
 
 
-def shorten(text: str, room: int) -> str:
-    line = printable(text)
-    return line if len(line) <= room else line[: room - 1].rstrip() + "…"
+def shorten(text: str, width: int) -> str:
+    """Escape text and cut it to `width` characters."""
+    line = escape_line(text)
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
 def terminal_width() -> int:
+    """The number of columns of the terminal; 100 if unknown."""
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def wants_color() -> bool:
+def uses_color() -> bool:
+    """Whether standard output is a terminal and colors are not disabled."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-def speaks_unicode() -> bool:
+def supports_unicode() -> bool:
+    """Whether standard output is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def here() -> str:
-    """The working directory; empty when somebody has deleted it."""
+def current_directory() -> str:
+    """The working directory; empty if it was deleted."""
     try:
         return os.getcwd()  # noqa: PTH109  # compared and joined as text
     except OSError:
         return ""
 
 
-def working_place(project: str | None) -> str:
-    """The project that a command is about, as an absolute path."""
-    if project is None and not here():
+def resolve_project(project: str | None) -> str:
+    """The absolute path of `project`, or of the working directory."""
+    if project is None and not current_directory():
         raise UsageProblem(
-            "The working directory is gone.", remedy="Change to one that exists, or name the project with --project DIR."
+            "The working directory was deleted.", remedy="Change to an existing directory, or pass --project DIR."
         )
-    return os.path.abspath(project or here())  # noqa: PTH100  # Path.absolute leaves the dots in
+    return os.path.abspath(project or current_directory())  # noqa: PTH100  # Path.absolute leaves the dots in
 
 
-def relative(path: Path) -> str:
-    """A path as a person at this prompt would write it."""
-    place = here()
-    return str(path.relative_to(place)) if place and path.is_relative_to(place) else str(path)
+def relative_path(path: Path) -> str:
+    """A path relative to the working directory if it is below it, else as it is."""
+    base = current_directory()
+    return str(path.relative_to(base)) if base and path.is_relative_to(base) else str(path)

@@ -1,4 +1,4 @@
-"""`fidelio inbox` and `fidelio answer`: list the requests that wait for a person, and answer one."""
+"""`fidelio inbox` and `fidelio answer`: list the requests that wait for a person, and answer them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ import click
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import RequestNotFound
-from fidelio.surfaces.cli.context import CliContext, json_option, json_text, pass_cli, print_json, printable, run_async, shorten
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    escape_line,
+    json_option,
+    json_text,
+    print_json,
+    run_async,
+    shorten,
+    with_cli_context,
+)
 
 if TYPE_CHECKING:
     from fidelio.app.records import Records
@@ -20,36 +29,36 @@ if TYPE_CHECKING:
 
 
 @click.command("inbox")
-@click.option("--all", "everything", is_flag=True, help="Also what was answered already.")
-@click.option("--session", help="Only questions of this session.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
-@click.option("--watch", is_flag=True, help="Go on showing questions as they are asked and answered, until Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="Also list requests that are closed.")
+@click.option("--session", help="Only requests of this session.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
+@click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
+@click.option("--watch", is_flag=True, help="Keep printing requests as they are opened and answered, until Ctrl-C.")
 @json_option
-@pass_cli
+@with_cli_context
 def inbox_command(
     cli: CliContext, everything: bool, session: str | None, limit: int, after: str | None, watch: bool, as_json: bool
 ) -> None:
-    """List what waits for a person, oldest first, with what it is about."""
+    """List the requests that wait for a person, oldest first: question, options, and how to answer."""
     if watch:
-        run_async(_watch(cli, session, as_json=as_json))
+        run_async(_watch_inbox(cli, session, as_json=as_json))
         return
 
     async def work() -> None:
         async with cli.open() as application:
             records, inbox = await application.records(), await application.inbox()
             state: RequestState | None = None if everything else "open"
-            asker = await _asker(records, session)
-            page = await inbox.list_requests(session=asker, state=state, cursor=after, limit=limit)
-            questions = await _questions(records, page.items)
+            session_id = await _resolve_session(records, session)
+            page = await inbox.list_requests(session=session_id, state=state, cursor=after, limit=limit)
+            items = await _load_items(records, page.items)
         if as_json:
-            print_json({"requests": [question_json(question) for question in questions], "next": page.next})
-        elif not questions:
-            click.echo(f"Nothing waits for you in {_place(cli)}.")
-        for question in () if as_json else questions:
-            print_question(question, cli.program)
+            print_json({"requests": [item_json(item) for item in items], "next": page.next})
+        elif not items:
+            click.echo(f"Nothing waits for you in {_ledger_location(cli)}.")
+        for item in () if as_json else items:
+            print_item(item, cli.program)
         if page.next and not as_json:
-            click.echo(f"More with: {cli.program} inbox --after {page.next}")
+            click.echo(f"More: {cli.program} inbox --after {page.next}")
 
     run_async(work())
 
@@ -57,13 +66,13 @@ def inbox_command(
 @click.command("answer")
 @click.argument("request")
 @click.argument("option", default="")
-@click.option("--text", default="", help="What to say where there are no options; beside an option, a comment on it.")
+@click.option("--text", default="", help="The answer to a question without options; with an option, a comment.")
 @json_option
-@pass_cli
+@with_cli_context
 def answer_command(cli: CliContext, request: str, option: str, text: str, as_json: bool) -> None:
-    """Answer REQUEST with one of its options, or with a text where it has none. `fidelio inbox` shows which.
+    """Answer REQUEST with OPTION, or with --text if it has no options. `fidelio inbox` shows both.
 
-    An answer is given once: the same one again is fine, a different one is refused.
+    A request is answered only once. Repeating the same answer is allowed; a different answer is refused.
     """
     from fidelio.inbox import require_person
 
@@ -74,86 +83,86 @@ def answer_command(cli: CliContext, request: str, option: str, text: str, as_jso
             try:
                 answered = await inbox.answer(request, option, text=text, by=person, channel="cli")
             except RequestNotFound as error:
-                raise _not_here(cli, request) from error
+                raise _request_not_found(cli, request) from error
         if as_json:
             print_json({**request_json(answered.request), "repeated": answered.repeated})
         else:
             before = " (as it was answered before)" if answered.repeated else ""
-            given = printable(option) or "a text"
-            click.echo(f"{answered.request.id} is answered with {given}{before}. The agent may go on.")
+            answer = escape_line(option) or "a text"
+            click.echo(f"{answered.request.id} is answered with {answer}{before}. The agent can continue.")
 
     run_async(work())
 
 
-async def _watch(cli: CliContext, session: str | None, *, as_json: bool) -> None:
-    """Everything that waits now, then what is asked and answered, by whatever process."""
+async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -> None:
+    """Print the open requests, then every request that any process opens or closes."""
     async with cli.open() as application:
-        records, inbox, known = await application.records(), await application.inbox(), dict[str, str]()
-        asker = await _asker(records, session)
-        if not as_json and not (await inbox.list_requests(session=asker, limit=1)).items:
-            click.echo(f"Nothing waits for you in {_place(cli)} yet.")
-        async for request in inbox.follow(session=asker):
-            if known.get(request.id) != request.state:
-                known[request.id] = request.state
-                _show(cli, Question(request, await records.find(request.session)), as_json=as_json)
+        records, inbox, states = await application.records(), await application.inbox(), dict[str, str]()
+        session_id = await _resolve_session(records, session)
+        if not as_json and not (await inbox.list_requests(session=session_id, limit=1)).items:
+            click.echo(f"Nothing waits for you in {_ledger_location(cli)} yet.")
+        async for request in inbox.follow(session=session_id):
+            if states.get(request.id) != request.state:
+                states[request.id] = request.state
+                _print_watched(cli, InboxItem(request, await records.find(request.session)), as_json=as_json)
 
 
-def _show(cli: CliContext, question: Question, *, as_json: bool) -> None:
+def _print_watched(cli: CliContext, item: InboxItem, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json_text(question_json(question)))
+        click.echo(json_text(item_json(item)))
     else:
-        print_question(question, cli.program)
+        print_item(item, cli.program)
 
 
-async def _questions(records: Records, requests: Sequence[Request]) -> list[Question]:
-    """The requests with the sessions that ask; a session may ask several."""
+async def _load_items(records: Records, requests: Sequence[Request]) -> list[InboxItem]:
+    """Load the sessions of the requests, each once."""
     sessions: dict[str, Session] = {}
     for name in {request.session for request in requests}:
         sessions[name] = await records.find(name)
-    return [Question(request, sessions[request.session]) for request in requests]
+    return [InboxItem(request, sessions[request.session]) for request in requests]
 
 
-async def _asker(records: Records, session: str | None) -> str | None:
-    """A session that does not exist has no questions, but saying so would hide the typing error."""
+async def _resolve_session(records: Records, session: str | None) -> str | None:
+    """The id of a session. An unknown name is an error: an empty list would hide that it is misspelt."""
     return (await records.find(session)).id if session else None
 
 
-def _not_here(cli: CliContext, request: str) -> RequestNotFound:
+def _request_not_found(cli: CliContext, request: str) -> RequestNotFound:
     return RequestNotFound(
-        f"There is no request {request!r:.80} in {_place(cli)}.",
-        remedy="List them with `fidelio inbox`; --home DIR looks in another home.",
+        f"There is no request {request!r:.80} in {_ledger_location(cli)}.",
+        remedy="List the requests with `fidelio inbox`, or name another home with --home DIR.",
     )
 
 
-def _place(cli: CliContext) -> str:
-    from fidelio.app.diagnostics import describe_ledger
+def _ledger_location(cli: CliContext) -> str:
+    from fidelio.app.records import describe_ledger
 
     return describe_ledger(cli.settings)
 
 
 WIDTH = 96
 _INDENT = "    "
-_BESIDE_OPTIONS = " " * 27
-# Enough to tell sessions apart. What is told leaves room for how many more there are.
-_VALUE, _TOLD = 40, 78
+_DESCRIPTION_INDENT = " " * 27
+# Characters of a value, and of the line of variables without the count of omitted ones.
+_MAX_VALUE, _MAX_SUMMARY = 40, 78
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-_WHO = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
+_ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A request, and the session that asks."""
+class InboxItem:
+    """A request and its session."""
 
     request: Request
     session: Session
 
 
-def print_question(question: Question, program: str) -> None:
-    """`program` is how the command begins that answers it."""
-    request, session = question.request, question.session
-    asker = f"{printable(session.name)} ({session.id})" if session.name else session.id
-    click.echo(f"{request.id}  {printable(request.kind)} in session {asker}, {_age(request)}")
-    for line in _context(question):
+def print_item(item: InboxItem, program: str) -> None:
+    """Print a request with its context and the command that answers it, which begins with `program`."""
+    request, session = item.request, item.session
+    name = f"{escape_line(session.name)} ({session.id})" if session.name else session.id
+    click.echo(f"{request.id}  {escape_line(request.kind)} in session {name}, {_format_age(request)}")
+    for line in _context_lines(item):
         click.echo(f"{_INDENT}{shorten(line, WIDTH - len(_INDENT))}")
     _print_wrapped(request.question, _INDENT)
     _print_options(request)
@@ -162,14 +171,15 @@ def print_question(question: Question, program: str) -> None:
     _print_state(request, program)
 
 
-def question_json(question: Question) -> dict[str, Any]:
-    """Variables only while it waits: later they are no longer those that the question was about."""
-    waits = question.request.state == "open"
-    variables = {"variables": _variables(question.session)} if waits else {}
-    return {**request_json(question.request), "session_name": question.session.name, **variables}
+def item_json(item: InboxItem) -> dict[str, Any]:
+    """JSON of a request and its session. Variables only while it is open: later they may differ from those at the question."""
+    is_open = item.request.state == "open"
+    variables = {"variables": _variables(item.session)} if is_open else {}
+    return {**request_json(item.request), "session_name": item.session.name, **variables}
 
 
 def request_json(request: Request) -> dict[str, Any]:
+    """JSON of a request."""
     return {
         "id": request.id,
         "session": request.session,
@@ -188,76 +198,76 @@ def request_json(request: Request) -> dict[str, Any]:
     }
 
 
-def _context(question: Question) -> Iterator[str]:
-    """Where the session stands, and what somebody has set in it."""
-    session, detail = question.session, question.request.detail
+def _context_lines(item: InboxItem) -> Iterator[str]:
+    """Where the session is, and its variables."""
+    session, detail = item.session, item.request.detail
     if session.kind == "agent" and (project := session.record.get("project")):
         yield f"agent {session.record.get('blueprint', '')} in {project}"
     elif "workflow" in detail:
-        turn = f", pass {detail['iteration']}" if detail["iteration"] else ""
-        yield " / ".join(detail[part] for part in ("workflow", "activity", "checkpoint")) + turn
-    if question.request.state == "open" and (told := _told(session)):
-        yield told
+        iteration = f", iteration {detail['iteration']}" if detail["iteration"] else ""
+        yield " / ".join(detail[part] for part in ("workflow", "activity", "checkpoint")) + iteration
+    if item.request.state == "open" and (summary := _summarize_variables(session)):
+        yield summary
 
 
-def _told(session: Session) -> str:
-    """As many of its variables as one line takes; what the definition sets by itself tells nobody anything."""
+def _summarize_variables(session: Session) -> str:
+    """As many variables as fit on a line, without those that the definition sets: they are the same in every session."""
     variables, authors = _variables(session), session.record.get("set_by", {})
-    names, shown = [name for name in variables if not authors.get(name, "").startswith(BY_DEFINITION)], ""
+    names, summary = [name for name in variables if not authors.get(name, "").startswith(BY_DEFINITION)], ""
     for count, name in enumerate(names):
-        longer = f"{shown}{', ' if shown else ''}{name}={shorten(_as_text(variables[name]), _VALUE)}"
-        if shown and len(longer) > _TOLD:
-            return f"{shown} and {len(names) - count} more"
-        shown = longer
-    return shown
+        longer = f"{summary}{', ' if summary else ''}{name}={shorten(_format_value(variables[name]), _MAX_VALUE)}"
+        if summary and len(longer) > _MAX_SUMMARY:
+            return f"{summary} and {len(names) - count} more"
+        summary = longer
+    return summary
 
 
 def _variables(session: Session) -> dict[str, Any]:
     return dict(session.record.get("variables", {})) if session.kind == "workflow" else {}
 
 
-def _as_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _print_options(request: Request) -> None:
     for option in request.options:
         chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
-        click.echo(f"      {printable(option['id']):<20} {printable(option.get('label', ''))}{chosen}")
+        click.echo(f"      {escape_line(option['id']):<20} {escape_line(option.get('label', ''))}{chosen}")
         if option.get("description"):
-            _print_wrapped(option["description"], _BESIDE_OPTIONS)
+            _print_wrapped(option["description"], _DESCRIPTION_INDENT)
 
 
 def _print_state(request: Request, program: str) -> None:
     if request.state != "open":
-        click.echo(f"{_INDENT}{request.state} by {printable(request.answered_by or '')} over {request.channel}\n")
+        click.echo(f"{_INDENT}{request.state} by {escape_line(request.answered_by or '')} over {request.channel}\n")
         return
-    for line in filter(None, (_WHO.get(request.detail.get("answered_by", ""), ""), _default(request))):
+    for line in filter(None, (_ANSWERERS.get(request.detail.get("answered_by", ""), ""), _describe_default(request))):
         click.echo(f"{_INDENT}{line}")
     how = "OPTION" if request.options else '--text "..."'
     click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}\n")
 
 
-def _default(request: Request) -> str:
-    """What becomes of it when nobody answers."""
+def _describe_default(request: Request) -> str:
+    """Which option counts without an answer, and when."""
     option, after = request.detail.get("default_option"), request.detail.get("auto_advance_ms")
     if not option or not after:
         return ""
-    left = request.opened_at + after - now_ms()
-    when = f"in {_in_words(left // 1000)}" if left > 0 else "from now on"
-    return f"Without an answer, {printable(option)} may be taken {when}."
+    remaining = request.opened_at + after - now_ms()
+    when = f"in {_format_duration(remaining // 1000)}" if remaining > 0 else "from now on"
+    return f"Without an answer, {escape_line(option)} may be taken {when}."
 
 
-def _age(request: Request) -> str:
+def _format_age(request: Request) -> str:
     if request.closed_at is not None:
         return f"{request.state} {format_iso(request.closed_at)}"
-    return f"waiting {_in_words(max(0, now_ms() - request.opened_at) // 1000)}"
+    return f"waiting {_format_duration(max(0, now_ms() - request.opened_at) // 1000)}"
 
 
-def _in_words(seconds: int) -> str:
+def _format_duration(seconds: int) -> str:
     unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
     return f"{seconds // size} {unit}"
 
 
 def _print_wrapped(text: str, indent: str) -> None:
-    click.echo(click.wrap_text(printable(text), width=WIDTH, initial_indent=indent, subsequent_indent=indent))
+    click.echo(click.wrap_text(escape_line(text), width=WIDTH, initial_indent=indent, subsequent_indent=indent))

@@ -1,6 +1,6 @@
-"""`fidelio init`: adds Fidelio to the MCP configuration files of a project, one per client, and makes its home.
+"""`fidelio init`: add Fidelio to the MCP configuration files of a project, and create its home.
 
-An entry is added or left alone, never replaced.
+Every client has its own file. An entry that exists already is never changed.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ import click
 
 from fidelio.errors import HomeProblem
 from fidelio.home import DIRECTORY, Home, find_home
-from fidelio.surfaces.cli.config_files import CannotEdit, Entry, into_json, into_toml
-from fidelio.surfaces.cli.context import CliContext, json_option, pass_cli, print_json, printable, visible
-from fidelio.surfaces.commands import own_program, typed
+from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
+from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, json_option, print_json, with_cli_context
+from fidelio.surfaces.commands import add_home_option, find_program
 
 NAME = "fidelio"
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A program that starts MCP servers, and the file in a project that tells it which."""
+    """An MCP client and its configuration file in a project."""
 
     name: str
     title: str
     file: str
     table: str
-    insert: Callable[[str, Entry], str] = into_json
+    insert: Callable[[str, ConfigEntry], str] = add_to_json
     kind: str = ""
 
     def add(self, text: str, command: Sequence[str]) -> str:
-        """The text of its file with an entry for Fidelio; raises `CannotEdit` where that is not safe."""
+        """Add an entry for Fidelio to the text of the file. Raises `CannotEdit` if that is not safe."""
         kind = {"type": self.kind} if self.kind else {}
-        return self.insert(text, Entry(self.table, NAME, {**kind, "command": command[0], "args": list(command[1:])}))
+        return self.insert(text, ConfigEntry(self.table, NAME, {**kind, "command": command[0], "args": list(command[1:])}))
 
 
 CLIENTS = (
     Client("claude", "Claude Code", ".mcp.json", "mcpServers"),
-    Client("codex", "Codex", ".codex/config.toml", "mcp_servers", into_toml),
+    Client("codex", "Codex", ".codex/config.toml", "mcp_servers", add_to_toml),
     Client("cursor", "Cursor", ".cursor/mcp.json", "mcpServers"),
     Client("vscode", "VS Code", ".vscode/mcp.json", "servers", kind="stdio"),
     Client("gemini", "Gemini CLI", ".gemini/settings.json", "mcpServers"),
 )
 
 
-# Skipped: we do not dare to edit the file. Failed: the system does not let us.
+# Skipped: the file cannot be edited safely. Failed: the operating system refused.
 State = Literal["added", "kept", "skipped", "failed"]
-NOT_DONE = ("skipped", "failed")
-# The ledger and the keys stay on this machine; workflows and blueprints are meant to be shared.
+UNFINISHED = ("skipped", "failed")
+# Ledger and keys must not be committed; workflows and blueprints are meant to be shared.
 IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n!agents/\n!agents/**\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is to happen to one file. Of one that is skipped, `snippet` is what a person can write `where`."""
+    """A planned or finished change of a file. If it is skipped, a person can write `snippet` at `where`."""
 
     client: str
     file: str
@@ -75,8 +75,8 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
-    """Where the sessions of a project are kept. `before` is the home that was in use here and is hidden by this one."""
+class ProjectHome:
+    """The home for the sessions of a project. `before`: the home that was in use until now, if a new home hides it."""
 
     home: Home
     is_named: bool
@@ -85,8 +85,8 @@ class Residence:
 
     @property
     def command(self) -> list[str]:
-        """What agents start. A project's own home they find by themselves."""
-        return [*own_command(), *(["--home", str(self.home.path)] if self.is_named else [])]
+        """The command that agents start. Without `--home` for the project's own home, which is found by itself."""
+        return [*server_command(), *(["--home", str(self.home.path)] if self.is_named else [])]
 
 
 @click.command("init")
@@ -95,50 +95,51 @@ class Residence:
     "names",
     type=click.Choice([client.name for client in CLIENTS]),
     multiple=True,
-    help="Only for this client (repeatable).",
+    help="Write only the file of this client (repeatable).",
 )
 @click.option(
     "--project",
     type=click.Path(file_okay=False, exists=True),
     default=".",
     show_default=True,
-    help="The project to make ready.",
+    help="The project to set up.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change without changing anything.")
 @json_option
-@pass_cli
+@with_cli_context
 def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run: bool, as_json: bool) -> int:
-    """Make a project ready: a home for its sessions, and an MCP entry for each agent.
+    """Set up a project: a home for its sessions, and an entry for Fidelio in the MCP configuration of each client.
 
-    The home is .fidelio in the project; one that is named with --home or FIDELIO_HOME is written into the entries instead.
-    Nothing that is there is replaced. A file that cannot be edited safely is left alone, and what to add is shown instead.
-    Ends with 1 when a file was left alone or could not be written.
+    The home is .fidelio in the project. If another is named with --home or FIDELIO_HOME, the entries use that one. Existing
+    entries are never changed. A file that cannot be edited safely is not changed; the command prints what to add to it.
+
+    Exit code 1: a file could not be edited or written.
     """
-    place = Path(project).absolute()
-    residence = _residence(place, cli.home)
-    edits = [_plan(place, client, residence.command) for client in CLIENTS if not names or client.name in names]
+    directory = Path(project).absolute()
+    chosen = _choose_home(directory, cli.home)
+    edits = [_plan_edit(directory, client, chosen.command) for client in CLIENTS if not names or client.name in names]
     if not dry_run:
-        residence.home.ensure() if residence.is_named else _furnish(residence.home)
-        edits = [_written(place, edit) if edit.state == "added" else edit for edit in edits]
+        chosen.home.ensure() if chosen.is_named else _create_home(chosen.home)
+        edits = [_write_edit(directory, edit) if edit.state == "added" else edit for edit in edits]
     if as_json:
-        where = {"project": str(place), "home": str(residence.home.path)}
+        where = {"project": str(directory), "home": str(chosen.home.path)}
         print_json({**where, "dry_run": dry_run, "clients": [_edit_json(edit) for edit in edits]})
     else:
         _print_edits(edits, dry_run=dry_run)
-        _print_home(residence, dry_run=dry_run)
-    return _conclude(edits)
+        _print_home(chosen, dry_run=dry_run)
+    return _report_unfinished(edits)
 
 
-def _residence(project: Path, asked: str | None) -> Residence:
-    own, named = Home(project / DIRECTORY), asked or os.environ.get("FIDELIO_HOME")
+def _choose_home(project: Path, named: str | None) -> ProjectHome:
+    own, named = Home(project / DIRECTORY), named or os.environ.get("FIDELIO_HOME")
     home = Home(Path(os.path.abspath(find_home(named).path))) if named else own  # noqa: PTH100  # Path.absolute leaves the dots in
     is_new = not os.path.lexists(home.path)
-    before = _in_use(project) if is_new and not named else None
-    return Residence(home, is_named=home != own, is_new=is_new, before=before)
+    before = _find_home_in_use(project) if is_new and not named else None
+    return ProjectHome(home, is_named=home != own, is_new=is_new, before=before)
 
 
-def _in_use(project: Path) -> Home | None:
-    """The home that is found from the project as it is, where something was recorded in it."""
+def _find_home_in_use(project: Path) -> Home | None:
+    """The home that commands in the project use now, if it has a ledger."""
     try:
         home = find_home(cwd=project)
     except HomeProblem:
@@ -146,7 +147,7 @@ def _in_use(project: Path) -> Home | None:
     return home if os.path.lexists(home.ledger) else None
 
 
-def _furnish(home: Home) -> None:
+def _create_home(home: Home) -> None:
     ignore = home.ensure().path / ".gitignore"
     try:
         if not ignore.exists():
@@ -158,62 +159,64 @@ def _furnish(home: Home) -> None:
         ) from error
 
 
-def own_command() -> list[str]:
-    """How another program starts us: by name where that works, so that the file can be shared with others.
+def server_command() -> list[str]:
+    """The command that starts the MCP server: by name if possible, so that the file can be shared with other people.
 
-    A name that only the activated environment knows does not count: agents are not started from this shell.
+    A program of the activated virtual environment is named by its path, because agents are not started from this shell.
     """
-    if shutil.which("fidelio", path=_path_of_others()):
+    if shutil.which("fidelio", path=_path_without_own_environment()):
         return ["fidelio", "mcp"]
     script = shutil.which("fidelio", path=str(Path(sys.executable).parent))
     return [script, "mcp"] if script else [sys.executable, "-m", "fidelio", "mcp"]
 
 
-def _path_of_others() -> str:
-    """Where programs are looked for, without the environment that we run in."""
-    ours, places = Path(sys.prefix).resolve(), os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(place for place in places if place and not Path(place).resolve().is_relative_to(ours))
+def _path_without_own_environment() -> str:
+    """The PATH without the virtual environment of this process."""
+    own, directories = Path(sys.prefix).resolve(), os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(path for path in directories if path and not Path(path).resolve().is_relative_to(own))
 
 
-def _plan(project: Path, client: Client, command: Sequence[str]) -> Edit:
+def _plan_edit(project: Path, client: Client, command: Sequence[str]) -> Edit:
     planned = Edit(client.name, client.file, "added")
     try:
-        before = _read(project / client.file)
+        before = _read_config(project / client.file)
         after = client.add(before, command)
     except CannotEdit as error:
         return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
     except UnicodeDecodeError as error:
         whole = client.add("", command)
-        return replace(planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="as the whole of it", snippet=whole)
+        return replace(
+            planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="as its only content", snippet=whole
+        )
     except OSError as error:
         return replace(planned, state="failed", reason=f"cannot be read: {error.strerror}")
     return replace(planned, state="kept" if after == before else "added", before=before, after=after)
 
 
-def _read(path: Path) -> str:
-    """The text with its line ends as they are; empty where there is no file yet."""
+def _read_config(path: Path) -> str:
+    """The text of a file with its line ends; empty if there is no file."""
     try:
         return path.read_bytes().decode()
     except FileNotFoundError:
         if path.parent.is_symlink() and not path.parent.exists():
-            raise FileNotFoundError(errno.ENOENT, f"{path.parent.name} is a link that leads nowhere") from None
+            raise FileNotFoundError(errno.ENOENT, f"{path.parent.name} is a broken symbolic link") from None
         return ""
 
 
-def _written(project: Path, edit: Edit) -> Edit:
-    """Through a draft beside the file, so that a crash leaves the old file or the new one."""
-    # Through a link to the file it means.
+def _write_edit(project: Path, edit: Edit) -> Edit:
+    """Write a temporary file in the same directory and rename it, so that a crash leaves the old or the new file."""
+    # Follow a symbolic link: renaming over it would replace the link.
     path = Path(os.path.realpath(project / edit.file))
-    draft = path.with_name(f".{path.name}.fidelio")
+    temporary = path.with_name(f".{path.name}.fidelio")
     try:
         (project / edit.file).parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(edit.after.encode())
+        temporary.write_bytes(edit.after.encode())
         if path.exists():
-            shutil.copymode(path, draft)
-        draft.replace(path)
+            shutil.copymode(path, temporary)
+        temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         return replace(edit, state="failed", reason=f"cannot be written: {error.strerror}")
     return edit
 
@@ -222,43 +225,48 @@ def _print_edits(edits: Sequence[Edit], *, dry_run: bool) -> None:
     if dry_run:
         for edit in edits:
             lines = difflib.unified_diff(edit.before.splitlines(), edit.after.splitlines(), edit.file, edit.file, lineterm="")
-            click.echo("\n".join(map(visible, lines))) if edit.state == "added" else None
+            click.echo("\n".join(map(escape_text, lines))) if edit.state == "added" else None
     for edit in edits:
-        click.echo(_sentence(edit, dry_run=dry_run))
+        click.echo(_describe_edit(edit, dry_run=dry_run))
 
 
-def _print_home(residence: Residence, *, dry_run: bool) -> None:
-    would = f"would be kept in {residence.home.path}{', which would be made' if residence.is_new else ''}"
-    click.echo(f"Sessions of this project {would if dry_run else f'are kept in {residence.home.path}'}.")
-    if residence.before:
-        place = str(residence.before.path)
-        click.echo(f"Until now they were kept in {place}. What is there stays there: {typed(own_program(), place)} sessions")
+def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
+    would = f"would be kept in {chosen.home.path}{', which would be created' if chosen.is_new else ''}"
+    click.echo(f"Sessions of this project {would if dry_run else f'are kept in {chosen.home.path}'}.")
+    if chosen.before:
+        before = str(chosen.before.path)
+        program = add_home_option(find_program(), before)
+        click.echo(f"Earlier sessions stay in {before}. List them with: {program} sessions")
     if not dry_run:
         click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
 
 
-def _sentence(edit: Edit, *, dry_run: bool) -> str:
+def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
     title = next(client.title for client in CLIENTS if client.name == edit.client)
     match edit.state:
         case "added":
             return f"{title}: {edit.file} {'would get' if dry_run else 'has'} an entry for Fidelio."
         case "kept":
-            return f"{title}: {edit.file} has an entry for Fidelio already; it is kept as it is."
+            return f"{title}: {edit.file} has an entry for Fidelio already; it was not changed."
         case "skipped":
-            snippet = "\n".join(f"    {visible(line)}" for line in edit.snippet.splitlines())
-            return f"{title}: {edit.file} is left alone, because {printable(edit.reason)}. Write this {edit.where}:\n{snippet}"
+            snippet = "\n".join(f"    {escape_text(line)}" for line in edit.snippet.splitlines())
+            return (
+                f"{title}: {edit.file} was not changed, because {escape_line(edit.reason)}. Write this {edit.where}:\n{snippet}"
+            )
         case "failed":
-            return f"{title}: {edit.file} {edit.reason}. Put that right, then repeat."
+            return f"{title}: {edit.file} {edit.reason}. Correct that, then run the command again."
 
 
-def _conclude(edits: Sequence[Edit]) -> int:
-    """Whoever reads only the end, or only the exit code, learns that something is left to do."""
-    left = [edit.file for edit in edits if edit.state in NOT_DONE]
-    if left:
-        click.echo(f"fidelio: {len(left)} of {len(edits)} files have no entry for Fidelio: {', '.join(left)}.", err=True)
-    return 1 if left else 0
+def _report_unfinished(edits: Sequence[Edit]) -> int:
+    """Print the files without an entry to standard error, and return the exit code."""
+    unfinished = [edit.file for edit in edits if edit.state in UNFINISHED]
+    if unfinished:
+        click.echo(
+            f"fidelio: {len(unfinished)} of {len(edits)} files have no entry for Fidelio: {', '.join(unfinished)}.", err=True
+        )
+    return 1 if unfinished else 0
 
 
 def _edit_json(edit: Edit) -> dict[str, str]:
-    shown = {"client": edit.client, "file": edit.file, "state": edit.state, "reason": edit.reason}
-    return {**shown, "where": edit.where, "snippet": edit.snippet} if edit.snippet else shown
+    fields = {"client": edit.client, "file": edit.file, "state": edit.state, "reason": edit.reason}
+    return {**fields, "where": edit.where, "snippet": edit.snippet} if edit.snippet else fields

@@ -1,4 +1,4 @@
-"""Commands about this machine: `fidelio doctor`, `fidelio keys` and `fidelio completion`."""
+"""Commands about the installation: `fidelio doctor`, `fidelio keys` and `fidelio completion`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ import click
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
+    escape_line,
     json_option,
-    pass_cli,
     print_json,
-    printable,
     run_async,
-    speaks_unicode,
-    wants_color,
+    supports_unicode,
+    uses_color,
+    with_cli_context,
 )
-from fidelio.surfaces.commands import as_typed
+from fidelio.surfaces.commands import substitute_program
 
 State = Literal["ok", "optional", "warning", "problem"]
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
-NAMED = 5
-LITTLE_SPACE = 200 * 1024 * 1024
+MAX_FILES_SHOWN = 5
+MIN_FREE_BYTES = 200 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. `cost` says what does not work without it, `remedy` what to do."""
+    """The result of a check. `cost` says what does not work without it, `remedy` what to do."""
 
     name: str
     state: State
@@ -46,13 +46,13 @@ class Check:
 
 @click.command("doctor")
 @json_option
-@pass_cli
+@with_cli_context
 def doctor_command(cli: CliContext, as_json: bool) -> int:
-    """Check this machine, and say what is missing and what that costs.
+    """Check this installation: what is missing, what does not work without it, and what to do.
 
-    Ends with 1 when something that Fidelio cannot do without is wrong.
+    Exit code 1: there is a problem without whose solution Fidelio cannot work.
     """
-    checks = run_async(examine(cli))
+    checks = run_async(run_checks(cli))
     healthy = not any(check.state == "problem" for check in checks)
     if as_json:
         print_json({"healthy": healthy, "checks": [asdict(check) for check in checks]})
@@ -60,64 +60,69 @@ def doctor_command(cli: CliContext, as_json: bool) -> int:
         for check in checks:
             _print_check(check)
         click.echo(
-            "Everything Fidelio needs is here." if healthy else "Fidelio cannot work until the problems above are solved."
+            "Everything that Fidelio needs is available."
+            if healthy
+            else "Fidelio cannot work until the problems above are solved."
         )
     return 0 if healthy else 1
 
 
-async def examine(cli: CliContext) -> list[Check]:
-    looks: list[tuple[str, Callable[[CliContext], Check | Awaitable[Check]]]] = [
-        ("python", _python),
-        ("sqlite", _sqlite),
-        ("home", _home),
-        ("disk", _disk),
-        ("keys", _keys),
-        ("ledger", _ledger),
-        ("agents", _agents),
-        ("workflows", _workflows),
-        ("postgres", _postgres),
-        ("terminal", _terminal),
+async def run_checks(cli: CliContext) -> list[Check]:
+    """Run all checks. A check that raises an error is a problem and does not stop the others."""
+    checks: list[tuple[str, Callable[[CliContext], Check | Awaitable[Check]]]] = [
+        ("python", _check_python),
+        ("sqlite", _check_sqlite),
+        ("home", _check_home),
+        ("disk", _check_disk),
+        ("keys", _check_keys),
+        ("ledger", _check_ledger),
+        ("agents", _check_agents),
+        ("workflows", _check_workflows),
+        ("postgres", _check_postgres),
+        ("terminal", _check_terminal),
     ]
-    return [*[await _look(name, look, cli) for name, look in looks], *await _executors(cli)]
+    return [*[await _run_check(name, check, cli) for name, check in checks], *await _check_executors(cli)]
 
 
-async def _look(name: str, look: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
-    found = await _found(name, look, cli)
-    return replace(found, sentence=as_typed(found.sentence, cli.program), remedy=as_typed(found.remedy, cli.program))
+async def _run_check(name: str, check: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
+    found = await _catch_problems(name, check, cli)
+    return replace(
+        found, sentence=substitute_program(found.sentence, cli.program), remedy=substitute_program(found.remedy, cli.program)
+    )
 
 
-async def _found(name: str, look: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
+async def _catch_problems(name: str, check: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
     try:
-        found = look(cli)
+        found = check(cli)
         return found if isinstance(found, Check) else await found
     except FidelioError as error:
         return Check(name, "problem", error.sentence, "Fidelio cannot start.", error.remedy)
     except OSError as error:
-        return Check(name, "problem", f"This could not be looked at: {error}.", "It may not work.", "Check owner and mode.")
+        return Check(name, "problem", f"The check failed: {error}.", "It may not work.", "Check owner and mode.")
 
 
-async def _executors(_: CliContext) -> list[Check]:
-    """Which kinds of agents can be started here. None of them is needed for anything but itself."""
+async def _check_executors(_: CliContext) -> list[Check]:
+    """Which executors can start agents here. Each is optional."""
     from fidelio.orchestrator.executors.registry import get_executors
 
     known = get_executors()
     found = await asyncio.gather(*(executor.availability() for executor in known.values()))
     return [
-        Check(name, "ok" if one.works else "optional", f"Agent {name}: {one.why}")
-        for name, one in zip(known, found, strict=True)
+        Check(name, "ok" if executor.works else "optional", f"Agent {name}: {executor.why}")
+        for name, executor in zip(known, found, strict=True)
     ]
 
 
-def _python(_: CliContext) -> Check:
+def _check_python(_: CliContext) -> Check:
     return Check("python", "ok", f"Python {platform.python_version()} at {sys.prefix}.")
 
 
-def _sqlite(_: CliContext) -> Check:
-    from fidelio.app.diagnostics import sqlite_version
+def _check_sqlite(_: CliContext) -> Check:
+    from fidelio.app.records import sqlite_version
 
     sqlite = sqlite_version()
     if sqlite.is_safe:
-        return Check("sqlite", "ok", f"SQLite {sqlite.version} with full-text search, brought by apsw {sqlite.driver}.")
+        return Check("sqlite", "ok", f"SQLite {sqlite.version} with full-text search, from apsw {sqlite.driver}.")
     return Check(
         "sqlite",
         "problem",
@@ -127,22 +132,24 @@ def _sqlite(_: CliContext) -> Check:
     )
 
 
-def _home(cli: CliContext) -> Check:
+def _check_home(cli: CliContext) -> Check:
     home = cli.settings.home.ensure()
     return Check("home", "ok", f"Home is {home.path}.")
 
 
-def _disk(cli: CliContext) -> Check:
+def _check_disk(cli: CliContext) -> Check:
     home = cli.settings.home.path
-    # The home may not be there yet, or ever; what is above it lies on the disk that it would be on.
-    there = next(place for place in (home, *home.parents) if os.path.exists(place))  # noqa: PTH110  # Path.exists raises
-    free = shutil.disk_usage(there).free
-    if free > LITTLE_SPACE:
+    # The home may not exist yet: its nearest existing parent is on the same disk.
+    existing = next(path for path in (home, *home.parents) if os.path.exists(path))  # noqa: PTH110  # Path.exists raises
+    free = shutil.disk_usage(existing).free
+    if free > MIN_FREE_BYTES:
         return Check("disk", "ok", f"{free // 2**30} GiB free for the ledger.")
-    return Check("disk", "warning", f"Only {free // 2**20} MiB free.", "Sessions stop when the disk is full.", "Make room.")
+    return Check(
+        "disk", "warning", f"Only {free // 2**20} MiB free.", "Sessions stop when the disk is full.", "Free some space."
+    )
 
 
-def _keys(cli: CliContext) -> Check:
+def _check_keys(cli: CliContext) -> Check:
     from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 
     keys = cli.open().keys()
@@ -150,7 +157,7 @@ def _keys(cli: CliContext) -> Check:
     return Check("keys", "ok", f"Tokens are sealed with key {keys.active().kid} from {source}.")
 
 
-async def _ledger(cli: CliContext) -> Check:
+async def _check_ledger(cli: CliContext) -> Check:
     async with cli.records() as records:
         await records.check()
         page = await records.sessions(limit=1)
@@ -158,24 +165,24 @@ async def _ledger(cli: CliContext) -> Check:
     return Check("ledger", "ok", f"The {kind} ledger is sound{'' if page.items else ' and empty'}.")
 
 
-async def _agents(cli: CliContext) -> Check:
-    """Whether what was started is also carried out: by a server, or by a worker in the background."""
+async def _check_agents(cli: CliContext) -> Check:
+    """Whether active runs have an agent host: a server, or a background process."""
     from fidelio.locks import is_hosted
 
     if is_hosted(cli.settings.home):
-        return Check("agents", "ok", "A process of this home carries out agents.")
+        return Check("agents", "ok", "A process of this home runs the agents.")
     async with cli.open() as application:
-        waits = await application.has_active_agents()
-    if not waits:
+        is_active = await application.has_active_agents()
+    if not is_active:
         return Check("agents", "ok", "No agent is at work, and none waits.")
     log = cli.settings.home.worker_log
-    remedy = f"`fidelio work` carries them out; why nobody does may stand in {log} or in the log of your server."
+    remedy = f"Run them with `fidelio work`. Why no process does is possibly in {log} or in the log of your server."
     return Check(
-        "agents", "warning", "Agents wait, and no process of this home carries them out.", "They do not go on.", remedy
+        "agents", "warning", "Agents have work, and no process of this home runs them.", "They do not continue.", remedy
     )
 
 
-def _workflows(cli: CliContext) -> Check:
+def _check_workflows(cli: CliContext) -> Check:
     library = cli.open().open_library()
     files = sorted({finding.file for finding in library.findings() if finding.severity == "error"})
     entries = library.list()
@@ -183,53 +190,53 @@ def _workflows(cli: CliContext) -> Check:
         return Check(
             "workflows",
             "warning",
-            f"{len(files)} of the files of {len(entries)} workflows cannot be read whole: {', '.join(files[:NAMED])}"
-            f"{', ...' if len(files) > NAMED else '.'}",
-            "Agents cannot be led through the broken parts.",
-            "`fidelio lint` names file, line and remedy.",
+            f"{len(files)} of the files of {len(entries)} workflows have errors: {', '.join(files[:MAX_FILES_SHOWN])}"
+            f"{', ...' if len(files) > MAX_FILES_SHOWN else '.'}",
+            "Agents cannot use what these files define.",
+            "`fidelio lint` shows file, line and remedy.",
         )
-    return Check("workflows", "ok", f"{len(entries)} workflows can be read, with all their parts.")
+    return Check("workflows", "ok", f"{len(entries)} workflows can be read, with all their files.")
 
 
-def _postgres(_: CliContext) -> Check:
+def _check_postgres(_: CliContext) -> Check:
     if find_spec("asyncpg"):
-        return Check("postgres", "ok", "The PostgreSQL driver is here.")
+        return Check("postgres", "ok", "The PostgreSQL driver is installed.")
     return Check(
         "postgres",
         "optional",
         "The PostgreSQL driver is not installed.",
-        "Only a ledger for many machines needs it.",
+        "Only a ledger in PostgreSQL needs it.",
         'pip install "fidelio-agents[postgres]"',
     )
 
 
-def _terminal(_: CliContext) -> Check:
-    if speaks_unicode():
+def _check_terminal(_: CliContext) -> Check:
+    if supports_unicode():
         return Check("terminal", "ok", "The terminal shows Unicode.")
     return Check(
         "terminal",
         "warning",
         f"The terminal's encoding is {sys.stdout.encoding or 'unknown'}.",
-        "Drawings are plainer.",
+        "Drawings use ASCII characters.",
         "Set LANG to a UTF-8 locale.",
     )
 
 
 def _print_check(check: Check) -> None:
     mark, color = _MARKS[check.state]
-    if not speaks_unicode():
+    if not supports_unicode():
         mark = check.state
-    click.echo(f"{click.style(mark, fg=color) if wants_color() else mark} {check.name:<11} {printable(check.sentence)}")
+    click.echo(f"{click.style(mark, fg=color) if uses_color() else mark} {check.name:<11} {escape_line(check.sentence)}")
     for note in filter(None, (check.cost, check.remedy)):
-        click.echo(f"              {printable(note)}")
+        click.echo(f"              {escape_line(note)}")
 
 
 @click.command("keys")
-@click.option("--rotate", is_flag=True, help="Make a new key. Old tokens go on working; new ones are sealed with it.")
+@click.option("--rotate", is_flag=True, help="Create a new key. It seals new tokens; old tokens stay valid.")
 @json_option
-@pass_cli
+@with_cli_context
 def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
-    """Show which key seals new tokens, or rotate it. Secrets are never printed."""
+    """Show the id of the key that seals new tokens, or rotate it. Secrets are never printed."""
     from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 
     cli.settings.home.ensure()
@@ -237,7 +244,7 @@ def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
     if rotate and not isinstance(keys, FileKeys):
         raise UsageProblem(
             f"The keys come from {ENVIRONMENT}, so they cannot be rotated here.",
-            remedy="Put a new key in front of the old one there, with a comma between them.",
+            remedy="Put a new key in front of the old one there, separated by a comma.",
         )
     active = keys.rotate() if rotate and isinstance(keys, FileKeys) else keys.active()
     source = str(keys.path) if isinstance(keys, FileKeys) else ENVIRONMENT
@@ -250,7 +257,7 @@ def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
 def completion_command(shell: str | None) -> None:
-    """Print the completion script for SHELL (default: the one you use).
+    """Print the completion script for SHELL (default: your shell).
 
     \b
     bash: eval "$(fidelio completion bash)"     in ~/.bashrc
@@ -264,5 +271,5 @@ def completion_command(shell: str | None) -> None:
     name = shell or os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119  # a value of the environment, not a path we open
     completion = get_completion_class(name)
     if completion is None:
-        raise UsageProblem(f"There is no completion for the shell {name!r}.", remedy="Name one of bash, zsh and fish.")
+        raise UsageProblem(f"There is no completion for the shell {name!r}.", remedy="Use one of: bash, zsh, fish.")
     click.echo(completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source())

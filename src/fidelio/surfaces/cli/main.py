@@ -16,17 +16,17 @@ import click
 
 from fidelio import __version__
 from fidelio.errors import FidelioError
-from fidelio.surfaces.cli.context import CliContext, printable
-from fidelio.surfaces.commands import COMMANDS, PROGRAM, as_typed, own_program, typed
+from fidelio.surfaces.cli.context import CliContext, escape_line
+from fidelio.surfaces.commands import COMMANDS, PROGRAM, add_home_option, find_program, substitute_program
 from fidelio.surfaces.mcp.stdio.descriptors import occupy_standard_descriptors
 
-# Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
+# Exit codes in addition to those of the error classes; docs/reference/cli.md lists them all.
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputClosed(Exception):
-    """The reader of our output has closed it. Click would end the process itself, with a code that means something else."""
+    """Standard output was closed by its reader. A `BrokenPipeError` would make click exit with a code of another meaning."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def _detect_closed_output() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and imports one only when it is used."""
+    """A click group that imports the module of a command only when the command is used."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _detect_closed_output():
@@ -49,15 +49,16 @@ class LazyGroup(click.Group):
             with _detect_closed_output():
                 return super().invoke(ctx)
         except (FidelioError, BaseExceptionGroup) as error:
-            cause, context = _cause(error), ctx.find_object(CliContext)
+            cause, context = _unwrap_error(error), ctx.find_object(CliContext)
             if isinstance(cause, FidelioError) and context is not None:
-                cause.sentence, cause.remedy = (as_typed(words, context.program) for words in (cause.sentence, cause.remedy))
+                cause.sentence = substitute_program(cause.sentence, context.program)
+                cause.remedy = substitute_program(cause.remedy, context.program)
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click calls it so
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # the signature is click's
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"fidelio.surfaces.cli.{COMMANDS[cmd_name]}")
@@ -74,15 +75,16 @@ class LazyGroup(click.Group):
 @click.option(
     "--home",
     metavar="DIR",
-    help="Where Fidelio keeps its things (default: FIDELIO_HOME, the nearest .fidelio, the user's data directory).",
+    help="Directory with ledger, keys and workflows (default: FIDELIO_HOME, the nearest .fidelio, the user's data directory).",
 )
-@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@click.option("--debug", is_flag=True, help="Print a traceback when a command fails.")
 @click.version_option(__version__, prog_name="fidelio")
 @click.pass_context
 def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
-    """Keeps AI agents faithful to the score.
+    """Make AI agents follow a workflow, and prove that they did.
 
-    Workflows that agents are led through over MCP, questions that wait for a person, and a record that can be proven.
+    Fidelio leads agents through workflows over MCP, keeps their questions for a person in an inbox, and records every step
+    in a ledger that can be verified.
     """
     ctx.obj = CliContext(home=home, debug=debug)
     if ctx.invoked_subcommand is None:
@@ -90,7 +92,7 @@ def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command and gives its exit code. Errors become one sentence and the way out."""
+    """Run a command and return its exit code. An error is printed as a sentence and its remedy."""
     prepare_streams()
     try:
         result: Any = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
@@ -98,57 +100,58 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the outermost boundary of a command
-        cause = _cause(error)
+        cause = _unwrap_error(error)
         if isinstance(cause, OutputClosed | BrokenPipeError):
             discard_output()
             return CLOSED_PIPE
         if "--debug" in arguments:
             traceback.print_exc()
-        return _explain(cause)
+        return _print_error(cause)
     return result if isinstance(result, int) else 0
 
 
-def _cause(error: BaseException) -> BaseException:
-    """What went wrong first, out of the groups that tasks wrap it in."""
+def _unwrap_error(error: BaseException) -> BaseException:
+    """The first error inside the exception groups that task groups create."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _explain(error: BaseException) -> int:
+def _print_error(error: BaseException) -> int:
     match error:
         case FidelioError():
             sentence, exit_code = str(error), error.exit_code
         case click.ClickException():
-            sentence, exit_code = _with_help(error), error.exit_code
+            sentence, exit_code = _add_help_hint(error), error.exit_code
         case KeyboardInterrupt() | click.Abort():
             sentence, exit_code = "Stopped.", INTERRUPTED
-        case OSError() if error.errno in _NO_ROOM:
+        case OSError() if error.errno in _DISK_FULL:
             discard_output()
-            sentence, exit_code = f"The output cannot be written: {error.strerror}. Make room, or write it elsewhere.", 1
+            sentence, exit_code = f"The output cannot be written: {error.strerror}. Free some space, or write it elsewhere.", 1
         case _:
             sentence = f"Unexpected {type(error).__name__}: {error}. Run it again with --debug for details."
             exit_code = UNEXPECTED
     with suppress(OSError):
-        # Nobody may be there to read it; the exit code still tells.
-        click.echo(f"fidelio: {printable(sentence)}", err=True)
+        # Standard error may be closed too; the exit code still reports the failure.
+        click.echo(f"fidelio: {escape_line(sentence)}", err=True)
     return exit_code
 
 
-def _with_help(error: click.ClickException) -> str:
-    """Click's sentence, and where to read what would have been right."""
+def _add_help_hint(error: click.ClickException) -> str:
+    """Click's message, with the `--help` command that explains the right usage."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return error.format_message()
-    # What goes wrong before a command begins has no `CliContext` yet.
-    program = typed(own_program(), context.find_root().params.get("home"))
+    # An error in the global options happens before there is a `CliContext`.
+    program = add_home_option(find_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
-    return f"{error.format_message()} `{command} --help` shows what it takes."
+    return f"{error.format_message()} `{command} --help` shows its usage."
 
 
 def prepare_streams() -> None:
+    """Make standard output and error usable: open if they were closed, and able to print any character."""
     occupy_standard_descriptors()
-    # Python has no object for a stream that was closed from the start; its descriptor leads to nothing by now.
+    # Python sets a stream to None if its descriptor was closed at start. The descriptor points to /dev/null by now.
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
     for stream in (sys.stdout, sys.stderr):
@@ -157,7 +160,7 @@ def prepare_streams() -> None:
 
 
 def discard_output() -> None:
-    """What is still in the buffer can reach nobody; without this the interpreter would complain about it at its end."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
+    """Redirect standard output to /dev/null, else the interpreter prints an error when it flushes the buffer at exit."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, sys.stdout.fileno())
+    os.close(null_device)

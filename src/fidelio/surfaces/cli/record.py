@@ -10,18 +10,18 @@ from fidelio.clock import format_iso
 from fidelio.errors import ChainBroken, UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
+    escape_line,
     json_option,
     json_text,
-    pass_cli,
     print_json,
     print_table,
-    printable,
     run_async,
     shorten,
     terminal_width,
+    with_cli_context,
     workflows_option,
 )
-from fidelio.surfaces.commands import as_typed
+from fidelio.surfaces.commands import substitute_program
 
 if TYPE_CHECKING:
     from fidelio.app.records import ChainVerdict, Records
@@ -34,19 +34,19 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 @click.command("sessions")
 @click.option("--kind", type=KINDS, help="Only sessions of this kind.")
 @click.option("--status", help="Only sessions with this status, such as active, blocked or completed.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
-@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer said so.")
-@click.option("--end", "ending", metavar="SESSION", help="List nothing: end SESSION, whose workflow is no longer there.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
+@click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
+@click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION, whose workflow definition was deleted.")
 @workflows_option
 @json_option
-@pass_cli
+@with_cli_context
 def sessions_command(
     cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: Any
 ) -> None:
     """List sessions, newest first.
 
-    With --end: end a session whose workflow was deleted or cannot be read any more, without its definition. The record says so.
-    It is looked for in the place that it came from, or in --workflows.
+    With --end: end a session whose workflow definition was deleted or cannot be read any more. The report of the session says
+    so. The definition is looked up in the directory that it came from, or in --workflows.
     """
     if ending["ending"]:
         run_async(_end_session(cli, as_json=as_json, **ending))
@@ -58,13 +58,13 @@ def sessions_command(
         if as_json:
             print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
         elif not page.items:
-            click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` makes one.")
+            click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
         else:
             print_table(
                 [_session_row(session) for session in page.items], ["id", "kind", "about", "status", "events", "changed"]
             )
             if page.next:
-                click.echo(f"More with: {cli.program} sessions --after {page.next}")
+                click.echo(f"More: {cli.program} sessions --after {page.next}")
 
     run_async(work())
 
@@ -73,14 +73,14 @@ def sessions_command(
 @click.argument("session")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only events after this number.")
 @click.option("--type", "types", multiple=True, help="Only events of this type (repeatable).")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many at most.")
-@click.option("--follow", is_flag=True, help="Go on showing events as they happen, until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many to list at most.")
+@click.option("--follow", is_flag=True, help="Keep printing events as they happen, until Ctrl-C.")
 @json_option
-@pass_cli
+@with_cli_context
 def events_command(
     cli: CliContext, session: str, after: int, types: tuple[str, ...], limit: int, follow: bool, as_json: bool
 ) -> None:
-    """Show what happened in SESSION (an id or a name), in order."""
+    """Show the events of SESSION (an id or a name), in order."""
 
     async def work() -> None:
         async with cli.records() as records:
@@ -97,18 +97,22 @@ def events_command(
 
 @click.command("search")
 @click.argument("text")
-@click.option("--session", help="Only in this session, or with --relation around it.")
-@click.option("--relation", type=click.Choice(["parent", "children", "siblings"]), help="Look in the relatives of --session.")
+@click.option("--session", help="Only in this session; with --relation, in its relatives.")
+@click.option(
+    "--relation",
+    type=click.Choice(["parent", "children", "siblings"]),
+    help="Search the parent, children or siblings of --session.",
+)
 @click.option("--kind", type=KINDS, help="Only in sessions of this kind.")
 @click.option("--type", "types", multiple=True, help="Only in events of this type (repeatable).")
 @click.option("--source", type=click.Choice(["event", "document"]), help="Only in events, or only in documents.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many finds at most.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many matches to print at most.")
 @json_option
-@pass_cli
+@with_cli_context
 def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
     """Find TEXT in events and documents.
 
-    All words must occur; "a phrase in quotes" stays together; a word with * at its end finds beginnings.
+    All words must occur. "Words in quotes" must follow each other; word* matches every word that begins so.
     """
     from fidelio.ledger.model import Query
 
@@ -128,24 +132,33 @@ def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
 @click.command("verify")
 @click.argument("session", required=False)
 @click.option("--all", "everything", is_flag=True, help="Verify every session.")
-@click.option("--head", "heads", metavar="HEX", multiple=True, help="A head that was recorded earlier and must be on the way.")
+@click.option(
+    "--head",
+    "heads",
+    metavar="HEX",
+    multiple=True,
+    help="The hash of an earlier head, which the chain must contain (repeatable).",
+)
 @json_option
-@pass_cli
+@with_cli_context
 def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
-    """Prove that the record of SESSION is what was acknowledged, or name the first event that is not."""
-    if (session is None) is not everything:
-        raise UsageProblem("verify takes one session, or --all.", remedy="`fidelio sessions` lists them.")
+    """Verify the hash chain of SESSION: prove that no event was changed or removed, or name the first that was.
 
-    known = [_head(text) for text in heads]
+    A chain alone does not show that its end was cut off. For that, pass a head that was printed earlier with --head.
+    """
+    if (session is None) is not everything:
+        raise UsageProblem("verify needs a session or --all, and not both.", remedy="`fidelio sessions` lists the sessions.")
+
+    expected = [_parse_head(text) for text in heads]
 
     async def work() -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
         async with cli.records() as records:
             if session is None:
-                return await records.verify_all(known)
-            return [await _verify_one(records, session, known)], []
+                return await records.verify_all(expected)
+            return [await _verify_session(records, session, expected)], []
 
-    verdicts, cut_off = run_async(work())
-    missing = [head.hex() for head in cut_off]
+    verdicts, missing_heads = run_async(work())
+    missing = [head.hex() for head in missing_heads]
     holds = not missing and not any(isinstance(verdict, ChainBroken) for verdict in verdicts)
     if as_json:
         print_json({"holds": holds, "sessions": [_verdict_json(verdict) for verdict in verdicts], "missing_heads": missing})
@@ -154,7 +167,7 @@ def verify_command(cli: CliContext, session: str | None, everything: bool, heads
     return 0 if holds else ChainBroken.exit_code
 
 
-async def _verify_one(records: Records, session: str, heads: list[bytes]) -> ChainVerdict | ChainBroken:
+async def _verify_session(records: Records, session: str, heads: list[bytes]) -> ChainVerdict | ChainBroken:
     found = await records.find(session)
     try:
         return await records.verify(found.id, heads=heads)
@@ -162,25 +175,28 @@ async def _verify_one(records: Records, session: str, heads: list[bytes]) -> Cha
         return broken
 
 
-def _head(text: str) -> bytes:
+def _parse_head(text: str) -> bytes:
     try:
         head = bytes.fromhex(text)
     except ValueError:
         head = b""
     if len(head) != 32:
-        raise UsageProblem("A head is 64 hexadecimal digits.", remedy="`fidelio verify SESSION --json` prints one.")
+        raise UsageProblem(
+            f"--head has the invalid value {text!r:.80}; it needs 64 hexadecimal digits.",
+            remedy="`fidelio verify SESSION --json` prints one.",
+        )
     return head
 
 
 def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
     for verdict in verdicts:
         if isinstance(verdict, ChainBroken):
-            click.echo(printable(str(verdict)), err=True)
+            click.echo(escape_line(str(verdict)), err=True)
         elif not everything:
             redacted = f", {verdict.redacted} of them redacted" if verdict.redacted else ""
             click.echo(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
     for head in missing:
-        click.echo(f"No session has the head {head} on its way. Compare the ledger with a backup.", err=True)
+        click.echo(f"No session contains the head {head}. Compare the ledger with a backup.", err=True)
     if everything:
         broken = sum(isinstance(verdict, ChainBroken) for verdict in verdicts)
         click.echo(f"{len(verdicts) - broken} of {len(verdicts)} sessions hold.")
@@ -189,8 +205,8 @@ def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[st
 def _verdict_json(verdict: ChainVerdict | ChainBroken) -> dict[str, Any]:
     if isinstance(verdict, ChainBroken):
         return {"session": verdict.session, "holds": False, "seq": verdict.seq, "reason": verdict.reason}
-    known = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}
-    return {"session": verdict.session, "holds": True, **known}
+    facts = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}
+    return {"session": verdict.session, "holds": True, **facts}
 
 
 def _session_json(session: Session) -> dict[str, Any]:
@@ -199,7 +215,7 @@ def _session_json(session: Session) -> dict[str, Any]:
         "kind": session.kind,
         "namespace": session.namespace,
         "name": session.name,
-        "about": _about(session),
+        "about": _describe_session(session),
         "parent": session.parent,
         "status": session.status,
         "reason": session.reason,
@@ -210,18 +226,18 @@ def _session_json(session: Session) -> dict[str, Any]:
     }
 
 
-def _about(session: Session) -> str:
-    """What tells it from the others: the workflow and where that stands, or its name."""
+def _describe_session(session: Session) -> str:
+    """The workflow and its current activity, or the name."""
     record = session.record
-    place = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
-    return ", ".join(place) or session.name or ""
+    position = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
+    return ", ".join(position) or session.name or ""
 
 
 def _session_row(session: Session) -> dict[str, str]:
     return {
         "id": session.id,
         "kind": session.kind,
-        "about": printable(_about(session)),
+        "about": escape_line(_describe_session(session)),
         "status": session.status,
         "events": str(session.last_seq),
         "changed": format_iso(session.updated_at),
@@ -232,10 +248,10 @@ def _print_event(event: Event, *, as_json: bool) -> None:
     body = {"redacted": True} if event.redacted else event.body
     if as_json:
         fields = {"seq": event.seq, "position": event.position, "id": event.id, "type": event.type, "actor": event.actor}
-        print_line = {**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}
-        click.echo(json_text(print_line))
+        line = {**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}
+        click.echo(json_text(line))
     else:
-        start = f"{event.seq:>5}  {format_iso(event.time)}  {printable(event.actor):<14}  {printable(event.type):<20}  "
+        start = f"{event.seq:>5}  {format_iso(event.time)}  {escape_line(event.actor):<14}  {escape_line(event.type):<20}  "
         click.echo(start + shorten(json_text(body), max(20, terminal_width() - len(start))))
 
 
@@ -247,10 +263,10 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 
 def _print_hit(hit: Hit) -> None:
     where = f"{hit.session} #{hit.seq}" if hit.source == "event" else f"{hit.space}/{hit.path} v{hit.version}"
-    click.echo(f"{printable(f'{where}  {hit.type}')}  {format_iso(hit.time)}")
+    click.echo(f"{escape_line(f'{where}  {hit.type}')}  {format_iso(hit.time)}")
     for match in hit.matches:
-        terms = printable(", ".join(match.terms))
-        click.echo(f"    {printable(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")
+        terms = escape_line(", ".join(match.terms))
+        click.echo(f"    {escape_line(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")
 
 
 async def _end_session(
@@ -266,4 +282,4 @@ async def _end_session(
         return
     click.echo(f"Session {ended.session} is {ended.record.status}.")
     for warning in ended.warnings:
-        click.echo(f"  {printable(as_typed(warning, cli.program))}")
+        click.echo(f"  {escape_line(substitute_program(warning, cli.program))}")

@@ -1,4 +1,4 @@
-"""`fidelio run`: runs a workflow with agents and displays its progress."""
+"""`fidelio run`: run a workflow with agents and print its progress."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
     calling_session,
+    escape_line,
     json_option,
     json_text,
-    pass_cli,
-    printable,
+    resolve_project,
     run_async,
+    with_cli_context,
     workflows_option,
-    working_place,
 )
-from fidelio.surfaces.commands import as_typed
+from fidelio.surfaces.commands import substitute_program
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
     from fidelio.conductor.context import Happening
     from fidelio.conductor.plan import Plan
 
-WORDS = {
+PROGRESS_LINES = {
     "entered": "{agent} begins",
     "working": "{agent}: {detail}",
     "waiting": "waits for you: {program} inbox, then {program} answer {request} OPTION",
-    "resumed": "{agent} goes on",
-    "left": "done, on to {detail}",
+    "resumed": "{agent} continues",
+    "left": "done, next: {detail}",
     "completed": "completed. See: {program} report {session}",
     "failed": "failed: {detail}",
 }
@@ -40,97 +40,109 @@ WORDS = {
 
 @click.command("run")
 @click.argument("workflow")
-@click.option("--agent", metavar="BLUEPRINT", default=WORKER, show_default=True, help="Who does the work.")
 @click.option(
-    "--activity-agent", "pairs", metavar="ACTIVITY=BLUEPRINT", multiple=True, help="Who does one activity (repeatable)."
+    "--agent", metavar="BLUEPRINT", default=WORKER, show_default=True, help="The agent that carries out the activities."
 )
-@click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="A variable to begin with (repeatable).")
 @click.option(
-    "--tries", type=click.IntRange(1, 20), default=TRIES, show_default=True, help="How often a worker may fail to finish."
+    "--activity-agent",
+    "pairs",
+    metavar="ACTIVITY=BLUEPRINT",
+    multiple=True,
+    help="Another agent for this activity (repeatable).",
 )
-@click.option("--new", "anew", is_flag=True, help="Begin anew even when a run of this workflow has not come to its end.")
+@click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="Set a variable at the start (repeatable).")
+@click.option(
+    "--tries",
+    type=click.IntRange(1, 20),
+    default=TRIES,
+    show_default=True,
+    help="How many attempts an activity gets until the run fails.",
+)
+@click.option("--new", "anew", is_flag=True, help="Start a new session even if a run of this workflow is unfinished.")
 @click.option("--project", metavar="DIR", help="Where the agents work (default: the working directory).")
 @workflows_option
 @json_option
-@pass_cli
+@with_cli_context
 def run_command(
-    cli: CliContext, /, project: str | None, directories: tuple[str, ...], with_bundled: bool, **wanted: Any
+    cli: CliContext, /, project: str | None, directories: tuple[str, ...], with_bundled: bool, **options: Any
 ) -> int:
-    """Let agents carry out WORKFLOW, one activity at a time.
+    """Run WORKFLOW with agents, activity by activity.
 
-    Questions wait in the inbox. A run that was interrupted goes on where it was when it is started again.
+    Questions wait in the inbox. A run that was interrupted continues where it stopped when the same command is given again.
     """
-    place = working_place(project)
-    display = Display(cli.program, as_json=wanted["as_json"])
+    directory = resolve_project(project)
+    display = Display(cli.program, as_json=options["as_json"])
 
     async def work() -> None:
         async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
-            plan = await _plan(application, place, wanted)
+            plan = await _build_plan(application, directory, options)
             conductor = await application.conductor(watch=display.show)
-            found = await conductor.find_or_begin(plan, anew=wanted["anew"])
+            found = await conductor.find_or_begin(plan, anew=options["anew"])
             display.begin(found.session, plan.workflow, goes_on=found.goes_on)
             await conductor.carry_out(found.session)
 
     try:
         run_async(work())
     except KeyboardInterrupt:
-        click.echo("\nNothing is lost: the same command goes on where it was.", err=True)
+        click.echo("\nThe run is interrupted, and nothing is lost. Give the same command again to continue it.", err=True)
         raise
     return 0
 
 
-async def _plan(application: Application, place: str, wanted: dict[str, Any]) -> Plan:
+async def _build_plan(application: Application, project: str, options: dict[str, Any]) -> Plan:
     from fidelio.conductor.plan import Plan, read_inputs
 
-    workflow = (await application.library()).workflow(wanted["workflow"])
+    workflow = (await application.library()).workflow(options["workflow"])
     return Plan(
         workflow=workflow.id,
-        project=place,
-        agent=wanted["agent"],
-        activity_agents=dict(_pair(pair) for pair in wanted["pairs"]),
-        inputs=read_inputs(wanted["inputs"], workflow),
-        tries=wanted["tries"],
+        project=project,
+        agent=options["agent"],
+        activity_agents=dict(_parse_pair(pair) for pair in options["pairs"]),
+        inputs=read_inputs(options["inputs"], workflow),
+        tries=options["tries"],
         caller=calling_session(),
     )
 
 
-def _pair(pair: str) -> tuple[str, str]:
+def _parse_pair(pair: str) -> tuple[str, str]:
     activity, equals, blueprint = pair.partition("=")
     if not activity or not equals or not blueprint:
-        raise UsageProblem(f"{pair!r} names no agent.", remedy="Write ACTIVITY=BLUEPRINT.")
+        raise UsageProblem(f"--activity-agent has the invalid value {pair!r}.", remedy="Write ACTIVITY=BLUEPRINT.")
     return activity, blueprint
 
 
 class Display:
-    """One line for everything that happens, with the time and the money spent so far."""
+    """Prints a line for each event of a run, with the time and the cost so far."""
 
     def __init__(self, program: str, *, as_json: bool) -> None:
         self._program = program
         self._as_json = as_json
 
     def begin(self, session: str, workflow: str, *, goes_on: bool) -> None:
+        """Print which session the run uses."""
         if self._as_json:
             click.echo(json_text({"kind": "begun", "session": session, "workflow": workflow, "goes_on": goes_on}))
             return
-        how = "goes on where it was" if goes_on else "begins"
-        click.echo(f"{printable(workflow)} {how} as {session}.")
+        how = "continues" if goes_on else "begins"
+        click.echo(f"{escape_line(workflow)} {how} as {session}.")
 
     def show(self, happening: Happening) -> None:
+        """Print an event of the run."""
         import msgspec
 
         if self._as_json:
             click.echo(json_text(msgspec.to_builtins(happening)))
             return
         spent = f"  ${happening.cost_usd:.2f}" if happening.cost_usd else ""
-        where = printable("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
-        click.echo(f"{_clock(happening.elapsed_ms)}  {where:<30} {self._words(happening)}{spent}")
+        where = escape_line("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
+        click.echo(f"{_format_elapsed(happening.elapsed_ms)}  {where:<30} {self._describe(happening)}{spent}")
 
-    def _words(self, happening: Happening) -> str:
-        said = {name: printable(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
-        said["detail"] = as_typed(said["detail"].replace(TERMINAL, "the end"), self._program)
-        return WORDS[happening.kind].format(program=self._program, **said)
+    def _describe(self, happening: Happening) -> str:
+        values = {name: escape_line(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
+        values["detail"] = substitute_program(values["detail"].replace(TERMINAL, "the end"), self._program)
+        return PROGRESS_LINES[happening.kind].format(program=self._program, **values)
 
 
-def _clock(milliseconds: int) -> str:
+def _format_elapsed(milliseconds: int) -> str:
     minutes, seconds = divmod(milliseconds // 1000, 60)
     return f"{minutes:>3}:{seconds:02}"

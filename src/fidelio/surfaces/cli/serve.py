@@ -1,4 +1,7 @@
-"""Commands that serve until they are stopped: `fidelio mcp`, `fidelio up`, `fidelio demo` and the agent host `fidelio work`."""
+"""Commands that serve until they are stopped: `fidelio mcp`, `fidelio up`, `fidelio demo` and the agent host `fidelio work`.
+
+The demo is a scripted agent that runs the workflow `hello` through MCP calls over HTTP, while its events are printed.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,36 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fidelio.clock import format_iso
+from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.cli.context import CliContext, pass_cli, run_async
+from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, run_async, with_cli_context
 from fidelio.surfaces.mcp.options import OPTIONS, SERVING, Flag, McpOptions
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
+    from fidelio.app.records import Records
+    from fidelio.ledger.model import Event
     from fidelio.settings import Settings
     from fidelio.surfaces.mcp.endpoint import ServedTools
 
-    Beside = Callable[[str], Awaitable[None]]
+    ServerTask = Callable[[str], Awaitable[None]]
 
 PORT = 7333
 DEMO_SECONDS = 60.0
-# Beside the tables that the server offers, because the demo plays over other workflows.
+LAST_EVENT_SECONDS = 5.0
+# An endpoint of its own, because the demo uses the bundled workflows and the server possibly others.
 DEMO_PATH = "/mcp/demo"
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Where to listen, under which further names, and what clients have to show."""
+class ListenAddress:
+    """Address to listen on, further host names to accept, and the bearer token that clients must send."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -40,6 +49,7 @@ class Listening:
 
 
 def click_option(flag: Flag) -> click.Option:
+    """Build a click option from an entry of the option table that `fidelio mcp` shares."""
     return click.Option(
         [f"--{flag.flag}", flag.name],
         metavar=flag.metavar or None,
@@ -50,18 +60,18 @@ def click_option(flag: Flag) -> click.Option:
 
 
 def serving_options(command: click.Command) -> click.Command:
-    """Gives a command what every server can be told."""
+    """Add the options that every server has to a command."""
     command.params += [click_option(flag) for flag in SERVING]
     return command
 
 
 @click.pass_context
-def _serve_mcp(ctx: click.Context, /, **chosen: object) -> int:
+def _serve_mcp(ctx: click.Context, /, **options: object) -> int:
     from fidelio.surfaces.mcp.server import serve
 
-    if chosen["home"] is None:
-        chosen["home"] = ctx.obj.home
-    return serve(McpOptions(**chosen))  # type: ignore[arg-type]  # built from the same table as the fields
+    if options["home"] is None:
+        options["home"] = ctx.obj.home
+    return serve(McpOptions(**options))  # type: ignore[arg-type]  # built from the same table as the fields
 
 
 mcp_command = click.Command(
@@ -69,83 +79,90 @@ mcp_command = click.Command(
     callback=_serve_mcp,
     params=[click_option(flag) for flag in OPTIONS],
     help="Serve workflows to an agent over standard input and output (MCP).\n\n"
-    "Agents start this themselves; it ends when they close the connection.",
+    "Agents start this command by themselves. It ends when they close the connection.",
 )
 
 
 @serving_options
 @click.command("up")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; anything but loopback needs --token.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on. Any address but loopback needs --token."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Which port; 0 takes a free one (default: {PORT}, with --demo a free one where that is in use).",
+    help=f"Port to listen on; 0 takes a free one. Default: {PORT}; with --demo a free one if {PORT} is in use.",
 )
-@click.option("--token", help="The bearer token that clients have to show (default: FIDELIO_TOKEN).")
+@click.option("--token", help="Bearer token that clients must send (default: FIDELIO_TOKEN).")
 @click.option(
     "--allowed-host",
     "names",
     metavar="NAME",
     multiple=True,
-    help="Also serve under this name, as a proxy in front may have it (repeatable; default: FIDELIO_ALLOWED_HOSTS).",
+    help="Accept this host name too, for example that of a proxy (repeatable; default: FIDELIO_ALLOWED_HOSTS).",
 )
-@click.option("--demo", is_flag=True, help="Let a scripted agent carry out `hello`, so that there is something to see.")
-@pass_cli
+@click.option(
+    "--demo", is_flag=True, help="Also run a scripted agent through the workflow `hello`, so that there is something to see."
+)
+@with_cli_context
 def up_command(
-    cli: CliContext, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **chosen: Any
+    cli: CliContext, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **serving: Any
 ) -> None:
-    """Serve workflows over HTTP, for agents that connect by address. Runs until Ctrl-C."""
+    """Serve workflows over HTTP, for agents that connect by URL. Runs until Ctrl-C."""
     from fidelio.app.application import open_bundled
     from fidelio.surfaces.mcp.server import house_of, settings_of
 
-    options = McpOptions(home=cli.home, **chosen)
+    options = McpOptions(home=cli.home, **serving)
     settings = settings_of(options)
     bearer = token or os.environ.get("FIDELIO_TOKEN")
-    listening = Listening(host, _port(host, port, demo=demo), bearer, names or _names_outside())
+    address = ListenAddress(host, _choose_port(host, port, demo=demo), bearer, names or _allowed_hosts_from_environment())
 
     async def work() -> None:
-        # Without a bearer token nobody knows who calls, so the name of a session is not enough to open it.
-        async with house_of(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as shown:
-            # What cannot work says so before anybody is greeted.
+        # Without a bearer token callers are unknown, so the name of a session must not be enough to open it.
+        async with house_of(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as bundled:
+            # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
 
-            async def beside(address: str) -> None:
-                _say_hello(address, cli.program, has_token=bool(bearer))
+            async def welcome(url: str) -> None:
+                _print_welcome(url, cli.program, has_token=bool(bearer))
                 if demo:
-                    await _show(shown, address, cli, token=bearer)
+                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=bearer, person=None, program=cli.program)
 
-            tables = _every_table(application) | (_table_of_demo(shown) if demo else {})
-            await _serve(settings, tables, listening, beside)
+            tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
+            await _serve(settings, tools, address, welcome)
 
     run_async(work())
 
 
 @click.command("demo")
-@click.option("--headless", is_flag=True, help="Let a scripted person answer, and end when the workflow has ended.")
-@pass_cli
+@click.option(
+    "--headless", is_flag=True, help="Answer with a script instead of waiting for a person, and end with the workflow."
+)
+@with_cli_context
 def demo_command(cli: CliContext, headless: bool) -> None:
-    """Show Fidelio at work: a scripted agent is led through `hello` and stops at a question for you."""
+    """Watch a scripted agent run the workflow `hello` and stop at a question for you."""
     from fidelio.app.application import open_bundled
 
     async def work() -> None:
-        async with open_bundled(cli.settings) as shown:
+        async with open_bundled(cli.settings) as bundled:
 
-            async def beside(address: str) -> None:
+            async def demo(url: str) -> None:
+                person = "warm" if headless else None
                 async with asyncio.timeout(DEMO_SECONDS if headless else None):
-                    await _show(shown, address, cli, person="warm" if headless else None)
+                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=None, person=person, program=cli.program)
 
-            await _serve(cli.settings, _table_of_demo(shown), Listening(), beside, ends=True)
+            await _serve(cli.settings, _demo_tools(bundled), ListenAddress(), demo, ends=True)
 
     run_async(work())
 
 
 @click.command("work", hidden=True)
 @click.option(
-    "--idle-seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="End after so long without work."
+    "--idle-seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="End after this long without work."
 )
-@pass_cli
+@with_cli_context
 def work_command(cli: CliContext, idle_seconds: float) -> None:
-    """Carry out agents for as long as there is something to carry out."""
+    """Run the agents of this home until none has work left (the agent host)."""
 
     async def work() -> None:
         async with cli.open() as application:
@@ -154,10 +171,10 @@ def work_command(cli: CliContext, idle_seconds: float) -> None:
     run_async(work())
 
 
-def _port(host: str, asked: int | None, *, demo: bool) -> int:
-    """A demo is there to be seen: it does not fail because something else has the usual port."""
-    if asked is not None or not demo:
-        return PORT if asked is None else asked
+def _choose_port(host: str, port: int | None, *, demo: bool) -> int:
+    """The chosen port or the default; 0, a free port, for a demo whose default port is in use."""
+    if port is not None or not demo:
+        return PORT if port is None else port
     from fidelio.surfaces.http.serving import listening_socket
 
     try:
@@ -170,35 +187,27 @@ def _port(host: str, asked: int | None, *, demo: bool) -> int:
     return 0
 
 
-async def _show(
-    shown: Application, address: str, cli: CliContext, *, token: str | None = None, person: str | None = None
-) -> None:
-    from fidelio.surfaces.cli.demo import show_demo
-
-    await show_demo(shown, f"{address}{DEMO_PATH}", token=token, person=person, program=cli.program)
-
-
-def _names_outside() -> tuple[str, ...]:
+def _allowed_hosts_from_environment() -> tuple[str, ...]:
     names = os.environ.get("FIDELIO_ALLOWED_HOSTS", "").split(",")
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _every_table(application: Application) -> dict[str, ServedTools]:
+def _all_tools(application: Application) -> dict[str, ServedTools]:
     from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
 
     return {path_of(dialect): tools_of(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
 
 
-def _table_of_demo(shown: Application) -> dict[str, ServedTools]:
+def _demo_tools(bundled: Application) -> dict[str, ServedTools]:
     from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
 
-    return {DEMO_PATH: tools_of(DEFAULT, shown)}
+    return {DEMO_PATH: tools_of(DEFAULT, bundled)}
 
 
 async def _serve(
-    settings: Settings, tables: Mapping[str, ServedTools], listening: Listening, beside: Beside, *, ends: bool = False
+    settings: Settings, tools: Mapping[str, ServedTools], address: ListenAddress, companion: ServerTask, *, ends: bool = False
 ) -> None:
-    """Serves, with `beside` running next to it once the address is known. `ends`: the server ends with it."""
+    """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
     from fidelio.surfaces.http.application import create_app
     from fidelio.surfaces.http.guard import checked_name
     from fidelio.surfaces.http.serving import serve_http
@@ -207,42 +216,112 @@ async def _serve(
 
     collect_rarely(NOW_AND_THEN)
     web = create_app(
-        tables,
+        tools,
         identity_of(settings),
         states_of(settings),
-        bearer_token=listening.token,
-        allowed_hosts=[checked_name(name) for name in listening.names],
+        bearer_token=address.token,
+        allowed_hosts=[checked_name(name) for name in address.names],
     )
-    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve_http(web, listening.host, listening.port, ready=address.set_result))
-    companion = asyncio.create_task(_accompany(address, beside))
-    await asyncio.wait([serving, companion], return_when=asyncio.FIRST_COMPLETED)
-    if companion.done() and companion.exception() is None and not ends:
-        await serving
-    await _finish(companion, serving)
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result))
+    companion_task = asyncio.create_task(_run_with_url(url, companion))
+    await asyncio.wait([server_task, companion_task], return_when=asyncio.FIRST_COMPLETED)
+    if companion_task.done() and companion_task.exception() is None and not ends:
+        await server_task
+    await _stop_tasks(companion_task, server_task)
 
 
-async def _accompany(address: asyncio.Future[str], beside: Beside) -> None:
-    await beside(await address)
+async def _run_with_url(url: asyncio.Future[str], companion: ServerTask) -> None:
+    await companion(await url)
 
 
-async def _finish(companion: asyncio.Task[None], serving: asyncio.Task[None]) -> None:
-    """Stops what still runs, and lets the error of whoever failed come out."""
-    for task in (companion, serving):
+async def _stop_tasks(*tasks: asyncio.Task[None]) -> None:
+    """Cancel the tasks that still run, and raise the error of the first that failed."""
+    for task in tasks:
         if not task.done():
             task.cancel()
-    # Both have to have ended before either may raise: a server that is left alone with a dying loop complains about it.
-    await asyncio.wait([companion, serving])
-    for task in (companion, serving):
+    # Wait for all before any may raise: a server task that outlives the event loop would print errors.
+    await asyncio.wait(tasks)
+    for task in tasks:
         with suppress(asyncio.CancelledError):
             await task
 
 
-def _say_hello(address: str, program: str, *, has_token: bool) -> None:
-    shown = ' --header "Authorization: Bearer TOKEN"' if has_token else ""
-    click.echo(f"Fidelio leads agents through workflows at {address}/mcp")
-    click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {address}/mcp{shown}")
-    click.echo(f"  agents:       {address}/mcp/orchestrator starts and watches other agents")
+def _print_welcome(url: str, program: str, *, has_token: bool) -> None:
+    header = ' --header "Authorization: Bearer TOKEN"' if has_token else ""
+    click.echo(f"Fidelio leads agents through workflows at {url}/mcp")
+    click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {url}/mcp{header}")
+    click.echo(f"  agents:       {url}/mcp/orchestrator starts and watches other agents")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
     click.echo(f"  your inbox:   {program} inbox --watch")
-    click.echo("Ctrl-C ends it; nothing is lost.")
+    click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
+
+
+async def run_demo(application: Application, address: str, *, token: str | None, person: str | None, program: str) -> None:
+    """Run the scripted agent to the end of `hello`, at the MCP endpoint `address`.
+
+    `token`: the bearer token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
+    `program`: how the commands begin that the output suggests.
+    """
+    from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
+
+    records, inbox = await application.records(), await application.inbox()
+    click.echo()
+    async with scripted_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent:
+        session = await agent.begin()
+        display = asyncio.create_task(_print_events(records, session))
+        try:
+            request = await agent.reach_question()
+            _print_request_hint(request, program)
+            if person is not None:
+                await inbox.answer(request, person, by="person:scripted", channel="cli")
+            await inbox.wait_until_closed(request)
+            await agent.go_on()
+            await asyncio.wait_for(display, LAST_EVENT_SECONDS)
+        finally:
+            display.cancel()
+            # Its errors are not raised: the exception that ended this block is reported already.
+            await asyncio.gather(display, return_exceptions=True)
+            await _delete_unless_completed(records, session, f"agent:{AGENT}")
+    click.echo(f"\nThe workflow has ended. Look at the record:\n  {program} report {session}\n  {program} verify {session}")
+
+
+async def _delete_unless_completed(records: Records, session: str, actor: str) -> None:
+    """Delete the session of a demo that was stopped, because nothing continues it and its request would stay in the inbox."""
+    if (await records.find(session)).status == "completed":
+        return
+    await records.erase([session], actor=actor, reason="The demo was stopped before its end.")
+    with suppress(OSError):
+        # Standard output may be closed; a closed pipe may be the reason why the demo stops.
+        click.echo("\nThe demo was stopped before its end, so its session is deleted and its question withdrawn.")
+
+
+def _print_request_hint(request: str, program: str) -> None:
+    click.echo("\nThe agent has stopped at a question for a person. Answer it in another terminal:")
+    click.echo(f"  {program} inbox")
+    click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
+
+
+async def _print_events(records: Records, session: str) -> None:
+    """Print events as they are recorded, up to the call that completes the session."""
+    is_completed = False
+    async for event in records.follow(session):
+        click.echo(f"  {format_iso(event.time)[11:19]}  {escape_line(event.actor):<18} {escape_line(_describe_event(event))}")
+        if is_completed and event.type == CALLED:
+            return
+        is_completed = is_completed or event.type == COMPLETED
+
+
+def _describe_event(event: Event) -> str:
+    body = event.body
+    match event.type:
+        case _ if event.type == CALLED:
+            return f"called {body['name']}{' (refused)' if body['s'] == 'error' else ''}"
+        case "activity.entered":
+            return f"entered {body['activity']}"
+        case "checkpoint.yielded":
+            return f"stopped at {body['checkpoint']}"
+        case "request.answered":
+            return f"answered {body['option']} over {body['channel']}"
+        case _:
+            return event.type

@@ -1,4 +1,4 @@
-"""`fidelio tour`: shows the bundled workflows, a drawing, and a session that is really recorded and verified."""
+"""`fidelio tour`: show the bundled workflows, a drawing, and a real session that is recorded and verified."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import click
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
-    pass_cli,
     print_json,
-    relative,
+    relative_path,
     run_async,
     terminal_width,
-    wants_color,
+    uses_color,
+    with_cli_context,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """The session that the tour has made."""
+class RecordedSession:
+    """The session that the tour has recorded."""
 
     events: Sequence[Event]
     verdict: ChainVerdict
@@ -37,9 +37,9 @@ class Recorded:
 
 @click.command("tour")
 @json_option
-@pass_cli
+@with_cli_context
 def tour_command(cli: CliContext, as_json: bool) -> None:
-    """Look around: the bundled workflows, a drawing, a session in the ledger, and what to type next."""
+    """A first look: the bundled workflows, a drawing, a session in the ledger, and the next commands to try."""
     from fidelio.app.application import open_bundled
 
     cli.settings.home.ensure()
@@ -48,15 +48,15 @@ def tour_command(cli: CliContext, as_json: bool) -> None:
     if as_json:
         print_json(_summary(application, library))
         return
-    _heading("Workflows that agents can be led through")
-    _show_workflows(library)
-    _heading("One of them, drawn")
-    _show_drawing(library)
-    _heading("A session, recorded and proven")
+    _print_heading("Workflows for agents")
+    _print_workflows(library)
+    _print_heading("The workflow hello as a drawing")
+    _print_drawing(library)
+    _print_heading("A session, recorded and verified")
     recorded = run_async(_record_session(application))
-    _show_session(cli, recorded)
-    _heading("What to type next")
-    _show_next(cli.program, recorded.verdict.session)
+    _print_session(cli, recorded)
+    _print_heading("Commands to try next")
+    _print_next_commands(cli.program, recorded.verdict.session)
 
 
 def _summary(application: Application, library: Library) -> dict[str, object]:
@@ -70,9 +70,9 @@ def _summary(application: Application, library: Library) -> dict[str, object]:
     }
 
 
-def _heading(text: str) -> None:
+def _print_heading(text: str) -> None:
     click.echo()
-    click.echo(click.style(text, bold=True) if wants_color() else text)
+    click.echo(click.style(text, bold=True) if uses_color() else text)
     click.echo("-" * len(text))
 
 
@@ -84,14 +84,14 @@ def _lint(library: Library) -> tuple[int, int]:
     return errors, len(findings) - errors
 
 
-def _show_workflows(library: Library) -> None:
+def _print_workflows(library: Library) -> None:
     for entry in library.list():
         click.echo(f"  {entry.id:<16} {entry.version:<8} {entry.title}")
     errors, warnings = _lint(library)
     click.echo(f"  lint: {errors} errors, {warnings} warnings")
 
 
-def _show_drawing(library: Library) -> None:
+def _print_drawing(library: Library) -> None:
     from fidelio.definitions.drawing.graph import build_graph
     from fidelio.definitions.drawing.text import choose_signs, draw_text
 
@@ -99,8 +99,8 @@ def _show_drawing(library: Library) -> None:
     click.echo(draw_text(graph, min(terminal_width(), 100), signs=choose_signs(sys.stdout.encoding)))
 
 
-async def _record_session(application: Application) -> Recorded:
-    """Begins `hello` exactly as an agent would, and verifies what was recorded."""
+async def _record_session(application: Application) -> RecordedSession:
+    """Start `hello` with the calls that an agent makes, and verify the recorded events."""
     from fidelio.workflows.moves import Move
     from fidelio.workflows.start import StartInput
 
@@ -109,25 +109,25 @@ async def _record_session(application: Application) -> Recorded:
         token = (await service.sessions.start(StartInput("hello", "tour"))).token
         first = service.library.workflow("hello").activities[0]
         entered = await service.moves.move(token, Move(first.id))
-        return Recorded(await records.events(entered.session), await records.verify(entered.session))
+        return RecordedSession(await records.events(entered.session), await records.verify(entered.session))
 
 
-def _show_session(cli: CliContext, recorded: Recorded) -> None:
+def _print_session(cli: CliContext, recorded: RecordedSession) -> None:
     for event in recorded.events:
         click.echo(f"  {event.seq}  {event.type:<20} by {event.actor}, hash {event.hash.hex()[:16]}...")
     count = recorded.verdict.events
-    click.echo(f"  The chain of {count} events holds. It is kept in {relative(cli.settings.home.path)}.")
+    click.echo(f"  The chain of {count} events holds. It is kept in {relative_path(cli.settings.home.path)}.")
 
 
-def _show_next(program: str, session: str) -> None:
-    for words, what in (
-        (f"events {session}", "what happened in that session"),
-        ("verify --all", "prove that nothing was changed"),
-        ("show hello", "the workflow in words"),
+def _print_next_commands(program: str, session: str) -> None:
+    for command, purpose in (
+        (f"events {session}", "the events of that session"),
+        ("verify --all", "prove that no event was changed"),
+        ("show hello", "the workflow as text"),
         ("draw hello -o hello.svg", "the workflow as a picture"),
-        ("demo", "an agent at work, and a question for you"),
-        ("init", "tell your agents about Fidelio"),
+        ("demo", "a scripted agent, and a question for you"),
+        ("init", "set up this project for your agents"),
         ("--help", "everything else"),
     ):
-        click.echo(f"  {program} {words:<26} {what}")
+        click.echo(f"  {program} {command:<26} {purpose}")
     click.echo()

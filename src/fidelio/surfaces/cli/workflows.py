@@ -1,4 +1,4 @@
-"""Commands over workflow definitions: `fidelio list`, `render_workflow`, `draw` and `lint`."""
+"""Commands over workflow definitions: `fidelio list`, `show`, `draw` and `lint`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fidelio.definitions.models import Definition
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
-    here,
+    current_directory,
+    escape_line,
     json_option,
-    pass_cli,
     print_json,
     print_table,
-    printable,
     terminal_width,
-    wants_color,
+    uses_color,
+    with_cli_context,
     workflows_option,
 )
 
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 @click.command("list")
 @workflows_option
 @json_option
-@pass_cli
+@with_cli_context
 def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
-    """List the workflows that agents can be led through.
+    """List the workflows on the search path.
 
-    Only their manifests are read for this; `fidelio lint` and `fidelio doctor` read everything.
+    Only the file of each workflow is read; `fidelio lint` and `fidelio doctor` also read activities, skills and other files.
     """
     library = cli.open(directories, with_bundled=with_bundled).open_library()
-    entries, unlisted = library.list(), library.root_findings()
-    for finding in unlisted:
-        click.echo(printable(str(finding)), err=True)
+    entries, root_findings = library.list(), library.root_findings()
+    for finding in root_findings:
+        click.echo(escape_line(str(finding)), err=True)
     if as_json:
-        found = [finding.as_json() for finding in unlisted]
+        found = [finding.as_json() for finding in root_findings]
         print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found})
     elif not entries:
-        click.echo("No workflows here. A workflow is a directory with a workflow.yaml, workflow.toon or workflow.json in it.")
+        click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
     else:
         print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"])
         for entry in entries:
             for finding in entry.findings:
-                click.echo(printable(str(finding)), err=True)
+                click.echo(escape_line(str(finding)), err=True)
 
 
 @click.command("show")
 @click.argument("workflow")
 @workflows_option
 @json_option
-@pass_cli
+@with_cli_context
 def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
-    """Show WORKFLOW: its activities, questions, loops and ways, readable in a terminal."""
+    """Show WORKFLOW as text: its activities, checkpoints, loops and transitions."""
     from fidelio.definitions.describe import render_workflow
     from fidelio.definitions.drawing.text import UNICODE, choose_signs
     from fidelio.definitions.wording import to_ascii
@@ -71,8 +71,8 @@ def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], w
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
-        shown = render_workflow(sanitize(library.workflow(workflow)), width=min(terminal_width(), 110), color=wants_color())
-        click.echo(shown if choose_signs(sys.stdout.encoding) is UNICODE else to_ascii(shown))
+        text = render_workflow(sanitize(library.workflow(workflow)), width=min(terminal_width(), 110), color=uses_color())
+        click.echo(text if choose_signs(sys.stdout.encoding) is UNICODE else to_ascii(text))
 
 
 @click.command("draw")
@@ -81,12 +81,12 @@ def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], w
     "--format",
     "form",
     type=click.Choice(["svg", "mermaid", "text"]),
-    help="What to draw (default: by the name of --output, else text).",
+    help="The format (default: by the suffix of --output, else text).",
 )
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file (.svg, .mmd or .txt).")
 @workflows_option
 @json_option
-@pass_cli
+@with_cli_context
 def draw_command(
     cli: CliContext,
     /,
@@ -100,31 +100,32 @@ def draw_command(
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
     from fidelio.definitions.drawing.graph import build_graph
 
-    chosen = _form(form, output)
+    format_ = _choose_format(form, output)
     graph = build_graph(sanitize(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
-    drawn = _drawer(chosen, unicode=as_json or output is not None)(graph)
+    drawing = _choose_renderer(format_, unicode=as_json or output is not None)(graph)
     if output is not None:
-        _save(drawn, output)
+        _save_drawing(drawing, output)
     if as_json:
-        print_json({"workflow": workflow, "format": chosen, "content": drawn, "file": output})
+        print_json({"workflow": workflow, "format": format_, "content": drawing, "file": output})
     elif output is None:
-        click.echo(drawn)
+        click.echo(drawing)
     else:
-        click.echo(f"Drawn to {output}.", err=True)
+        click.echo(f"The drawing is in {output}.", err=True)
 
 
 @click.command("lint")
 @click.argument("directory", required=False, type=click.Path(file_okay=False, exists=True))
-@click.option("--with-bundled", is_flag=True, help="With DIRECTORY: its workflows may use the bundled ones.")
+@click.option("--with-bundled", is_flag=True, help="With DIRECTORY: its workflows may refer to the bundled ones.")
 @json_option
-@pass_cli
+@with_cli_context
 def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_json: bool) -> int:
     """Check workflow files: those in DIRECTORY, or everything on the search path.
 
-    DIRECTORY is read as `--workflows DIRECTORY` reads it, or is that of a single workflow.
+    DIRECTORY contains workflows, as with `--workflows DIRECTORY`, or is the directory of a single workflow.
 
-    Each finding names file, line, rule, what is wrong and what to do. Ends with 1 when there are errors, 0 otherwise. What each
-    rule means is in docs/reference/lint-rules.md.
+    Each finding shows file, line, rule, what is wrong and what to do; docs/reference/lint-rules.md explains the rules.
+
+    Exit code 1: there are errors.
     """
     from fidelio.definitions.lint import encode_findings as findings_json
     from fidelio.definitions.lint import format_findings, has_errors
@@ -133,7 +134,7 @@ def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_
     if as_json:
         print_json(findings_json(findings))
     else:
-        click.echo(format_findings(sanitize(findings), color=wants_color(), root=here()))
+        click.echo(format_findings(sanitize(findings), color=uses_color(), root=current_directory()))
     return int(has_errors(findings))
 
 
@@ -143,16 +144,16 @@ def _lint(cli: CliContext, directory: str | None, *, with_bundled: bool) -> tupl
 
     if directory is None:
         return lint(cli.open().open_library())
-    if not _holds_workflows(Path(directory)):
+    if not _contains_workflows(Path(directory)):
         raise UsageProblem(
             f"No workflow was found in {directory}.",
-            remedy="Give a directory that holds workflows, each in a directory or file of its own, or that of one workflow.",
+            remedy="Name a directory of workflows, each in its own directory or file, or the directory of a single workflow.",
         )
     return lint_directory(directory, base=(bundled_root(),) if with_bundled else ())
 
 
-def _holds_workflows(directory: Path) -> bool:
-    """Also when it cannot be listed: then that is the finding."""
+def _contains_workflows(directory: Path) -> bool:
+    """Whether lint has something to check. True also if the directory cannot be read, which is a finding."""
     from fidelio.definitions.library import Library, Root
     from fidelio.definitions.library.roots import MANIFESTS
 
@@ -162,22 +163,25 @@ def _holds_workflows(directory: Path) -> bool:
     return bool(library.list() or library.root_findings())
 
 
-def _form(form: str | None, output: str | None) -> str:
+def _choose_format(form: str | None, output: str | None) -> str:
     by_name = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
     chosen = form or (by_name.get(Path(output).suffix.lower()) if output else "text")
     if chosen is None:
-        raise UsageProblem(f"What to draw is not clear from the name {output}.", remedy="Give --format svg, mermaid or text.")
+        raise UsageProblem(
+            f"The file name {output} has no known suffix.",
+            remedy="Use .svg, .mmd or .txt, or pass --format svg, mermaid or text.",
+        )
     return chosen
 
 
-def _save(drawn: str, output: str) -> None:
+def _save_drawing(drawing: str, output: str) -> None:
     try:
-        Path(output).write_text(drawn + "\n", encoding="utf-8")
+        Path(output).write_text(drawing + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageProblem(f"{output} cannot be written: {error.strerror}.", remedy="Choose another file.") from error
 
 
-def _drawer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
+def _choose_renderer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
     from fidelio.definitions.drawing.mermaid import draw_mermaid
     from fidelio.definitions.drawing.svg import draw_svg
     from fidelio.definitions.drawing.text import UNICODE, choose_signs, draw_text
@@ -210,7 +214,7 @@ T = TypeVar("T")
 
 
 def sanitize(part: T) -> T:
-    """The same with every text in it printable."""
+    """A copy of a definition or of findings with all texts escaped for the terminal."""
     cleaned: Any = _sanitize_part(part)
     assert isinstance(cleaned, type(part))
     return cleaned
@@ -219,14 +223,16 @@ def sanitize(part: T) -> T:
 def _sanitize_part(part: Any) -> Any:
     match part:
         case str():
-            return printable(part)
+            return escape_line(part)
         case Definition():
             fields = {name: _sanitize_part(getattr(part, name)) for name in type(part).model_fields}
             return type(part).model_construct(_fields_set=part.model_fields_set, **fields)
         case Finding():
-            return replace(part, file=printable(part.file), sentence=printable(part.sentence), remedy=printable(part.remedy))
+            return replace(
+                part, file=escape_line(part.file), sentence=escape_line(part.sentence), remedy=escape_line(part.remedy)
+            )
         case tuple() | list():
-            return type(part)(_sanitize_part(one) for one in part)
+            return type(part)(_sanitize_part(item) for item in part)
         case dict():
             return {_sanitize_part(name): _sanitize_part(value) for name, value in part.items()}
         case _:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.commands import PROGRAM, as_typed
+from fidelio.surfaces.commands import PROGRAM, substitute_program
 from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
 
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -175,7 +175,7 @@ class ServedTools:
 
 def _renderer(program: str) -> Render:
     """Renders commands for the home that the server works in; whoever words a reply names the command alone."""
-    return str if program == PROGRAM else lambda text: as_typed(str(text), program)
+    return str if program == PROGRAM else lambda text: substitute_program(str(text), program)
 
 
 def schema_resources() -> tuple[Resource, ...]:

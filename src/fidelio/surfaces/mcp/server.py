@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fidelio.app.application import Application
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.commands import PROGRAM, as_typed, own_program, typed
+from fidelio.surfaces.commands import PROGRAM, add_home_option, find_program, substitute_program
 from fidelio.surfaces.mcp.dialects import tools_of
 from fidelio.surfaces.mcp.endpoint import Identity
 from fidelio.surfaces.mcp.options import McpOptions, parse
@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complain(sentence: str, options: McpOptions) -> None:
-    print(f"fidelio: {as_typed(sentence, typed(own_program(), options.home))}", file=sys.stderr)
+    print(f"fidelio: {substitute_program(sentence, add_home_option(find_program(), options.home))}", file=sys.stderr)
 
 
 def serve(options: McpOptions) -> int:
@@ -69,7 +69,7 @@ async def _serve(options: McpOptions) -> None:
     settings = settings_of(options)
     _look_for_directories(options.workflows, settings)
     async with house_of(options, settings) as house:
-        house.complain = partial(_complain, options=options)
+        house.on_failure = partial(_complain, options=options)
         await serve_stdio(Protocol(identity_of(settings), tools_of(options.tools, house), states_of(settings)))
 
 
@@ -103,7 +103,7 @@ def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -
         worker=options.worker,
         handles=handles,
         # Whoever reads it may be anywhere, so the path is whole.
-        program=typed(PROGRAM, str(settings.home.path) if options.home else None),
+        program=add_home_option(PROGRAM, str(settings.home.path) if options.home else None),
     )
 
 

@@ -43,7 +43,7 @@ class Dialect:
 
     def render_error(self, error: FidelioError) -> str:
         """The text of an error, without the directories of the server."""
-        return self.house.shortened(str(error))
+        return self.house.remove_root_paths(str(error))
 
     def health_tool(self, handler: Callable[[Nothing, CallContext], Awaitable[Done]]) -> Tool[Nothing]:
         """The row of health_check, which is the same everywhere."""

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.compatibility.doors import Json, Program
+from tests.compatibility.program import Json, Program
 from tests.compatibility.write_fixtures import PROJECT, scenario
 
 _ID = re.compile(r"\b([a-z]_)[0-9a-z]{12}\b")
 BROKEN = "id: broken\nversion: 1.0.0\ntitle: Broken\ninitialActivity: nowhere\nactivities: []\n"
 
 
-def written(place: Path) -> Json:
+def scenario_shape(directory: Path) -> Json:
     """Everything that the scenario leaves, reduced to its shape."""
-    program = Program(place / "home")
+    program = Program(directory / "home")
     tokens = scenario(program)
     files = _files(program.home)
     printed = [line for file in program.home.glob("runs/*/*/*/*.stdout") for line in file.read_text("utf-8").splitlines()]
@@ -96,8 +96,8 @@ def _distinct(connection: sqlite3.Connection, query: str) -> list[str]:
 
 def _tokens(tokens: Json) -> dict[str, list[str]]:
     """The claims inside of the tokens. They are sealed, not encrypted."""
-    sealed = [token for one in tokens.values() for token in (one.get("session_token"), one.get("child_token")) if token]
-    states = [one["state"] for one in tokens.values() if "state" in one]
+    sealed = [token for item in tokens.values() for token in (item.get("session_token"), item.get("child_token")) if token]
+    states = [item["state"] for item in tokens.values() if "state" in item]
     traces = tokens["completed"]["trace_tokens"]
     return {
         "forms": sorted({".".join(token.split(".")[:1]) for token in (*sealed, *traces)} | {state[:9] for state in states}),
@@ -114,7 +114,7 @@ def _payload(text: str, *, packed: bool = False) -> Any:
 
 def _look_around(program: Program, tokens: Json) -> None:
     """Ask every command and every tool that only reads, so that the keys of its answer are seen."""
-    session = next(one["id"] for one in program.json("sessions")["sessions"] if one["status"] == "completed")
+    session = next(item["id"] for item in program.json("sessions")["sessions"] if item["status"] == "completed")
     for words in (["verify", "--all"], ["inbox", "--all"], ["search", "Waiting"], ["list"], ["keys"], ["show", "survey"]):
         program.json(*words)
     for words in (["report", session], ["trace", session], ["agents", "list"], ["agents", "blueprints"]):

@@ -1,4 +1,4 @@
-"""What a server says when its home, its keys, its ledger or its workflows cannot work."""
+"""Errors of a server whose home, keys, ledger or workflows are unusable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.surfaces.conftest import Fidelio
 from tests.surfaces.mcp.wire import Json, call, initialize, notification, request, text_of
 from tests.surfaces.test_demo import line_with, started
 
-Spoil = Callable[[Path], dict[str, str]]
+BreakHome = Callable[[Path], dict[str, str]]
 
 
 def without_directory(home: Path) -> dict[str, str]:
@@ -46,8 +46,8 @@ def with_ledger_out_of_reach(_: Path) -> dict[str, str]:
     return {"FIDELIO_LEDGER": "postgresql://127.0.0.1:1/nothing"}
 
 
-SPOILT = pytest.mark.parametrize(
-    ("spoil", "sentence"),
+UNUSABLE_HOMES = pytest.mark.parametrize(
+    ("break_home", "sentence"),
     [
         (without_directory, "cannot be created"),
         (with_overwritten_ledger, "ledger.db"),
@@ -67,7 +67,7 @@ def served(environ: dict[str, str], *messages: Json, workflows: str = "") -> sub
 
 @contextmanager
 def taken(port: int) -> Iterator[None]:
-    """Somebody listens there: we, or whoever was there before."""
+    """Occupy a port, unless another process does already."""
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError:
@@ -78,19 +78,19 @@ def taken(port: int) -> Iterator[None]:
 
 
 @proves("cli.serves-what-works")
-@SPOILT
-def test_up_greets_nobody_when_it_cannot_work(fidelio: Fidelio, home: Path, spoil: Spoil, sentence: str) -> None:
-    done = fidelio("up", "--port", "0", **spoil(home))
+@UNUSABLE_HOMES
+def test_up_greets_nobody_when_it_cannot_work(fidelio: Fidelio, home: Path, break_home: BreakHome, sentence: str) -> None:
+    done = fidelio("up", "--port", "0", **break_home(home))
 
     assert (done.returncode > 0, done.stdout, sentence in done.stderr) == (True, "", True)
 
 
 @proves("mcp.tells-why-not")
-@SPOILT
+@UNUSABLE_HOMES
 def test_the_log_of_a_client_says_once_why_every_call_fails(
-    environ: dict[str, str], home: Path, spoil: Spoil, sentence: str
+    environ: dict[str, str], home: Path, break_home: BreakHome, sentence: str
 ) -> None:
-    environ |= spoil(home)
+    environ |= break_home(home)
     greeting = (initialize(), notification("notifications/initialized"))
 
     listed = served(environ, *greeting, request(1, "tools/list"))

@@ -23,7 +23,7 @@ sys.exit(subprocess.run([sys.executable, "-P", "-m", "fidelio", *sys.argv[1:]], 
 """
 
 
-def from_a_gone_directory(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_in_deleted_directory(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", IN_A_GONE_DIRECTORY, *arguments]
     return subprocess.run(
         command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
@@ -45,7 +45,7 @@ def test_doctor_reports_a_home_that_cannot_be_made_and_looks_at_everything_else(
     "command",
     ["verify --all", "sessions", "inbox", "inbox --watch", "report s_1", "trace s_1", "events s_1", "search x", "answer r_1 y"],
 )
-def test_whoever_only_looks_is_told_that_the_home_they_named_is_not_there(
+def test_a_reading_command_reports_a_missing_home_and_does_not_create_it(
     fidelio: Fidelio, tmp_path: Path, command: str
 ) -> None:
     missing = tmp_path / "mistyped"
@@ -79,7 +79,7 @@ def test_a_home_that_cannot_be_looked_at_is_a_problem_with_a_remedy(fidelio: Fid
 @proves("cli.surroundings")
 @pytest.mark.parametrize("command", ["sessions", "list", "mcp"])
 def test_in_a_directory_that_was_deleted_the_remedy_is_named(environ: dict[str, str], command: str) -> None:
-    done = from_a_gone_directory({name: value for name, value in environ.items() if name != "FIDELIO_HOME"}, command)
+    done = run_in_deleted_directory({name: value for name, value in environ.items() if name != "FIDELIO_HOME"}, command)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("fidelio: The working directory cannot be found")
@@ -89,7 +89,7 @@ def test_in_a_directory_that_was_deleted_the_remedy_is_named(environ: dict[str, 
 @proves("cli.surroundings")
 @pytest.mark.parametrize("command", ["tour", "list", "lint", "mcp"])
 def test_a_home_that_is_named_works_from_a_directory_that_was_deleted(environ: dict[str, str], command: str) -> None:
-    done = from_a_gone_directory(environ, command)
+    done = run_in_deleted_directory(environ, command)
 
     assert (done.returncode, done.stderr) == (0, "")
 

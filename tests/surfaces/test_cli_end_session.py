@@ -1,4 +1,4 @@
-"""`fidelio sessions --end`: a person ends what has lost its definition."""
+"""`fidelio sessions --end`: a person ends a session whose definition was deleted."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def settings(environ: dict[str, str]) -> Settings:
 
 
 @pytest.fixture
-def stuck(settings: Settings, library: Path) -> tuple[str, str]:
-    """A parent and its child, which is enforced, waits for a person, and has lost its definition."""
+def blocked_sessions(settings: Settings, library: Path) -> tuple[str, str]:
+    """The ids of a parent and its child. The child is enforced, waits for a person, and its definition is deleted."""
     asks = "checkpoints: [{id: go, name: Go, message: Go?, answered_by: person, options: [{id: yes_, label: Yes}]}]"
     (library / "solo.yaml").write_text(
         "id: solo\nversion: 1.0.0\ntitle: Solo\ninitialActivity: alone\nfidelity: enforce\n"
         f"activities:\n  - id: alone\n    version: 1.0.0\n    name: Alone\n    {asks}\n"
     )
 
-    async def play_up_to_there() -> tuple[str, str]:
+    async def run_to_checkpoint() -> tuple[str, str]:
         async with playing(settings, library) as play:
             parent = await play.at("play")
             child = (await play("start_session", workflow_id="solo", parent_session_token=parent)).token
@@ -45,14 +45,14 @@ def stuck(settings: Settings, library: Path) -> tuple[str, str]:
             (library / "solo.yaml").unlink()
             return payload(parent)["sid"], payload(child)["sid"]
 
-    return asyncio.run(play_up_to_there())
+    return asyncio.run(run_to_checkpoint())
 
 
 @proves("gone.person", "gone.enforce", "gone.report")
-def test_a_person_ends_it_and_the_record_says_so(
-    fidelio: Fidelio, stuck: tuple[str, str], library: Path, settings: Settings
+def test_a_person_ends_the_session_and_the_report_says_so(
+    fidelio: Fidelio, blocked_sessions: tuple[str, str], library: Path, settings: Settings
 ) -> None:
-    parent, child = stuck
+    parent, child = blocked_sessions
     where = ("--workflows", str(library))
     ended = fidelio("sessions", "--end", child, *where, "--json")
     assert ended.returncode == 0, ended.stderr
@@ -60,7 +60,7 @@ def test_a_person_ends_it_and_the_record_says_so(
     report, shown = json.loads(fidelio("report", child, "--json").stdout), fidelio("report", child).stdout
     inbox, holds = fidelio("inbox", "--all").stdout, fidelio("verify", "--all")
 
-    async def go_on() -> bool:
+    async def move_parent() -> bool:
         async with playing(settings, library) as play:
             return (await play("next_activity", session_token=parent, activity_id="bow")).is_error
 
@@ -74,21 +74,21 @@ def test_a_person_ends_it_and_the_record_says_so(
     assert report["agents"] == ["orchestrator"]
     assert report["visits"][0]["answers"][0]["state"] == "withdrawn"
     assert "ENDED WITHOUT ITS DEFINITION, by person:" in shown
-    assert "withdrawn: the session was ended before anybody answered" in shown
+    assert "withdrawn: the session ended before it was answered" in shown
     assert "dismissed by person:" in inbox
     assert holds.returncode == 0
-    assert not asyncio.run(go_on())
+    assert not asyncio.run(move_parent())
 
 
 @proves("gone.person")
-def test_what_can_still_be_led_to_its_end_is_left_alone(
-    fidelio: Fidelio, stuck: tuple[str, str], library: Path, settings: Settings
+def test_a_session_with_a_readable_definition_is_not_ended(
+    fidelio: Fidelio, blocked_sessions: tuple[str, str], library: Path, settings: Settings
 ) -> None:
     async def start() -> str:
         async with playing(settings, library) as play:
             return str(payload(await play.start("score"))["sid"])
 
-    parent, free = stuck[0], asyncio.run(start())
+    parent, free = blocked_sessions[0], asyncio.run(start())
     refused = fidelio("sessions", "--end", free, "--workflows", str(library))
     waits = fidelio("sessions", "--end", parent, "--workflows", str(library))
     unknown = fidelio("sessions", "--end", "s_000000000000")
@@ -100,8 +100,8 @@ def test_what_can_still_be_led_to_its_end_is_left_alone(
 
 
 @proves("gone.person")
-def test_an_agent_does_not_end_it_in_a_persons_place(fidelio: Fidelio, stuck: tuple[str, str], library: Path) -> None:
-    done = fidelio("sessions", "--end", stuck[1], "--workflows", str(library), **{AGENT_MARKER: "s_1/1"})
+def test_an_agent_may_not_end_a_session(fidelio: Fidelio, blocked_sessions: tuple[str, str], library: Path) -> None:
+    done = fidelio("sessions", "--end", blocked_sessions[1], "--workflows", str(library), **{AGENT_MARKER: "s_1/1"})
 
     assert done.returncode == 2
     assert "an agent does not answer for a person" in done.stderr

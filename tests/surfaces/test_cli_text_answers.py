@@ -13,7 +13,7 @@ from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 
 
-async def asked(home: Path) -> str:
+async def store_request(home: Path) -> str:
     Home(home).ensure()
     request = open_request("question", "k", "Which port shall it be?", (), {})
     async with await open_ledger(home / "ledger.db") as ledger:
@@ -23,7 +23,7 @@ async def asked(home: Path) -> str:
 
 @proves("inbox.text-cli")
 async def test_the_inbox_says_how_to_answer_a_question_without_options(home: Path, fidelio: Fidelio) -> None:
-    request = await asked(home)
+    request = await store_request(home)
 
     shown = fidelio("inbox").stdout
 
@@ -33,7 +33,7 @@ async def test_the_inbox_says_how_to_answer_a_question_without_options(home: Pat
 
 @proves("inbox.text-cli", "inbox.text-once")
 async def test_a_text_is_given_and_shown_and_not_replaced(home: Path, fidelio: Fidelio) -> None:
-    request = await asked(home)
+    request = await store_request(home)
 
     first = fidelio("answer", request, "--text", "8080, please")
     same = fidelio("answer", request, "--text", "8080, please", "--json")
@@ -48,7 +48,7 @@ async def test_a_text_is_given_and_shown_and_not_replaced(home: Path, fidelio: F
 
 @proves("inbox.text-cli")
 async def test_an_answer_without_option_and_text_says_what_is_missing(home: Path, fidelio: Fidelio) -> None:
-    request = await asked(home)
+    request = await store_request(home)
 
     empty = fidelio("answer", request)
 

@@ -1,4 +1,4 @@
-"""`fidelio sessions --end` looks where the definition came from, whatever else is on its search path."""
+"""`fidelio sessions --end` looks up the definition where it came from, not on its own search path."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ activities: [{id: alone, version: 1.0.0, name: Alone}]
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    place = tmp_path / "flows"
-    place.mkdir()
-    (place / "hello.yaml").write_text(FLOW)
-    return place
+    directory = tmp_path / "flows"
+    directory.mkdir()
+    (directory / "hello.yaml").write_text(FLOW)
+    return directory
 
 
 @pytest.fixture
@@ -43,19 +43,19 @@ def settings(environ: dict[str, str]) -> Settings:
     return load_settings(environ=environ)
 
 
-def started(settings: Settings, *directories: Path, workflow: str = "hello") -> str:
+def start_session(settings: Settings, *directories: Path, workflow: str = "hello") -> str:
     async def start() -> str:
-        async with Application(settings, [str(one) for one in directories]) as house:
-            done: Any = await call_tool(tools_of("sessions", house), "start_session", {"workflow_id": workflow})
+        async with Application(settings, [str(path) for path in directories]) as application:
+            done: Any = await call_tool(tools_of("sessions", application), "start_session", {"workflow_id": workflow})
             return str(payload(done.meta["session_token"])["sid"])
 
     return asyncio.run(start())
 
 
 @proves("reach.end")
-def test_a_healthy_session_is_left_alone_without_any_option(fidelio: Fidelio, settings: Settings, library: Path) -> None:
+def test_a_healthy_session_is_not_ended_without_any_option(fidelio: Fidelio, settings: Settings, library: Path) -> None:
     (library / "ours.yaml").write_text(FLOW.replace("id: hello", "id: ours"))
-    refused = fidelio("sessions", "--end", started(settings, library, workflow="ours"))
+    refused = fidelio("sessions", "--end", start_session(settings, library, workflow="ours"))
 
     assert refused.returncode == 1
     assert "can be read, so the session can be led to its end" in refused.stderr
@@ -63,11 +63,11 @@ def test_a_healthy_session_is_left_alone_without_any_option(fidelio: Fidelio, se
 
 @proves("reach.end")
 @pytest.mark.parametrize("spoils", [True, False])
-def test_what_is_gone_is_ended_without_any_option_also_where_others_have_its_name(
+def test_a_session_is_ended_without_any_option_although_another_root_has_the_name(
     fidelio: Fidelio, settings: Settings, library: Path, spoils: bool
 ) -> None:
     """A bundled workflow has the same id."""
-    session = started(settings, library)
+    session = start_session(settings, library)
     (library / "hello.yaml").write_text("id: [\n") if spoils else (library / "hello.yaml").unlink()
     ended = fidelio("sessions", "--end", session, "--json")
 
@@ -77,8 +77,10 @@ def test_what_is_gone_is_ended_without_any_option_also_where_others_have_its_nam
 
 
 @proves("reach.end")
-def test_a_directory_that_is_given_counts_instead(fidelio: Fidelio, settings: Settings, library: Path, tmp_path: Path) -> None:
-    session = started(settings, library)
+def test_workflows_option_replaces_the_recorded_root(
+    fidelio: Fidelio, settings: Settings, library: Path, tmp_path: Path
+) -> None:
+    session = start_session(settings, library)
     empty = tmp_path / "empty"
     empty.mkdir()
     shutil.rmtree(library)
@@ -92,11 +94,11 @@ def test_a_directory_that_is_given_counts_instead(fidelio: Fidelio, settings: Se
 
 
 @proves("reach.end", "reach.same-place")
-def test_the_directory_of_the_home_may_be_gone_altogether(fidelio: Fidelio, settings: Settings, library: Path) -> None:
+def test_the_workflow_directory_of_the_home_may_be_missing(fidelio: Fidelio, settings: Settings, library: Path) -> None:
     own = settings.home.workflows
     own.parent.mkdir(parents=True)
     library.rename(own)
-    session = started(settings)
+    session = start_session(settings)
     healthy = fidelio("sessions", "--end", session)
     shutil.rmtree(own)
     ended = fidelio("sessions", "--end", session)
@@ -106,8 +108,8 @@ def test_the_directory_of_the_home_may_be_gone_altogether(fidelio: Fidelio, sett
 
 
 @proves("reach.end")
-def test_what_comes_with_fidelio_is_found_wherever_that_is_installed(fidelio: Fidelio, settings: Settings) -> None:
-    session = started(settings)
+def test_a_bundled_workflow_is_found_in_any_installation(fidelio: Fidelio, settings: Settings) -> None:
+    session = start_session(settings)
     refused = fidelio("sessions", "--end", session)
 
     assert "can be read" in refused.stderr
@@ -115,11 +117,9 @@ def test_what_comes_with_fidelio_is_found_wherever_that_is_installed(fidelio: Fi
 
 
 @proves("reach.older")
-def test_a_person_ends_a_session_of_which_nobody_noted_where_it_came_from(
-    fidelio: Fidelio, settings: Settings, library: Path
-) -> None:
+def test_a_session_without_recorded_root_is_ended(fidelio: Fidelio, settings: Settings, library: Path) -> None:
     (library / "ours.yaml").write_text(FLOW.replace("id: hello", "id: ours"))
-    session = started(settings, library, workflow="ours")
+    session = start_session(settings, library, workflow="ours")
     with closing(sqlite3.connect(settings.ledger, isolation_level=None)) as database:
         database.execute("UPDATE sessions SET record = json_remove(record, '$.found_in')")
     refused = fidelio("sessions", "--end", session, "--workflows", str(library))

@@ -1,4 +1,4 @@
-"""The whole house in one walk: the official MCP client, the server over stdio, SQLite, and a person at the command line."""
+"""End-to-end test: the official MCP client, the server over stdio, SQLite, and a person at the command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def refusal(client: Client, tool: str, **arguments: str) -> str:
     return text_of(result)
 
 
-async def to_the_checkpoint(client: Client) -> dict[str, Any]:
+async def yield_checkpoint(client: Client) -> dict[str, Any]:
     started = await call(client, "start_session", workflow_id="hello")
     entered = await call(client, "next_activity", session_token=started["session_token"], activity_id="greet")
     return await call(client, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="choose-tone")
@@ -55,7 +55,7 @@ async def test_an_agent_walks_through_hello_and_a_person_answers_from_another_pr
     connect: Connect, fidelio: Fidelio
 ) -> None:
     async with connect() as client:
-        yielded = await to_the_checkpoint(client)
+        yielded = await yield_checkpoint(client)
         waiting = json.loads(fidelio("inbox", "--json").stdout)["requests"]
         assert [request["id"] for request in waiting] == [yielded["request_id"]]
         assert fidelio("answer", yielded["request_id"], "warm").returncode == 0
@@ -87,7 +87,7 @@ async def test_while_a_question_waits_no_token_moves_the_session(connect: Connec
 @proves("workflows.one-answer", "cli.errors")
 async def test_a_second_different_answer_is_refused_at_the_command_line(connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
-        request = (await to_the_checkpoint(client))["request_id"]
+        request = (await yield_checkpoint(client))["request_id"]
 
     first, same, other = (fidelio("answer", request, option) for option in ("warm", "warm", "brief"))
     unknown = fidelio("answer", request, "loud")
@@ -103,7 +103,7 @@ async def test_a_second_different_answer_is_refused_at_the_command_line(connect:
 @proves("inbox.person")
 async def test_an_agent_that_fidelio_started_cannot_answer(connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
-        request = (await to_the_checkpoint(client))["request_id"]
+        request = (await yield_checkpoint(client))["request_id"]
 
     refused = fidelio("answer", request, "warm", FIDELIO_AGENT="s_0")
 
@@ -114,7 +114,7 @@ async def test_an_agent_that_fidelio_started_cannot_answer(connect: Connect, fid
 @proves("workflows.restart")
 async def test_after_a_restart_the_agent_goes_on_with_the_token_it_holds(connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
-        yielded = await to_the_checkpoint(client)
+        yielded = await yield_checkpoint(client)
     fidelio("answer", yielded["request_id"], "none")
 
     async with connect() as client:
@@ -128,7 +128,7 @@ async def test_after_a_restart_the_agent_goes_on_with_the_token_it_holds(connect
 @proves("workflows.ways")
 async def test_every_way_out_says_whether_it_holds(connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
-        yielded = await to_the_checkpoint(client)
+        yielded = await yield_checkpoint(client)
         fidelio("answer", yielded["request_id"], "none")
         activity = await raw(client, "get_activity", session_token=yielded["checkpoint_handle"])
 
