@@ -169,8 +169,11 @@ def our_app() -> Any:
     import msgspec  # noqa: PLC0415  # the same
 
     from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.endpoint import Identity, ServedTools  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.states import RequestStates  # noqa: PLC0415  # the same
+    from fidelio.surfaces.mcp.endpoint import (  # noqa: PLC0415  # the same
+        Identity,
+        RequestStates,  # the same
+        ServedTools,
+    )
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # the same
     from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # the same
 

@@ -7,9 +7,9 @@ import sys
 
 def main() -> int:
     if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
-        from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely  # noqa: PLC0415  # the short cut is the point
+        from fidelio.surfaces.mcp.stdio.descriptors import set_gc_threshold  # noqa: PLC0415  # the short cut is the point
 
-        collect_rarely()
+        set_gc_threshold()
         from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # the same
 
         return run(sys.argv[2:])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from fidelio.errors import FidelioError, RequestClosed
 from fidelio.settings import Settings
-from fidelio.toolkit import AskPerson, Option
+from fidelio.toolkit import AnswerOption, AskPerson
 
 if TYPE_CHECKING:
     from fidelio.app.records import Records
@@ -263,7 +263,7 @@ class Application:
         async def elsewhere() -> None:
             await inbox.closed(request_id)
 
-        options = tuple(Option(one["id"], one["label"], one["description"]) for one in request.options)
+        options = tuple(AnswerOption(one["id"], one["label"], one["description"]) for one in request.options)
         return AskPerson(request_id, request.question, options, answered, elsewhere=elsewhere, session=request.session)
 
 

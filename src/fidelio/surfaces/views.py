@@ -103,11 +103,11 @@ def _request_json(request: Request) -> dict[str, Any]:
         "kind": request.kind,
         "text": request.question,
         "options": list(request.options),
-        "detail": shorten(request.detail),
+        "detail": shorten_values(request.detail),
     }
 
 
-def shorten(body: dict[str, Any]) -> dict[str, Any]:
+def shorten_values(body: dict[str, Any]) -> dict[str, Any]:
     return {key: _cut(value) for key, value in body.items()}
 
 

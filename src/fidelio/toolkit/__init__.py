@@ -5,11 +5,11 @@ transport nor the inbox: what a call needs of them is in its `CallContext`, boun
 """
 
 from fidelio.toolkit.tools import (
+    AnswerOption,
     Ask,
     AskPerson,
     CallContext,
     Done,
-    Option,
     Outcome,
     Render,
     Reporter,
@@ -20,11 +20,11 @@ from fidelio.toolkit.tools import (
 )
 
 __all__ = [
+    "AnswerOption",
     "Ask",
     "AskPerson",
     "CallContext",
     "Done",
-    "Option",
     "Outcome",
     "Render",
     "Reporter",

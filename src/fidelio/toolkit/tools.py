@@ -38,7 +38,7 @@ class Done(msgspec.Struct, frozen=True):
         return result
 
 
-class Option(msgspec.Struct, frozen=True):
+class AnswerOption(msgspec.Struct, frozen=True):
     """One of the answers a person can give."""
 
     id: str
@@ -56,7 +56,7 @@ class AskPerson(msgspec.Struct, frozen=True):
 
     request_id: str
     message: str
-    options: tuple[Option, ...]
+    options: tuple[AnswerOption, ...]
     answered: Callable[[str, str], Awaitable[None]]
     waiting: Done | None = None
     elsewhere: Callable[[], Awaitable[None]] | None = None

@@ -12,16 +12,15 @@ from typing import Annotated, Any
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.endpoint import Identity, ServedTools, schema_resources
+from fidelio.surfaces.mcp.endpoint import Identity, RequestStates, ServedTools, list_schema_resources
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio import loop as stdio
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.toolkit import AskPerson, CallContext, Done, Option, Outcome, Tool, ToolTable
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 
 IDENTITY = Identity("example", "1.2.3")
 REQUEST = "r_000000000001"
-OPTIONS = (Option("warm", "Warm", "With a joke"), Option("cool", "Cool"))
+OPTIONS = (AnswerOption("warm", "Warm", "With a joke"), AnswerOption("cool", "Cool"))
 LENGTH = {"type": "object", "properties": {"length": {"type": "integer"}}, "required": ["length"]}
 
 
@@ -77,7 +76,7 @@ class Example:
                 Tool("strange", "Strange", "Replies with what is no JSON.", Nothing, self.strange),
             ]
         )
-        return ServedTools(table, instructions="Tools for tests.", resources=schema_resources())
+        return ServedTools(table, instructions="Tools for tests.", resources=list_schema_resources())
 
     async def echo(self, asked: Echo, _: CallContext) -> Done:
         said = asked.text * asked.times

@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.surfaces.http import guard
 from fidelio.surfaces.http import plain as single
-from fidelio.surfaces.http.endpoint import MAX_BODY
+from fidelio.surfaces.http.application import MAX_BODY
 from fidelio.surfaces.http.plain import Headers, PlainCall, PlainCalls
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, Served, served

@@ -21,7 +21,7 @@ from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from fidelio.toolkit import Done, Reporter
 from tests.support.tool_calls import call_tool
@@ -116,7 +116,7 @@ async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[Desk]:
 async def over_http(settings: Settings, project: Path) -> AsyncIterator[Desk]:
     async with Application(settings) as house:
         tools = AgentToolset(house, environ={}).tools()
-        app = create_app({"/mcp/orchestrator": tools}, identity_of(settings), states_of(settings))
+        app = create_app({"/mcp/orchestrator": tools}, make_identity(settings), make_request_states(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
         try:

@@ -21,7 +21,7 @@ from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, with_agent_hea
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
 from tests.surfaces.mcp.wire import call, initialize
@@ -66,7 +66,7 @@ def _read(reply: httpx2.Response) -> Reply:
 async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[Server]:
     async with asyncio.timeout(SECONDS), Application(settings) as house:
         table = AgentToolset(house, environ=environ or {}).tools()
-        app = create_app({"/mcp/orchestrator": table}, identity_of(settings), states_of(settings))
+        app = create_app({"/mcp/orchestrator": table}, make_identity(settings), make_request_states(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
         try:

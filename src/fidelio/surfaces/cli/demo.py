@@ -12,7 +12,7 @@ import click
 from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.surfaces.cli.context import here, printable
-from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
+from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
@@ -29,7 +29,7 @@ async def show_demo(application: Application, address: str, *, token: str | None
     """
     records, inbox = await application.records(), await application.inbox()
     click.echo()
-    async with scripted_agent(address, token, project=printable(Path(here()).name)) as agent:
+    async with connect_demo_agent(address, token, project=printable(Path(here()).name)) as agent:
         session = await agent.begin()
         display = asyncio.create_task(_show_events(records, session))
         try:

@@ -18,7 +18,7 @@ from fidelio import __version__
 from fidelio.errors import FidelioError
 from fidelio.surfaces.cli.context import CliContext, printable
 from fidelio.surfaces.commands import COMMANDS, PROGRAM, as_typed, own_program, typed
-from fidelio.surfaces.mcp.stdio.descriptors import occupy_standard_descriptors
+from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
 # Beyond the codes of the errors themselves (docs/reference/cli.md lists them all).
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
@@ -147,7 +147,7 @@ def _with_help(error: click.ClickException) -> str:
 
 
 def prepare_streams() -> None:
-    occupy_standard_descriptors()
+    reserve_standard_descriptors()
     # Python has no object for a stream that was closed from the start; its descriptor leads to nothing by now.
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)

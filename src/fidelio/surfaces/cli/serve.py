@@ -14,7 +14,7 @@ import click
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import CliContext, pass_cli, run_async
-from fidelio.surfaces.mcp.options import OPTIONS, SERVING, Flag, McpOptions
+from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
@@ -39,7 +39,7 @@ class Listening:
     names: tuple[str, ...] = ()
 
 
-def click_option(flag: Flag) -> click.Option:
+def click_option(flag: CommandOption) -> click.Option:
     return click.Option(
         [f"--{flag.flag}", flag.name],
         metavar=flag.metavar or None,
@@ -51,7 +51,7 @@ def click_option(flag: Flag) -> click.Option:
 
 def serving_options(command: click.Command) -> click.Command:
     """Gives a command what every server can be told."""
-    command.params += [click_option(flag) for flag in SERVING]
+    command.params += [click_option(flag) for flag in SERVER_OPTIONS]
     return command
 
 
@@ -67,7 +67,7 @@ def _serve_mcp(ctx: click.Context, /, **chosen: object) -> int:
 mcp_command = click.Command(
     "mcp",
     callback=_serve_mcp,
-    params=[click_option(flag) for flag in OPTIONS],
+    params=[click_option(flag) for flag in MCP_OPTIONS],
     help="Serve workflows to an agent over standard input and output (MCP).\n\n"
     "Agents start this themselves; it ends when they close the connection.",
 )
@@ -96,16 +96,16 @@ def up_command(
 ) -> None:
     """Serve workflows over HTTP, for agents that connect by address. Runs until Ctrl-C."""
     from fidelio.app.application import open_bundled
-    from fidelio.surfaces.mcp.server import house_of, settings_of
+    from fidelio.surfaces.mcp.server import load_server_settings, make_application
 
     options = McpOptions(home=cli.home, **chosen)
-    settings = settings_of(options)
+    settings = load_server_settings(options)
     bearer = token or os.environ.get("FIDELIO_TOKEN")
     listening = Listening(host, _port(host, port, demo=demo), bearer, names or _names_outside())
 
     async def work() -> None:
         # Without a bearer token nobody knows who calls, so the name of a session is not enough to open it.
-        async with house_of(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as shown:
+        async with make_application(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as shown:
             # What cannot work says so before anybody is greeted.
             await application.workflows()
 
@@ -158,10 +158,10 @@ def _port(host: str, asked: int | None, *, demo: bool) -> int:
     """A demo is there to be seen: it does not fail because something else has the usual port."""
     if asked is not None or not demo:
         return PORT if asked is None else asked
-    from fidelio.surfaces.http.serving import listening_socket
+    from fidelio.surfaces.http.serving import open_listener
 
     try:
-        with listening_socket(host, PORT):
+        with open_listener(host, PORT):
             return PORT
     except UsageProblem as problem:
         if getattr(problem.__cause__, "errno", None) != errno.EADDRINUSE:
@@ -184,15 +184,15 @@ def _names_outside() -> tuple[str, ...]:
 
 
 def _every_table(application: Application) -> dict[str, ServedTools]:
-    from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
+    from fidelio.surfaces.mcp.dialects import DIALECTS, endpoint_path, load_tools
 
-    return {path_of(dialect): tools_of(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
+    return {endpoint_path(dialect): load_tools(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
 
 
 def _table_of_demo(shown: Application) -> dict[str, ServedTools]:
-    from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
+    from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
 
-    return {DEMO_PATH: tools_of(DEFAULT, shown)}
+    return {DEMO_PATH: load_tools(DEFAULT, shown)}
 
 
 async def _serve(
@@ -200,18 +200,18 @@ async def _serve(
 ) -> None:
     """Serves, with `beside` running next to it once the address is known. `ends`: the server ends with it."""
     from fidelio.surfaces.http.application import create_app
-    from fidelio.surfaces.http.guard import checked_name
+    from fidelio.surfaces.http.guard import validate_host_name
     from fidelio.surfaces.http.serving import serve_http
-    from fidelio.surfaces.mcp.server import identity_of, states_of
-    from fidelio.surfaces.mcp.stdio.descriptors import NOW_AND_THEN, collect_rarely
+    from fidelio.surfaces.mcp.server import make_identity, make_request_states
+    from fidelio.surfaces.mcp.stdio.descriptors import HTTP_GC_THRESHOLD, set_gc_threshold
 
-    collect_rarely(NOW_AND_THEN)
+    set_gc_threshold(HTTP_GC_THRESHOLD)
     web = create_app(
         tables,
-        identity_of(settings),
-        states_of(settings),
+        make_identity(settings),
+        make_request_states(settings),
         bearer_token=listening.token,
-        allowed_hosts=[checked_name(name) for name in listening.names],
+        allowed_hosts=[validate_host_name(name) for name in listening.names],
     )
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_http(web, listening.host, listening.port, ready=address.set_result))

@@ -22,13 +22,13 @@ from fidelio.orchestrator.executors.scripted.worker import activity_in, applies
 AGENT = "demo-agent"
 END = "__terminal__"
 SECONDS = 30.0
-LOOKED = "Scripted: the skill was loaded, no file was read."
-ASKED = "Scripted: the question was put, and it was answered."
-NOTHING = "Scripted: nothing was done here, and nothing was written."
+LOOK_OUTPUT = "Scripted: the skill was loaded, no file was read."
+QUESTION_OUTPUT = "Scripted: the question was put, and it was answered."
+SKIPPED_OUTPUT = "Scripted: nothing was done here, and nothing was written."
 
 
 @asynccontextmanager
-async def scripted_agent(address: str, token: str | None = None, *, project: str = "") -> AsyncIterator[ScriptedAgent]:
+async def connect_demo_agent(address: str, token: str | None = None, *, project: str = "") -> AsyncIterator[DemoAgent]:
     """`project` is what the agent calls the project; without a name it does not call it anything."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
@@ -36,10 +36,10 @@ async def scripted_agent(address: str, token: str | None = None, *, project: str
         httpx2.AsyncClient(headers=headers, timeout=SECONDS, trust_env=False) as web,
         Client(streamable_http_client(address, http_client=web)) as client,
     ):
-        yield ScriptedAgent(client, project)
+        yield DemoAgent(client, project)
 
 
-class ScriptedAgent:
+class DemoAgent:
     """Carries out `hello` through the same calls that any agent makes."""
 
     def __init__(self, client: Client, project: str) -> None:
@@ -65,7 +65,7 @@ class ScriptedAgent:
     async def go_on(self) -> None:
         """From the answer to the end, along the transitions that hold."""
         await self._call("resume_checkpoint", variables={"project_name": self._project} if self._project else {})
-        done = [_report("look", LOOKED), _report("ask", ASKED)]
+        done = [_report("look", LOOK_OUTPUT), _report("ask", QUESTION_OUTPUT)]
         status = await self._status()
         while (target := _open_transition(status)) != END:
             await self._call("next_activity", activity_id=target, step_manifest=done)
@@ -76,7 +76,7 @@ class ScriptedAgent:
     async def _walk_through(self, variables: Mapping[str, Any]) -> list[dict[str, str]]:
         """The steps of the current activity that apply; a script has no hands to do them with."""
         activity = activity_in(await self._call("get_activity"))
-        return [_report(step.id, NOTHING) for step in activity.steps if applies(step, variables)]
+        return [_report(step.id, SKIPPED_OUTPUT) for step in activity.steps if applies(step, variables)]
 
     async def _status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads(await self._call("get_workflow_status"))

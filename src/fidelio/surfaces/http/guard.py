@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fidelio.errors import UsageProblem
 
-LONGEST_ADDRESS = 300
+MAX_ADDRESS_LENGTH = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def checked_name(name: str) -> str:
+def validate_host_name(name: str) -> str:
     """A name that clients may call this server by: what a Host header holds, without a port."""
     host = name.lower().strip("[]")
     if not _NAME.fullmatch(host) and not _is_address(host):
@@ -42,7 +42,7 @@ def checked_name(name: str) -> str:
     return host
 
 
-def checked_token(token: str) -> str:
+def validate_token(token: str) -> str:
     """A bearer token that arrives as it was sent: clients write other letters into a header in different ways."""
     if not (token.isascii() and token.isprintable()) or token != token.strip():
         remedy = "Choose another, such as the output of `openssl rand -hex 32`."
@@ -114,7 +114,7 @@ def _is_address(host: str) -> bool:
 
 def _named_in(address: bytes) -> str:
     """The host of an address; empty where there is none. What no name can be as long as is not even remembered."""
-    return _host_of(address) if len(address) <= LONGEST_ADDRESS else ""
+    return _host_of(address) if len(address) <= MAX_ADDRESS_LENGTH else ""
 
 
 @lru_cache(maxsize=256)

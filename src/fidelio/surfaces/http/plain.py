@@ -2,7 +2,7 @@
 
 The SDK sets up a connection for every request, checks the call against two models and its reply against a third. That costs
 more than most calls do, and for a plain call of a tool of ours it changes nothing: what comes in is read here as strictly, and
-what goes out is what `Calls` gives over stdio, too. Who may come this way is decided by the SDK's own rules, and only what
+what goes out is what `CallDispatcher` gives over stdio, too. Who may come this way is decided by the SDK's own rules, and only what
 passes beyond doubt does: whoever sends anything else hears of it from the SDK's transport.
 """
 
@@ -25,17 +25,16 @@ from starlette.requests import Request
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.http.sdk import read_client
-from fidelio.surfaces.mcp.endpoint import PREFIX, Client, Identity, ServedTools, render_result
-from fidelio.surfaces.mcp.protocol import UNSENDABLE, Calls, Exchange, failure
-from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.endpoint import META_PREFIX, Client, Identity, RequestStates, ServedTools, render_result
+from fidelio.surfaces.mcp.protocol import ENCODING_ERRORS, CallDispatcher, RequestContext, error_response
 
 JSON: Final = b"application/json"
 _METHOD, _PROGRESS = "tools/call", "progressToken"
 # Whoever nests more than this may nest deeper than the transport reads; that is for the transport to say.
-MOST_BRACKETS = 150
+MAX_BRACKETS = 150
 # Whoever says more about itself than this is left to the transport, so that what is remembered stays small.
-LONGEST_INTRODUCTION, LONGEST_ACCEPT = 4096, 256
-MOST_REMEMBERED = 256
+MAX_INTRODUCTION_LENGTH, MAX_ACCEPT_LENGTH = 4096, 256
+CACHE_SIZE = 256
 _AGENT = AGENT_HEADER.lower().encode()
 _PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
 
@@ -83,16 +82,16 @@ class PlainCalls:
 
     def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self._identity = identity
-        self._calls = Calls(tools, states)
+        self._calls = CallDispatcher(tools, states)
         # Where an argument has to be repeated in a header, the transport compares the two.
         self._plain = {tool["name"] for tool in tools.table.describe() if not x_mcp_header_map(tool["inputSchema"])}
 
     def read(self, headers: Headers, body: bytes) -> PlainCall | None:
         """The call that is all there is to this request; None for everything else. No header may be there twice."""
         accept = headers.get(b"accept", b"")
-        if headers.get(b"content-type") != JSON or len(accept) > LONGEST_ACCEPT or not _accepts_json(accept):
+        if headers.get(b"content-type") != JSON or len(accept) > MAX_ACCEPT_LENGTH or not _accepts_json(accept):
             return None
-        if body.count(b"[") + body.count(b"{") > MOST_BRACKETS or _PARAM_HEADER in b" ".join(headers):
+        if body.count(b"[") + body.count(b"{") > MAX_BRACKETS or _PARAM_HEADER in b" ".join(headers):
             return None
         try:
             call = _calls.decode(body)
@@ -106,17 +105,17 @@ class PlainCalls:
     async def answer(self, plain: PlainCall) -> bytes:
         """The body of the reply. Its status is always 200: whatever went wrong is said in the body."""
         call, client = plain.call, plain.client
-        exchange = Exchange(client, caller=plain.agent)
+        exchange = RequestContext(client, caller=plain.agent)
         result = await self._calls.carry_out(call.params.name, call.params.arguments, exchange)
         try:
             reply = {"jsonrpc": "2.0", "id": call.id, "result": render_result(result, client, self._identity)}
             return msgspec.json.encode(reply)
-        except UNSENDABLE as error:
+        except ENCODING_ERRORS as error:
             problem = modern_error_data(error)
-            return msgspec.json.encode(failure(call.id, problem.code, problem.message))
+            return msgspec.json.encode(error_response(call.id, problem.code, problem.message))
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _accepts_json(accept: bytes) -> bool:
     accepts_json, _ = check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
     return accepts_json
@@ -126,7 +125,7 @@ def _client(headers: Headers, params: _Params) -> Client | None:
     if type(params.meta.get(_PROGRESS, "")) not in (str, int):
         return None
     # Of all that stands there, the protocol's own keys say who calls; others may change with every call.
-    envelope = {key: value for key, value in params.meta.items() if key.startswith(PREFIX)}
+    envelope = {key: value for key, value in params.meta.items() if key.startswith(META_PREFIX)}
     said = _Introduction(
         params.name,
         msgspec.json.encode(envelope),
@@ -134,10 +133,10 @@ def _client(headers: Headers, params: _Params) -> Client | None:
         headers.get(b"mcp-method", b""),
         headers.get(b"mcp-name", b""),
     )
-    return _introduced(said) if sum(map(len, said)) <= LONGEST_INTRODUCTION else None
+    return _introduced(said) if sum(map(len, said)) <= MAX_INTRODUCTION_LENGTH else None
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _introduced(said: _Introduction) -> Client | None:
     """Whom the SDK takes the caller for; None when it would refuse. Clients say the same with every call of a tool."""
     params = {"name": said.tool, "_meta": msgspec.json.decode(said.envelope)}

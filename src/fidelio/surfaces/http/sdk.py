@@ -23,28 +23,28 @@ from fidelio.surfaces.mcp.endpoint import (
     Client,
     Identity,
     ProtocolError,
+    RequestStates,
     ServedTools,
     describe_client,
     find_resource,
 )
-from fidelio.surfaces.mcp.protocol import Calls, Elicit, Exchange, Refused
-from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.protocol import CallDispatcher, Elicit, NoAnswer, RequestContext
 
 Context = ServerRequestContext[Any, Any]
 # The SDK takes it out again for revisions that do not know it.
 COMPLETE = {"resultType": "complete"}
 
 
-def sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) -> Server[Any]:
+def make_sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) -> Server[Any]:
     """A server of the SDK that lists and calls the tools of one endpoint."""
-    calls = Calls(tools, states)
+    calls = CallDispatcher(tools, states)
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.table.describe()})
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
+            result = await calls.carry_out(params.name, params.arguments or {}, read_request_context(context, params))
         except ProtocolError as error:
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
         return cast("types.CallToolResult", {**COMPLETE, **result})
@@ -73,9 +73,9 @@ def sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) ->
     )
 
 
-def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchange:
-    client = client_of(context)
-    return Exchange(
+def read_request_context(context: Context, params: types.CallToolRequestParams) -> RequestContext:
+    client = find_client(context)
+    return RequestContext(
         client,
         _elicit(context) if context.session.can_send_request else None,
         params.request_state if client.is_stateless else None,
@@ -85,7 +85,7 @@ def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchan
     )
 
 
-def client_of(context: Context) -> Client:
+def find_client(context: Context) -> Client:
     return read_client(context.protocol_version, context.session.client_capabilities, context.session.client_params)
 
 
@@ -108,7 +108,7 @@ def _elicit(context: Context) -> Elicit:
         try:
             result = await context.session.elicit_form(params["message"], params["requestedSchema"], context.request_id)
         except MCPError as error:
-            raise Refused("The client could not ask its user.") from error
+            raise NoAnswer("The client could not ask its user.") from error
         return result.model_dump(exclude_none=True)
 
     return elicit

@@ -29,7 +29,7 @@ async def serve_http(
             f"Listening on {host} would let other machines in without asking who they are.",
             remedy="Set a bearer token with --token or FIDELIO_TOKEN, or listen on 127.0.0.1.",
         )
-    with listening_socket(host, port) as listener:
+    with open_listener(host, port) as listener:
         server = _Server(_config(app))
         if ready is not None:
             ready(_address(host, listener))
@@ -79,7 +79,7 @@ def _config(app: Starlette) -> uvicorn.Config:
 
 
 @contextmanager
-def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
+def open_listener(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sends small packets at once; without, every reply would wait for 40 milliseconds.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

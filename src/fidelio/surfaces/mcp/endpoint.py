@@ -6,26 +6,33 @@ carries revision and capabilities in its `_meta`, and every result names its typ
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fidelio.errors import UsageProblem
+from fidelio.clock import Clock, now_ms
+from fidelio.errors import BadToken, ExpiredToken, UsageProblem
 from fidelio.surfaces.commands import PROGRAM, as_typed
 from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
 
-HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-STATELESS = ("2026-07-28",)
+if TYPE_CHECKING:
+    from fidelio.tokens.keyring import KeyRing
+    from fidelio.tokens.seal import Seal
+
+
+HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS_REVISIONS = ("2026-07-28",)
 # The first revisions in which a server may ask the client's user, and in which an answer of the list may have a title.
 _ASKS, _TITLES = "2025-06-18", "2025-11-25"
 
-PREFIX = "io.modelcontextprotocol/"
-VERSION_KEY = f"{PREFIX}protocolVersion"
-CAPABILITIES_KEY = f"{PREFIX}clientCapabilities"
-CLIENT_KEY = f"{PREFIX}clientInfo"
-SERVER_KEY = f"{PREFIX}serverInfo"
+META_PREFIX = "io.modelcontextprotocol/"
+VERSION_KEY = f"{META_PREFIX}protocolVersion"
+CAPABILITIES_KEY = f"{META_PREFIX}clientCapabilities"
+CLIENT_KEY = f"{META_PREFIX}clientInfo"
+SERVER_KEY = f"{META_PREFIX}serverInfo"
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INTERNAL_ERROR, UNSUPPORTED_REVISION = -32603, -32022
@@ -57,13 +64,13 @@ class Identity(msgspec.Struct, frozen=True):
 class Client(msgspec.Struct, frozen=True):
     """Whom we talk to, and what it can do. The defaults are those of a client that has not said anything yet."""
 
-    revision: str = HANDSHAKE[-1]
+    revision: str = HANDSHAKE_REVISIONS[-1]
     name: str = ""
     can_ask: bool = False
 
     @property
     def is_stateless(self) -> bool:
-        return self.revision in STATELESS
+        return self.revision in STATELESS_REVISIONS
 
     @property
     def knows_titles(self) -> bool:
@@ -92,7 +99,7 @@ def negotiate(params: Mapping[str, Any]) -> Client:
     asked = params.get("protocolVersion")
     if not isinstance(asked, str):
         raise ProtocolError(INVALID_PARAMS, "initialize takes a protocolVersion, which is text.")
-    revision = asked if asked in HANDSHAKE else HANDSHAKE[0]
+    revision = asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
     return describe_client(revision, params.get("capabilities"), params.get("clientInfo"))
 
 
@@ -104,8 +111,8 @@ def read_envelope(params: Mapping[str, Any]) -> Client | None:
     revision = meta[VERSION_KEY]
     if not isinstance(revision, str) or not isinstance(meta.get(CAPABILITIES_KEY), Mapping):
         raise ProtocolError(INVALID_PARAMS, f"params._meta takes {VERSION_KEY}, a text, and {CAPABILITIES_KEY}, an object.")
-    if revision not in STATELESS:
-        data = {"supported": list(STATELESS), "requested": revision[:100]}
+    if revision not in STATELESS_REVISIONS:
+        data = {"supported": list(STATELESS_REVISIONS), "requested": revision[:100]}
         raise ProtocolError(UNSUPPORTED_REVISION, "Unsupported protocol version", data)
     return describe_client(revision, meta[CAPABILITIES_KEY], meta.get(CLIENT_KEY))
 
@@ -118,11 +125,11 @@ def render_result(result: Mapping[str, Any], client: Client, identity: Identity)
     return {"resultType": "complete", **result, "_meta": meta}
 
 
-ROOT = "workflow-server://schemas"
-JSON = "application/json"
+SCHEMAS_URI = "workflow-server://schemas"
+JSON_TYPE = "application/json"
 
 
-class Resource(msgspec.Struct, frozen=True):
+class McpResource(msgspec.Struct, frozen=True):
     """A resource of the protocol. Its text is made when a client reads it."""
 
     uri: str
@@ -131,13 +138,13 @@ class Resource(msgspec.Struct, frozen=True):
     text: Callable[[], str]
 
     def describe(self) -> dict[str, Any]:
-        return {"uri": self.uri, "name": self.name, "description": self.description, "mimeType": JSON}
+        return {"uri": self.uri, "name": self.name, "description": self.description, "mimeType": JSON_TYPE}
 
     def contents(self) -> dict[str, Any]:
-        return {"contents": [{"uri": self.uri, "mimeType": JSON, "text": self.text()}]}
+        return {"contents": [{"uri": self.uri, "mimeType": JSON_TYPE, "text": self.text()}]}
 
 
-def find_resource(resources: Iterable[Resource], uri: object) -> Resource:
+def find_resource(resources: Iterable[McpResource], uri: object) -> McpResource:
     known = {resource.uri: resource for resource in resources}
     found = known.get(uri) if isinstance(uri, str) else None
     if found is None:
@@ -158,7 +165,7 @@ class ServedTools:
         table: ToolTable,
         *,
         instructions: str = "",
-        resources: tuple[Resource, ...] = (),
+        resources: tuple[McpResource, ...] = (),
         program: str = PROGRAM,
         ask: Ask | None = None,
     ) -> None:
@@ -178,7 +185,7 @@ def _renderer(program: str) -> Render:
     return str if program == PROGRAM else lambda text: as_typed(str(text), program)
 
 
-def schema_resources() -> tuple[Resource, ...]:
+def list_schema_resources() -> tuple[McpResource, ...]:
     """The JSON Schemas of workflow files and of a session's state, made from the models that read the files."""
     about = {
         "workflow": "What a workflow file holds.",
@@ -187,8 +194,8 @@ def schema_resources() -> tuple[Resource, ...]:
         "skill": "What a skill file holds.",
         "state": "What the record of a session holds.",
     }
-    each = (Resource(f"{ROOT}/{name}", f"{name}-schema", text, partial(_text, name)) for name, text in about.items())
-    return (Resource(ROOT, "schemas", "All five schemas in one object.", partial(_text, *about)), *each)
+    each = (McpResource(f"{SCHEMAS_URI}/{name}", f"{name}-schema", text, partial(_text, name)) for name, text in about.items())
+    return (McpResource(SCHEMAS_URI, "schemas", "All five schemas in one object.", partial(_text, *about)), *each)
 
 
 def _text(*names: str) -> str:
@@ -212,3 +219,47 @@ def _schema(name: str) -> dict[str, Any]:
         "skill": Skill,
     }[name]
     return TypeAdapter(model).json_schema(by_alias=True)
+
+
+SEAL_PURPOSE = "request-state"
+STATE_LIFETIME_MS = 24 * 60 * 60 * 1000
+
+
+class RequestStates:
+    """Makes and checks states. The keys are opened by the first call that needs them."""
+
+    def __init__(self, open_keys: Callable[[], KeyRing], *, clock: Clock = now_ms) -> None:
+        self._open_keys = open_keys
+        self._clock = clock
+        self._opened: Seal | None = None
+
+    def write(self, request_id: str, tool: str, arguments: Mapping[str, Any]) -> str:
+        payload = {"req": request_id, "call": _digest(tool, arguments)}
+        return self._seal().seal(payload, expires=self._clock() + STATE_LIFETIME_MS)
+
+    def read(self, state: str, tool: str, arguments: Mapping[str, Any]) -> str:
+        """The request id; a `UsageProblem` that says what to do when the state is not genuine or of another call."""
+        try:
+            payload = self._seal().open(state, now=self._clock())
+        except (BadToken, ExpiredToken) as error:
+            raise UsageProblem(
+                "This requestState is too old, was changed, or was made by another server; nothing was recorded.",
+                remedy="Call the tool again without requestState and inputResponses.",
+            ) from error
+        if payload["call"] != _digest(tool, arguments):
+            raise UsageProblem(
+                "This requestState belongs to another call; nothing was recorded.",
+                remedy="Repeat the call with the tool and the arguments it was made with.",
+            )
+        return str(payload["req"])
+
+    def _seal(self) -> Seal:
+        if self._opened is None:
+            from fidelio.tokens.seal import Seal  # noqa: PLC0415  # few calls ask, and none before the first reply
+
+            self._opened = Seal(self._open_keys(), SEAL_PURPOSE)
+        return self._opened
+
+
+def _digest(tool: str, arguments: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode([tool, arguments], order="deterministic")).hexdigest()[:32]

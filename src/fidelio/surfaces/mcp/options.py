@@ -15,7 +15,7 @@ from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS
 
 
-class Flag(msgspec.Struct, frozen=True):
+class CommandOption(msgspec.Struct, frozen=True):
     """One option. `name` is its field in `McpOptions`."""
 
     flag: str
@@ -30,22 +30,26 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 # Options of every server, over stdio and over HTTP.
-SERVING = (
-    Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
-    Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
-    Flag("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
-    Flag("person", "person", "Take answers to checkpoints from people only, never from the agent."),
-    Flag("no-adoption", "no_adoption", "Refuse tokens that do not verify instead of starting at the place they claim."),
-    Flag("min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"),
-    Flag("server-name", "server_name", "What the server calls itself.", "NAME"),
-    Flag("server-version", "server_version", "Which version the server says it is.", "VERSION"),
+SERVER_OPTIONS = (
+    CommandOption("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
+    CommandOption("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
+    CommandOption("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
+    CommandOption("person", "person", "Take answers to checkpoints from people only, never from the agent."),
+    CommandOption(
+        "no-adoption", "no_adoption", "Refuse tokens that do not verify instead of starting at the place they claim."
+    ),
+    CommandOption(
+        "min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"
+    ),
+    CommandOption("server-name", "server_name", "What the server calls itself.", "NAME"),
+    CommandOption("server-version", "server_version", "Which version the server says it is.", "VERSION"),
 )
-OPTIONS = (
-    Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
-    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
-    Flag("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
-    Flag("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
-    *SERVING,
+MCP_OPTIONS = (
+    CommandOption("home", "home", "Where Fidelio keeps its things.", "DIR"),
+    CommandOption("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
+    CommandOption("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
+    CommandOption("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
+    *SERVER_OPTIONS,
 )
 
 
@@ -80,9 +84,9 @@ def _check(what: str, chosen: str | None, known: Sequence[str]) -> None:
         raise UsageProblem(f"There is no {what} {chosen!r}.", remedy=f"The {what}s are: {', '.join(known)}.")
 
 
-def parse(arguments: Sequence[str]) -> McpOptions:
+def parse_options(arguments: Sequence[str]) -> McpOptions:
     """Reads `--name value` and `--name=value`."""
-    known = {f"--{option.flag}": option for option in OPTIONS}
+    known = {f"--{option.flag}": option for option in MCP_OPTIONS}
     chosen: dict[str, Any] = {}
     rest = list(arguments)
     while rest:
@@ -98,7 +102,7 @@ def parse(arguments: Sequence[str]) -> McpOptions:
     return McpOptions(**chosen)
 
 
-def _value(option: Flag, value: str, chosen: dict[str, Any]) -> Any:
+def _value(option: CommandOption, value: str, chosen: dict[str, Any]) -> Any:
     if option.is_flag:
         return True
     return (*chosen.get(option.name, ()), value) if option.many else value

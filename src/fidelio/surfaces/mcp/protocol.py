@@ -1,6 +1,6 @@
 """JSON-RPC and MCP without a transport: a message comes in, a reply goes out.
 
-`Calls` carries out `tools/call` to its end, including the question to a person in the middle of it; HTTP uses it too. All
+`CallDispatcher` carries out `tools/call` to its end, including the question to a person in the middle of it; HTTP uses it too. All
 revisions show a form with one field, the answer; they differ in how a choice gets a readable label. An unexpected error becomes
 a reply here, at the outermost boundary of a request: without one the client would wait until its timeout.
 """
@@ -22,35 +22,35 @@ from fidelio.surfaces.mcp.endpoint import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    STATELESS,
+    STATELESS_REVISIONS,
     Client,
     Identity,
     ProtocolError,
+    RequestStates,
     ServedTools,
     find_resource,
     negotiate,
     read_envelope,
     render_result,
 )
-from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit import AskPerson, CallContext, Done, Option, Reporter
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Reporter
 
-FIELD = "answer"
-METHOD = "elicitation/create"
+ANSWER_FIELD = "answer"
+ELICIT_METHOD = "elicitation/create"
 
 
-class Refused(Exception):
+class NoAnswer(Exception):
     """The person, or the client, did not choose. The text says what happened, as a whole sentence."""
 
 
-def form(question: AskPerson, client: Client) -> dict[str, Any]:
+def build_elicitation(question: AskPerson, client: Client) -> dict[str, Any]:
     """The parameters of `elicitation/create`."""
-    schema = {"type": "object", "properties": {FIELD: _choice(question.options, client)}, "required": [FIELD]}
+    schema = {"type": "object", "properties": {ANSWER_FIELD: _choice(question.options, client)}, "required": [ANSWER_FIELD]}
     params = {"message": _message(question), "requestedSchema": schema}
     return {"mode": "form", **params} if client.knows_titles else params
 
 
-def _choice(options: Sequence[Option], client: Client) -> dict[str, Any]:
+def _choice(options: Sequence[AnswerOption], client: Client) -> dict[str, Any]:
     field = {"type": "string", "title": "Answer"}
     if client.knows_titles:
         return {**field, "oneOf": [{"const": option.id, "title": option.label} for option in options]}
@@ -64,31 +64,31 @@ def _message(question: AskPerson) -> str:
 
 
 def read_choice(response: object, question: AskPerson) -> str:
-    """The chosen option; `Refused` when there is none."""
+    """The chosen option; `NoAnswer` when there is none."""
     action = response.get("action") if isinstance(response, Mapping) else None
     if action == "decline":
-        raise Refused("The person declined to answer.")
+        raise NoAnswer("The person declined to answer.")
     if action == "cancel":
-        raise Refused("The person closed the question without an answer.")
+        raise NoAnswer("The person closed the question without an answer.")
     content = response.get("content") if isinstance(response, Mapping) else None
-    chosen = content.get(FIELD) if isinstance(content, Mapping) else None
+    chosen = content.get(ANSWER_FIELD) if isinstance(content, Mapping) else None
     if action != "accept" or chosen not in [option.id for option in question.options]:
         known = ", ".join(option.id for option in question.options)
-        raise Refused(f"The client brought back no answer that can be taken; the options are: {known}.")
+        raise NoAnswer(f"The client brought back no answer that can be taken; the options are: {known}.")
     return str(chosen)
 
 
 # Clients give up on a call after a minute; a call that waits for a person ends before that and says that it still waits.
 ANSWER_SECONDS = 50.0
-INPUT = "person"
+INPUT_KEY = "person"
 
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class RequestContext(msgspec.Struct, frozen=True):
     """What a front knows about one call beside tool and arguments.
 
-    `elicit` sends a question to the client and gives its response, or raises `Refused`; it is None where there is no way to.
+    `elicit` sends a question to the client and gives its response, or raises `NoAnswer`; it is None where there is no way to.
     `state` and `responses` are what a repeated call brings back from 2026-07-28 on. `caller` is the run that an agent's client
     claims with its request. The claim only takes away rights: what the agent starts counts as its own, and what it asks is
     answered by others. A client that holds the bearer token and claims nothing counts as a person's program. Over stdio the
@@ -106,14 +106,14 @@ class Exchange(msgspec.Struct, frozen=True):
 class _Call(msgspec.Struct):
     tool: str
     arguments: Mapping[str, Any]
-    exchange: Exchange
+    exchange: RequestContext
     context: CallContext
     deadline: float
     # The request whose answer this call brings; empty when it brings none.
     brings: str = ""
 
 
-class Calls:
+class CallDispatcher:
     """Carries out the calls of one endpoint."""
 
     def __init__(self, tools: ServedTools, states: RequestStates, *, timeout: float = ANSWER_SECONDS) -> None:
@@ -121,7 +121,7 @@ class Calls:
         self._states = states
         self._timeout = timeout
 
-    async def carry_out(self, tool: str, arguments: Mapping[str, Any], exchange: Exchange) -> dict[str, Any]:
+    async def carry_out(self, tool: str, arguments: Mapping[str, Any], exchange: RequestContext) -> dict[str, Any]:
         """The result of `tools/call`. Every failure is a result, too, unless it is the client that broke the protocol."""
         context = self._tools.context(exchange.progress, exchange.caller)
         call = _Call(tool, arguments, exchange, context, asyncio.get_running_loop().time() + self._timeout)
@@ -171,7 +171,7 @@ class Calls:
             return await _waiting(
                 question, call, f"Nobody answered within {self._timeout:g} seconds; the question still waits."
             )
-        except Refused as refused:
+        except NoAnswer as refused:
             return await _waiting(question, call, f"{refused} Nothing was recorded.")
         except asyncio.CancelledError:
             # The call was made, and is on record, whether its client waits for the end or not.
@@ -180,17 +180,17 @@ class Calls:
         return None
 
     async def _ask_between_calls(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
-        client, response = call.exchange.client, call.exchange.responses.get(INPUT)
+        client, response = call.exchange.client, call.exchange.responses.get(INPUT_KEY)
         if call.brings == question.request_id and response is not None:
             call.brings = ""
             try:
                 await question.answered(read_choice(response, question), client.user)
-            except Refused as refused:
+            except NoAnswer as refused:
                 return await _waiting(question, call, f"{refused} Nothing was recorded.")
             return None
         if not client.can_ask:
             return await _waiting(question, call)
-        requests = {INPUT: {"method": METHOD, "params": form(question, client)}}
+        requests = {INPUT_KEY: {"method": ELICIT_METHOD, "params": build_elicitation(question, client)}}
         state = self._states.write(question.request_id, call.tool, call.arguments)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
@@ -199,8 +199,8 @@ async def _first_answer(question: AskPerson, elicit: Elicit, client: Client, dea
     """The client's response; None when the question was answered elsewhere in the meantime."""
     async with asyncio.timeout_at(deadline):
         if question.elsewhere is None:
-            return await elicit(form(question, client))
-        asking = asyncio.ensure_future(elicit(form(question, client)))
+            return await elicit(build_elicitation(question, client))
+        asking = asyncio.ensure_future(elicit(build_elicitation(question, client)))
         watching = asyncio.ensure_future(question.elsewhere())
         try:
             await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -232,7 +232,7 @@ def _plain_waiting(question: AskPerson, context: CallContext) -> Done:
 
 
 # What writing a reply as JSON can end in when a tool replies with what is none.
-UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 
@@ -249,16 +249,16 @@ class Protocol:
     def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self.identity = identity
         self.tools = tools
-        self.calls = Calls(tools, states)
+        self.calls = CallDispatcher(tools, states)
         self.capabilities = (
             {**CAPABILITIES, "resources": {"subscribe": False, "listChanged": False}} if tools.resources else CAPABILITIES
         )
 
-    def conversation(self, peer: Peer | None = None) -> Conversation:
-        return Conversation(self, peer or Peer())
+    def conversation(self, peer: Peer | None = None) -> ClientConnection:
+        return ClientConnection(self, peer or Peer())
 
 
-class Conversation:
+class ClientConnection:
     """Everything said with one client."""
 
     def __init__(self, protocol: Protocol, peer: Peer) -> None:
@@ -271,7 +271,7 @@ class Conversation:
         try:
             result = await self._request(message.get("method"), message.get("params"))
         except ProtocolError as error:
-            return failure(message["id"], error.code, str(error), error.data)
+            return error_response(message["id"], error.code, str(error), error.data)
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
     async def _request(self, method: object, params: object) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class Conversation:
             case "ping" if not client.is_stateless:
                 return {}
             case "server/discover" if client.is_stateless:
-                about = {"supportedVersions": list(STATELESS), "capabilities": self._protocol.capabilities}
+                about = {"supportedVersions": list(STATELESS_REVISIONS), "capabilities": self._protocol.capabilities}
                 return _cacheable({**about, "instructions": self._protocol.tools.instructions}, client)
             case _:
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
@@ -328,9 +328,9 @@ class Conversation:
             raise ProtocolError(INVALID_PARAMS, "tools/call takes a name, which is text, and an object of arguments.")
         return await self._protocol.calls.carry_out(name, arguments, self._exchange(params, client))
 
-    def _exchange(self, params: Mapping[str, Any], client: Client) -> Exchange:
+    def _exchange(self, params: Mapping[str, Any], client: Client) -> RequestContext:
         state, responses = params.get("requestState"), params.get("inputResponses")
-        return Exchange(
+        return RequestContext(
             client,
             self._elicit if self._peer.request is not None else None,
             state if isinstance(state, str) and client.is_stateless else None,
@@ -340,12 +340,12 @@ class Conversation:
 
     async def _elicit(self, params: dict[str, Any]) -> object:
         assert self._peer.request is not None
-        return await self._peer.request(METHOD, params)
+        return await self._peer.request(ELICIT_METHOD, params)
 
     def _reporter(self, meta: object) -> Reporter | None:
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         notify = self._peer.notify
-        if notify is None or not is_id(token):
+        if notify is None or not is_request_id(token):
             return None
 
         async def report(done: float, total: float | None, message: str | None) -> None:
@@ -359,10 +359,10 @@ def _cacheable(result: dict[str, Any], client: Client) -> dict[str, Any]:
     return {"ttlMs": CACHE_MILLISECONDS, "cacheScope": CACHE_SCOPE, **result} if client.is_stateless else result
 
 
-def is_id(value: object) -> bool:
+def is_request_id(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def failure(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
+def error_response(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
     error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
     return {"jsonrpc": "2.0", "id": request, "error": error}

@@ -14,12 +14,11 @@ from fidelio.app.application import Application
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import PROGRAM, as_typed, own_program, typed
-from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.endpoint import Identity
-from fidelio.surfaces.mcp.options import McpOptions, parse
+from fidelio.surfaces.mcp.dialects import load_tools
+from fidelio.surfaces.mcp.endpoint import Identity, RequestStates
+from fidelio.surfaces.mcp.options import McpOptions, parse_options
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely, occupy_standard_descriptors
+from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors, set_gc_threshold
 from fidelio.surfaces.mcp.stdio.loop import serve_stdio
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 def run(arguments: Sequence[str]) -> int:
     options = McpOptions()
     try:
-        options = parse(arguments)
+        options = parse_options(arguments)
         return serve(options)
     except FidelioError as error:
         _complain(str(error), options)
@@ -46,8 +45,8 @@ def _complain(sentence: str, options: McpOptions) -> None:
 
 
 def serve(options: McpOptions) -> int:
-    occupy_standard_descriptors()
-    collect_rarely()
+    reserve_standard_descriptors()
+    set_gc_threshold()
     _look_for_no_plugins()
     asyncio.run(_serve(options))
     return 0
@@ -66,11 +65,11 @@ def _look_for_no_plugins() -> None:
 
 
 async def _serve(options: McpOptions) -> None:
-    settings = settings_of(options)
+    settings = load_server_settings(options)
     _look_for_directories(options.workflows, settings)
-    async with house_of(options, settings) as house:
+    async with make_application(options, settings) as house:
         house.complain = partial(_complain, options=options)
-        await serve_stdio(Protocol(identity_of(settings), tools_of(options.tools, house), states_of(settings)))
+        await serve_stdio(Protocol(make_identity(settings), load_tools(options.tools, house), make_request_states(settings)))
 
 
 def _look_for_directories(directories: Sequence[str], settings: Settings) -> None:
@@ -81,7 +80,7 @@ def _look_for_directories(directories: Sequence[str], settings: Settings) -> Non
         open_library(settings.home, directories)
 
 
-def settings_of(options: McpOptions) -> Settings:
+def load_server_settings(options: McpOptions) -> Settings:
     """An option wins over the environment; both are checked in the same place."""
     given = {
         "FIDELIO_SERVER_NAME": options.server_name,
@@ -93,7 +92,7 @@ def settings_of(options: McpOptions) -> Settings:
     return load_settings(options.home, environ={**os.environ, **chosen})
 
 
-def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:
+def make_application(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:
     return Application(
         settings,
         options.workflows,
@@ -107,11 +106,11 @@ def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -
     )
 
 
-def identity_of(settings: Settings) -> Identity:
+def make_identity(settings: Settings) -> Identity:
     return Identity(settings.server_name, settings.server_version)
 
 
-def states_of(settings: Settings) -> RequestStates:
+def make_request_states(settings: Settings) -> RequestStates:
     def keys() -> KeyRing:
         from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the first reply does not wait for it
 

@@ -13,12 +13,12 @@ DIALECTS = (DEFAULT, "gates", "navigator")
 TOOLSETS = ("workflows", "orchestrator")
 
 
-def path_of(dialect: str) -> str:
+def endpoint_path(dialect: str) -> str:
     """Where a dialect, or the orchestrator, is served over HTTP."""
     return "/mcp" if dialect == DEFAULT else f"/mcp/{dialect}"
 
 
-def tools_of(dialect: str, house: Application) -> ServedTools:
+def load_tools(dialect: str, house: Application) -> ServedTools:
     return _LOADERS[dialect](house)
 
 

@@ -13,8 +13,8 @@ from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.definitions import META
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
-from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
-from fidelio.surfaces.mcp.schemas import HEALTH
+from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
+from fidelio.surfaces.mcp.schemas import HEALTH_CHECK
 from fidelio.toolkit import AskPerson, CallContext, Done, Tool
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class Dialect:
         """The text of an error, without the directories of the server."""
         return self.house.shortened(str(error))
 
-    def health_tool(self, handler: Callable[[Nothing, CallContext], Awaitable[Done]]) -> Tool[Nothing]:
+    def health_tool(self, handler: Callable[[NoParameters, CallContext], Awaitable[Done]]) -> Tool[NoParameters]:
         """The row of health_check, which is the same everywhere."""
         return Tool(
             "health_check",
             "Check the server",
             "Returns the server's state, version, number of workflows and uptime. Needs no token.",
-            Nothing,
+            NoParameters,
             handler,
             read_only=True,
-            output_schema=HEALTH,
+            output_schema=HEALTH_CHECK,
         )
 
     async def health(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Dialect:
             "status": "healthy",
             "server": self.house.settings.server_name,
             "version": self.house.settings.server_version,
-            "workflows_available": len(offered_workflows(await self.house.library())),
+            "workflows_available": len(list_startable_workflows(await self.house.library())),
             "uptime_seconds": (now_ms() - self._began) // 1000,
         }
 
@@ -77,12 +77,12 @@ class Dialect:
         return replace(question, waiting=Done(context.render(needed), is_error=True), unanswered=unanswered)
 
 
-def offered_workflows(library: Library) -> list[WorkflowSummary]:
+def list_startable_workflows(library: Library) -> list[WorkflowSummary]:
     """The workflows that can be started; `meta` is not one to choose."""
     return [entry for entry in library.list() if entry.id != META and not entry.broken]
 
 
-def procedure(library: Library, instructions: str, *pages: str) -> str:
+def load_procedure(library: Library, instructions: str, *pages: str) -> str:
     """How to begin: the first of these pages that the library has, else its first page, else what the dialect itself says."""
     for page in (*pages, "00"):
         try:
@@ -92,7 +92,7 @@ def procedure(library: Library, instructions: str, *pages: str) -> str:
     return f"# How to begin\n\n{instructions}\n"
 
 
-def meta_of(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
+def build_meta(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
     return {"session_token": outcome.token, "validation": validation_json(context, outcome.warnings)}
@@ -103,7 +103,7 @@ def validation_json(context: CallContext, warnings: Sequence[str]) -> dict[str, 
     return {"status": "warning" if warnings else "valid", "warnings": [context.render(one) for one in warnings]}
 
 
-def with_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
+def add_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
     """A model sees no `_meta`, so warnings stand in the body too."""
     warnings = [context.render(one) for one in outcome.warnings] if outcome is not None else []
     return {**body, "warnings": warnings} if warnings else dict(body)

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 # How many new objects there have to be before Python looks. Over HTTP every request leaves some behind.
-RARELY = 100_000
-NOW_AND_THEN = 20_000
+STDIO_GC_THRESHOLD = 100_000
+HTTP_GC_THRESHOLD = 20_000
 
 
-def collect_rarely(after: int = RARELY) -> None:
+def set_gc_threshold(after: int = STDIO_GC_THRESHOLD) -> None:
     """What is imported and read at the start stays: looking through it again and again delays the replies."""
     gc.set_threshold(after, 20, 50)
 
 
-def occupy_standard_descriptors() -> None:
+def reserve_standard_descriptors() -> None:
     """A process may be started without them; then the next file that is opened, whichever it is, would take their place."""
     lowest = os.open(os.devnull, os.O_RDWR)
     while lowest <= 2:

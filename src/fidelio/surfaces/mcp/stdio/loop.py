@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from fidelio.surfaces.mcp.endpoint import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
-from fidelio.surfaces.mcp.protocol import UNSENDABLE, Peer, Protocol, Refused, failure, is_id
+from fidelio.surfaces.mcp.protocol import ENCODING_ERRORS, NoAnswer, Peer, Protocol, error_response, is_request_id
 from fidelio.surfaces.mcp.stdio.descriptors import private_standard_streams
 from fidelio.surfaces.mcp.stdio.streams import InputReader, LineSplitter, OutputWriter, open_reader
 
@@ -27,7 +27,7 @@ MAX_CALLS = 256
 MAX_IN_FLIGHT = 4 * MAX_MESSAGE
 MAX_UNSENT = 1024 * 1024
 DRAIN_SECONDS = 5.0
-LONGEST_NUMBER = 400
+MAX_DIGITS = 400
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Deliver = Callable[[dict[str, Any]], None]
@@ -67,7 +67,7 @@ class _Connection:
     def received(self, chunk: bytes) -> None:
         for line in self._lines.feed(chunk):
             if line is None:
-                self._send(failure(None, INVALID_REQUEST, f"A message is longer than {MAX_MESSAGE} bytes."))
+                self._send(error_response(None, INVALID_REQUEST, f"A message is longer than {MAX_MESSAGE} bytes."))
             elif line and not line.isspace():
                 self._read(line)
         self._balance()
@@ -76,7 +76,7 @@ class _Connection:
         try:
             message = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._send(failure(_id_in(line), PARSE_ERROR, "A line is not JSON, or has numbers or texts beyond it."))
+            self._send(error_response(_id_in(line), PARSE_ERROR, "A line is not JSON, or has numbers or texts beyond it."))
             return
         if isinstance(message, list):
             self._take_batch(message, len(line))
@@ -89,7 +89,7 @@ class _Connection:
         share = size // max(len(messages), 1)
         tasks = [self._take(message, share, replies.append) for message in messages]
         if not messages:
-            replies.append(failure(None, INVALID_REQUEST, "A batch holds at least one message."))
+            replies.append(error_response(None, INVALID_REQUEST, "A batch holds at least one message."))
         started = {task for task in tasks if task is not None}
         together = asyncio.create_task(self._send_together(started, replies))
         self._hold(together, together, 0)
@@ -102,7 +102,7 @@ class _Connection:
 
     def _take(self, message: object, size: int, deliver: Deliver) -> asyncio.Task[None] | None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            deliver(failure(None, INVALID_REQUEST, "Not a JSON-RPC 2.0 message."))
+            deliver(error_response(None, INVALID_REQUEST, "Not a JSON-RPC 2.0 message."))
         elif "method" in message and "id" in message:
             return self._start(message, size, deliver)
         elif message.get("method") == "notifications/cancelled":
@@ -113,11 +113,11 @@ class _Connection:
 
     def _start(self, message: dict[str, Any], size: int, deliver: Deliver) -> asyncio.Task[None] | None:
         name = message["id"]
-        if not is_id(name):
-            deliver(failure(None, INVALID_REQUEST, "The id of a request is text or a whole number."))
+        if not is_request_id(name):
+            deliver(error_response(None, INVALID_REQUEST, "The id of a request is text or a whole number."))
         elif name in self._calls:
             # A reply with this id would be taken for the reply to the first request.
-            deliver(failure(None, INVALID_REQUEST, "A request with this id is still in flight."))
+            deliver(error_response(None, INVALID_REQUEST, "A request with this id is still in flight."))
         else:
             task = asyncio.create_task(self._answer(message, deliver))
             self._hold(name, task, size)
@@ -146,7 +146,7 @@ class _Connection:
 
     def _cancel(self, params: object) -> None:
         name = params.get("requestId") if isinstance(params, dict) else None
-        task = self._calls.get(name) if is_id(name) else None
+        task = self._calls.get(name) if is_request_id(name) else None
         if task is not None:
             task.cancel()
 
@@ -158,9 +158,11 @@ class _Connection:
     def _send(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
         try:
             data = msgspec.json.encode(message)
-        except UNSENDABLE as error:
+        except ENCODING_ERRORS as error:
             name = message.get("id") if isinstance(message, dict) else None
-            data = msgspec.json.encode(failure(name, INTERNAL_ERROR, f"The reply cannot be sent: {type(error).__name__}."))
+            data = msgspec.json.encode(
+                error_response(name, INTERNAL_ERROR, f"The reply cannot be sent: {type(error).__name__}.")
+            )
         self._writer.write(data + b"\n")
 
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
@@ -182,20 +184,20 @@ class _Connection:
 
     def _take_response(self, message: dict[str, Any]) -> None:
         name = message.get("id")
-        future = self._pending.get(name) if is_id(name) else None
+        future = self._pending.get(name) if is_request_id(name) else None
         if future is None or future.done():
             return
         if "result" in message:
             future.set_result(message["result"])
         else:
-            future.set_exception(Refused("The client could not ask its user."))
+            future.set_exception(NoAnswer("The client could not ask its user."))
 
     # The end
 
     async def finish(self) -> None:
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(Refused("The connection ended before the person answered."))
+                future.set_exception(NoAnswer("The connection ended before the person answered."))
         await self._drain()
         await self._writer.flush(DRAIN_SECONDS)
 
@@ -214,7 +216,7 @@ def _id_in(line: bytes) -> str | int | None:
     """The id of a request that our reader refuses and a more generous one takes, so that its caller gets a reply."""
     try:
         # A number of any length: one that Python would not read must not hide the id.
-        message = json.loads(line, parse_int=lambda digits: int(digits[:LONGEST_NUMBER]))
+        message = json.loads(line, parse_int=lambda digits: int(digits[:MAX_DIGITS]))
     except (ValueError, RecursionError):
         return None
     name = message.get("id") if isinstance(message, dict) else None

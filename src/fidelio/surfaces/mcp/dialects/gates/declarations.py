@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.gates import parameters as p
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken
+from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, NoParameters, TokenReference
 from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect
 
 
-def rows(dialect: GatesDialect) -> list[Tool[Any]]:
+def declare_tools(dialect: GatesDialect) -> list[Tool[Any]]:
     return [*_without_session(dialect), *_moving(dialect), *_checkpoints(dialect), *_reading(dialect)]
 
 
@@ -24,7 +24,7 @@ def _without_session(dialect: GatesDialect) -> list[Tool[Any]]:
             "How to begin",
             "Start here. Returns the server's name and version, the workflows that can be started, and the procedure. Needs no "
             "token.",
-            Nothing,
+            NoParameters,
             dialect.discover,
             read_only=True,
         ),
@@ -32,7 +32,7 @@ def _without_session(dialect: GatesDialect) -> list[Tool[Any]]:
             "list_workflows",
             "List workflows",
             "Lists the workflows that can be started, each with id, title, version and description. Needs no token.",
-            Nothing,
+            NoParameters,
             dialect.list_workflows,
             read_only=True,
         ),
@@ -49,7 +49,7 @@ def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
             "that every other tool needs.",
             p.StartSession,
             dialect.start_session,
-            output_schema=schemas.STARTED,
+            output_schema=schemas.START_SESSION,
         ),
         Tool(
             "next_activity",
@@ -81,7 +81,7 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
             p.GetCheckpoint,
             dialect.get_checkpoint,
             read_only=True,
-            output_schema=schemas.CHECKPOINT,
+            output_schema=schemas.GET_CHECKPOINT,
         ),
         Tool(
             "respond_checkpoint",
@@ -92,7 +92,7 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
             p.RespondCheckpoint,
             dialect.respond_checkpoint,
             idempotent=True,
-            output_schema=schemas.RESOLVED_ONE_OF_MANY,
+            output_schema=schemas.RESPOND_PENDING_CHECKPOINT,
         ),
     ]
 
@@ -113,7 +113,7 @@ def _reading(dialect: GatesDialect) -> list[Tool[Any]]:
             "Read the workflow's skills",
             "Returns the skills of the workflow as a whole, by id: how to conduct it. `_resources` name what to read with "
             "get_resource.",
-            WithToken,
+            TokenReference,
             dialect.get_skills,
             read_only=True,
         ),

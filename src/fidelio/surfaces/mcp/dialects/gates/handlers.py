@@ -5,7 +5,8 @@ Tools translate only: arguments into calls of the service, results into the shap
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,8 +14,13 @@ from fidelio.app.application import Application
 from fidelio.errors import PersonNeeded
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
-    offered_workflows,
-    procedure,
+    add_warnings,
+    answer_json,
+    build_meta,
+    definition_json,
+    list_startable_workflows,
+    load_procedure,
+    resolution_json,
     started_json,
     trace_json,
     transitions_json,
@@ -27,18 +33,24 @@ from fidelio.surfaces.mcp.dialects.gates.parameters import (
     RespondCheckpoint,
     StartSession,
 )
-from fidelio.surfaces.mcp.dialects.gates.replies import (
-    DefinitionEncoder,
-    checkpoint_json,
-    document,
-    pending_json,
-    reply,
-    resolved_json,
-    skill_json,
+from fidelio.surfaces.mcp.dialects.sessions.parameters import (
+    GetTrace,
+    NextActivity,
+    NoParameters,
+    TokenReference,
+    build_move,
+    none_if_unset,
 )
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, move_of, none_if_unset
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Definition, Workflow
+    from fidelio.engine.record import Record
+    from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
+    from fidelio.workflows.content import ContentService, SkillFound
+    from fidelio.workflows.unit_of_work import CallResult
+
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure and the workflows: "
@@ -55,31 +67,33 @@ class GatesDialect(Dialect):
         self._encoder = DefinitionEncoder()
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.gates.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.dialects.gates.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
+            ToolTable(declare_tools(self), on_misuse=self.note_misuse, render_error=self.render_error),
             instructions=INSTRUCTIONS,
             program=self.house.program,
             ask=self.house.ask,
         )
 
-    async def discover(self, _: Nothing, context: CallContext) -> Done:
+    async def discover(self, _: NoParameters, context: CallContext) -> Done:
         library = await self.house.library()
-        listed = [{"id": entry.id, "title": entry.title, "version": entry.version} for entry in offered_workflows(library)]
+        listed = [
+            {"id": entry.id, "title": entry.title, "version": entry.version} for entry in list_startable_workflows(library)
+        ]
         about = {"server": self.house.settings.server_name, "version": self.house.settings.server_version}
-        guide = procedure(library, INSTRUCTIONS, "bootstrap-gates")
-        return document(context, {**about, "available_workflows": listed, "discovery": guide})
+        guide = load_procedure(library, INSTRUCTIONS, "bootstrap-gates")
+        return render_document(context, {**about, "available_workflows": listed, "discovery": guide})
 
-    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
+    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
         listed = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in offered_workflows(await self.house.library())
+            for entry in list_startable_workflows(await self.house.library())
         ]
         return Done(msgspec.json.encode(listed).decode())
 
-    async def health_check(self, _: Nothing, context: CallContext) -> Done:
-        return reply(context, await self.health())
+    async def health_check(self, _: NoParameters, context: CallContext) -> Done:
+        return render_reply(context, await self.health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
@@ -87,7 +101,7 @@ class GatesDialect(Dialect):
         service = await self.house.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
         outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
-        return reply(context, started_json(outcome), outcome)
+        return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         from fidelio.workflows.content import SUMMARY_WITH_ROLES, summary_of  # noqa: PLC0415  # waits for the first call
@@ -97,24 +111,24 @@ class GatesDialect(Dialect):
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
         if arguments.summary:
-            return document(context, {**summary_of(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
+            return render_document(context, {**summary_of(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
         return self._encoder.document(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.house.workflows()
-        outcome = await service.moves.enter(arguments.session_token, move_of(arguments))
+        outcome = await service.moves.enter(arguments.session_token, build_move(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
         meta = {"trace_token": service.moves.make_trace_token(outcome), "transitions": transitions_json(workflow, record)}
         if activity is None:
             ended = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
-            return document(context, {**ended, "session_token": outcome.token}, outcome, **meta)
+            return render_document(context, {**ended, "session_token": outcome.token}, outcome, **meta)
         more = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
         return self._encoder.document(context, activity, more, outcome, **meta)
 
     async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
         service = await self.house.workflows()
         outcome = await service.checkpoints.read(arguments.session_token, arguments.activity_id, arguments.checkpoint_id)
-        return reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
+        return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
@@ -128,9 +142,9 @@ class GatesDialect(Dialect):
         except PersonNeeded as needed:
             return await self.ask(context, needed, "respond_checkpoint", arguments.session_token)
         transitions = transitions_json(outcome.result.workflow, outcome.record)
-        return reply(context, resolved_json(outcome), outcome, transitions=transitions)
+        return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
-    async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
+    async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
@@ -140,7 +154,7 @@ class GatesDialect(Dialect):
         body: dict[str, Any] = {"scope": "workflow", "skills": found, "session_token": outcome.token}
         if failed := [one.id for one in outcome.result if one.loaded is None]:
             body["failed_skills"] = failed
-        return document(context, body, outcome)
+        return render_document(context, body, outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
@@ -148,7 +162,7 @@ class GatesDialect(Dialect):
         service = await self.house.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
         skill = skill_json(service.reads, outcome.result, outcome.record.workflow)
-        return document(context, {"skill": skill, "session_token": outcome.token}, outcome)
+        return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
@@ -157,7 +171,7 @@ class GatesDialect(Dialect):
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
         found = outcome.result
         resource = {"index": found.reference, "id": found.id, "version": found.version, "content": found.content}
-        return document(context, {"resource": resource, "session_token": outcome.token}, outcome)
+        return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
@@ -166,4 +180,95 @@ class GatesDialect(Dialect):
         outcome = await service.traces.trace(
             arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=allow_always
         )
-        return document(context, trace_json(outcome), outcome)
+        return render_document(context, trace_json(outcome), outcome)
+
+
+# More definitions than the workflows that one server leads through at a time have.
+MAX_CACHED_DEFINITIONS = 512
+
+
+def render_reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """A small reply: JSON as text, and the same as structured content."""
+    whole = add_warnings(context, body, outcome)
+    return Done(_compact(whole), {**build_meta(context, outcome), **meta}, structured=whole)
+
+
+def render_document(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """A large one, as text alone: clients that get structured content show the model that and drop the text."""
+    return Done(_compact(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
+
+
+class DefinitionEncoder:
+    """Encodes definitions as JSON, each once: agents read the same ones again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Definition, bytes]] = {}
+
+    def document(
+        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
+    ) -> Done:
+        """A reply that is the definition itself, with the fields of `body` after its own."""
+        more = msgspec.json.encode(add_warnings(context, body, outcome))
+        text = b"%s,%s" % (self._encoded(definition)[:-1], more[1:])
+        return Done(text.decode(), {**build_meta(context, outcome), **meta})
+
+    def _encoded(self, definition: Definition) -> bytes:
+        # By identity, because comparing large definitions costs more than encoding them; the entry keeps it from being reused.
+        known = self._known.get(id(definition))
+        if known is None:
+            if len(self._known) >= MAX_CACHED_DEFINITIONS:
+                self._known.clear()
+            known = self._known[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
+        return known[1]
+
+
+def _definition_json(definition: Definition) -> dict[str, Any]:
+    """The definition as clients of this dialect know it: a workflow names all its skills in one list."""
+    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
+
+    body = definition_json(definition)
+    if isinstance(definition, Workflow) and "skills" in body:
+        named = (definition.skills.primary, *definition.skills.supporting)
+        body["skills"] = list(dict.fromkeys(skill for skill in named if skill))
+    return body
+
+
+def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
+    """Every question that waits, with `condition_holds`: true, false, or null when it is not known yet."""
+    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
+
+    return [
+        {"checkpoint_id": waiting.checkpoint, "condition_holds": truth, "request_id": waiting.request}
+        for waiting, truth in list_pending_checkpoints(workflow, record)
+    ]
+
+
+def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
+    body = {**definition_json(presented.definition), "condition_holds": presented.condition_holds}
+    if presented.demands_person:
+        body["answered_by"] = "person"
+    if presented.request:
+        body["pending"] = presented.answer is None
+    if presented.answer is not None:
+        body["answer"] = answer_json(presented.answer)
+    return body
+
+
+def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
+    remaining = [one.checkpoint for one in outcome.record.pending]
+    token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
+    return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
+
+
+def skill_json(reads: ContentService, skill: SkillFound, workflow: str) -> dict[str, Any]:
+    """The skill with references in place of its resources: what get_resource takes, and what it would return."""
+    if skill.loaded is None:
+        return {}
+    body = definition_json(skill.loaded.definition)
+    body.pop("resources", None)
+    named = [msgspec.to_builtins(one) for one in reads.resources_of(skill.loaded, workflow)]
+    return {**body, "_resources": named} if named else body
+
+
+def _compact(body: Any) -> str:
+    return msgspec.json.encode(body).decode()

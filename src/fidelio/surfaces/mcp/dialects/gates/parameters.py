@@ -11,7 +11,7 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import AgentId, AutoAdvan
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
-Resumed = Annotated[
+ResumedToken = Annotated[
     str,
     Meta(
         min_length=1,
@@ -29,7 +29,7 @@ class StartSession(msgspec.Struct):
             min_length=1, description="The workflow; discover names them. Beside session_token: the workflow of that session."
         ),
     ]
-    session_token: Resumed | msgspec.UnsetType = msgspec.UNSET
+    session_token: ResumedToken | msgspec.UnsetType = msgspec.UNSET
     agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET
 
 

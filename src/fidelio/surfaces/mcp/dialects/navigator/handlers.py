@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fidelio.errors import FidelioError, MoveRefused, PersonNeeded, UsageProblem, WorkflowRefusal
 from fidelio.surfaces.mcp.dialects.common import Dialect
 from fidelio.surfaces.mcp.dialects.navigator.library import NavigatorLibrary
-from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, WithState
+from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, StateReference
 from fidelio.surfaces.mcp.dialects.sessions.parameters import none_if_unset
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
@@ -36,10 +36,10 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
     """The twenty tools of the dialect."""
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.navigator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.dialects.navigator.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.note_misuse, render_error=self.render_error),
+            ToolTable(declare_tools(self), on_misuse=self.note_misuse, render_error=self.render_error),
             instructions=INSTRUCTIONS,
             program=self.house.program,
             ask=self.house.ask,
@@ -53,15 +53,15 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         begun = await service.navigation.start(arguments.workflow_id, arguments.initial_variables, agent=arguments.agent_id)
         return _reply(context, begun)
 
-    async def nav_situation(self, arguments: WithState, context: CallContext) -> Done:
+    async def nav_situation(self, arguments: StateReference, context: CallContext) -> Done:
         service = await self.house.workflows()
         return _reply(context, await service.navigation.look(arguments.state))
 
-    async def nav_checkpoint(self, arguments: WithState, context: CallContext) -> Done:
-        from fidelio.surfaces.mcp.dialects.navigator.replies import checkpoint_reply  # noqa: PLC0415  # waits for the first call
+    async def nav_checkpoint(self, arguments: StateReference, context: CallContext) -> Done:
+        from fidelio.surfaces.mcp.dialects.navigator.replies import render_checkpoint  # noqa: PLC0415  # waits for the first call
 
         service = await self.house.workflows()
-        return checkpoint_reply(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
+        return render_checkpoint(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
 
     async def nav_action(self, arguments: NavAction, context: CallContext) -> Outcome:
         service = await self.house.workflows()
@@ -90,13 +90,13 @@ async def _refused(context: CallContext, service: WorkflowService, refusal: Work
 
     Not one that stands elsewhere: the agent would never come on with it.
     """
-    from fidelio.surfaces.mcp.dialects.navigator.replies import refusal_reply  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import render_refusal  # noqa: PLC0415  # waits for the first call
     from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
 
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.standing(state)
     keeps = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
-    return refusal_reply(context, refusal, standing, state if keeps else await navigation.state_of(standing))
+    return render_refusal(context, refusal, standing, state if keeps else await navigation.state_of(standing))
 
 
 def _act(arguments: NavAction) -> MoveRequest:
@@ -140,6 +140,6 @@ def _reply(context: CallContext, found: NavigatorReply) -> Done:
 @cache
 def _renderer() -> Callable[[CallContext, NavigatorReply], Done]:
     """Cached because nearly every call ends with it, and an import statement costs time even for a loaded module."""
-    from fidelio.surfaces.mcp.dialects.navigator.replies import situation_reply  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import render_situation  # noqa: PLC0415  # waits for the first call
 
-    return situation_reply
+    return render_situation

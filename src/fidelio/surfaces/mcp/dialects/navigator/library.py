@@ -10,16 +10,16 @@ from fidelio.definitions import META
 from fidelio.errors import ComponentNotFound, DefinitionError
 from fidelio.surfaces.mcp.dialects.common import Dialect, as_json
 from fidelio.surfaces.mcp.dialects.navigator.parameters import (
-    AnyActivity,
-    ByIndex,
-    MaybeOfWorkflow,
-    OfActivity,
-    OfCheckpoint,
-    OfSkill,
-    OfTransition,
-    OfWorkflow,
+    ActivityReference,
+    CheckpointReference,
+    GetActivity,
+    IndexReference,
+    ListSkills,
+    SkillReference,
+    TransitionReference,
+    WorkflowReference,
 )
-from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
+from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
 from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
@@ -41,25 +41,25 @@ class NavigatorLibrary(Dialect):
     async def library(self) -> Library:
         return await self.house.library()
 
-    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
+    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
         listed = [
             {"id": one.id, "title": one.title, "version": one.version, "description": one.description}
             for one in _readable(await self.library())
         ]
         return Done(as_json(listed))
 
-    async def health_check(self, _: Nothing, __: CallContext) -> Done:
+    async def health_check(self, _: NoParameters, __: CallContext) -> Done:
         # `meta` can be started here, so it counts as one of them.
         body = {**await self.health(), "workflows_available": len(_readable(await self.library()))}
         return Done(as_json(body), structured=body)
 
-    async def get_workflow(self, arguments: OfWorkflow, _: CallContext) -> Done:
+    async def get_workflow(self, arguments: WorkflowReference, _: CallContext) -> Done:
         return Done(_render((await self.library()).workflow(arguments.workflow_id)))
 
-    async def get_workflow_activity(self, arguments: OfActivity, _: CallContext) -> Done:
+    async def get_workflow_activity(self, arguments: ActivityReference, _: CallContext) -> Done:
         return Done(_render((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
 
-    async def get_checkpoint(self, arguments: OfCheckpoint, _: CallContext) -> Done:
+    async def get_checkpoint(self, arguments: CheckpointReference, _: CallContext) -> Done:
         from fidelio.engine.checkpoints import find_checkpoint  # noqa: PLC0415  # waits for the first call
         from fidelio.engine.phrases import checkpoint_not_found  # noqa: PLC0415  # waits for the first call
 
@@ -71,7 +71,7 @@ class NavigatorLibrary(Dialect):
             raise ComponentNotFound(sentence, remedy=f"Its checkpoints are: {known}.")
         return Done(as_json({**_data(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
-    async def validate_transition(self, arguments: OfTransition, _: CallContext) -> Done:
+    async def validate_transition(self, arguments: TransitionReference, _: CallContext) -> Done:
         from fidelio.engine.transitions import explain_missing_transition  # noqa: PLC0415  # waits for the first call
 
         workflow = (await self.library()).workflow(arguments.workflow_id)
@@ -79,7 +79,7 @@ class NavigatorLibrary(Dialect):
         body: Json = {"valid": False, "reason": reason} if reason else {"valid": True}
         return Done(as_json(body), structured=body)
 
-    async def get_activities(self, _: Nothing, __: CallContext) -> Done:
+    async def get_activities(self, _: NoParameters, __: CallContext) -> Done:
         found, listed, phrases = list(_activities(await self.library())), list[Json](), dict[str, str]()
         times = Counter(activity.id for _, activity in found)
         for workflow, activity in found:
@@ -102,14 +102,14 @@ class NavigatorLibrary(Dialect):
             )
         )
 
-    async def get_activity(self, arguments: AnyActivity, _: CallContext) -> Done:
+    async def get_activity(self, arguments: GetActivity, _: CallContext) -> Done:
         library = await self.library()
         for workflow, activity in _activities(library):
             if arguments.activity_id in (activity.id, f"{workflow}/{activity.id}"):
                 return Done(as_json({**_data(activity), "workflowId": workflow, "next_action": _reading(workflow, activity)}))
         raise ComponentNotFound(f"Activity not found: {arguments.activity_id}.", remedy="get_activities lists them.")
 
-    async def get_skills(self, _: Nothing, __: CallContext) -> Done:
+    async def get_skills(self, _: NoParameters, __: CallContext) -> Done:
         library = await self.library()
         found = {entry.id: list(_skills(library, entry.id)) for entry in _readable(library)}
         body = {
@@ -120,30 +120,30 @@ class NavigatorLibrary(Dialect):
         }
         return Done(as_json(body))
 
-    async def list_skills(self, arguments: MaybeOfWorkflow, _: CallContext) -> Done:
+    async def list_skills(self, arguments: ListSkills, _: CallContext) -> Done:
         library = await self.library()
         universal = list(_skills(library, META)) if _has_meta(library) else []
         if not arguments.workflow_id:
             return Done(as_json(universal))
         return Done(as_json({"universal": universal, "workflow": list(_skills(library, arguments.workflow_id))}))
 
-    async def get_skill(self, arguments: OfSkill, _: CallContext) -> Done:
+    async def get_skill(self, arguments: SkillReference, _: CallContext) -> Done:
         found = (await self.library()).skill(arguments.skill_id, workflow=arguments.workflow_id or META)
         return Done(as_json(found.source.document.data))
 
-    async def list_workflow_resources(self, arguments: OfWorkflow, _: CallContext) -> Done:
+    async def list_workflow_resources(self, arguments: WorkflowReference, _: CallContext) -> Done:
         return Done(as_json(list(_parts(await self.library(), "resource", arguments.workflow_id))))
 
-    async def get_resource(self, arguments: ByIndex, _: CallContext) -> Done:
+    async def get_resource(self, arguments: IndexReference, _: CallContext) -> Done:
         return Done(_text(await self.library(), "resource", arguments))
 
-    async def list_templates(self, arguments: OfWorkflow, _: CallContext) -> Done:
+    async def list_templates(self, arguments: WorkflowReference, _: CallContext) -> Done:
         return Done(as_json(list(_parts(await self.library(), "template", arguments.workflow_id))))
 
-    async def get_template(self, arguments: ByIndex, _: CallContext) -> Done:
+    async def get_template(self, arguments: IndexReference, _: CallContext) -> Done:
         return Done(_text(await self.library(), "template", arguments))
 
-    async def discover_resources(self, _: Nothing, __: CallContext) -> Done:
+    async def discover_resources(self, _: NoParameters, __: CallContext) -> Done:
         library = await self.library()
         entries = _readable(library)
         body = {
@@ -198,7 +198,7 @@ def _parts(library: Library, part: Part, workflow: str) -> Iterator[Json]:
         yield about
 
 
-def _text(library: Library, part: Part, arguments: ByIndex) -> str:
+def _text(library: Library, part: Part, arguments: IndexReference) -> str:
     """The file as it is, front matter and all; only of the workflow that is named."""
     return library.source(part, f"{arguments.workflow_id}/{arguments.index}", workflow=arguments.workflow_id).content.decode()
 

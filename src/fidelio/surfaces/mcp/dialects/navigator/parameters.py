@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-MOST_ITEMS = 1000
+MAX_LOOP_ITEMS = 1000
 State = Annotated[
     str,
     Meta(min_length=1, description="The state of the newest reply, exactly as it was returned. A session_token does, too."),
@@ -27,7 +27,7 @@ class NavStart(msgspec.Struct):
     agent_id: Annotated[str, Meta(min_length=1, max_length=48, description="Who is calling, for the record.")] = "orchestrator"
 
 
-class WithState(msgspec.Struct):
+class StateReference(msgspec.Struct):
     """What a tool of a running session takes."""
 
     state: State
@@ -52,7 +52,7 @@ class NavAction(msgspec.Struct):
     activity_id: Annotated[Name, Meta(description="For transition; __terminal__ ends the workflow.")] = ""
     loop_id: Annotated[Name, Meta(description="For advance_loop: goes into the first or the next pass.")] = ""
     loop_items: Annotated[
-        Annotated[list[Any], Meta(max_length=MOST_ITEMS)] | msgspec.UnsetType,
+        Annotated[list[Any], Meta(max_length=MAX_LOOP_ITEMS)] | msgspec.UnsetType,
         Meta(description="For the first pass of a loop over a list that the record does not know."),
     ] = msgspec.UNSET
     index: Annotated[Name, Meta(description="For get_resource: a number, such as 03.")] = ""
@@ -68,20 +68,20 @@ class NavAction(msgspec.Struct):
     ] = {}
 
 
-class OfWorkflow(msgspec.Struct):
+class WorkflowReference(msgspec.Struct):
     """What a tool about one workflow takes."""
 
     workflow_id: WorkflowId
 
 
-class OfActivity(msgspec.Struct):
+class ActivityReference(msgspec.Struct):
     """What get_workflow_activity takes."""
 
     workflow_id: WorkflowId
     activity_id: Name
 
 
-class OfCheckpoint(msgspec.Struct):
+class CheckpointReference(msgspec.Struct):
     """What get_checkpoint takes."""
 
     workflow_id: WorkflowId
@@ -89,7 +89,7 @@ class OfCheckpoint(msgspec.Struct):
     checkpoint_id: Name
 
 
-class OfTransition(msgspec.Struct):
+class TransitionReference(msgspec.Struct):
     """What validate_transition takes."""
 
     workflow_id: WorkflowId
@@ -97,26 +97,26 @@ class OfTransition(msgspec.Struct):
     to_activity: Name
 
 
-class AnyActivity(msgspec.Struct):
+class GetActivity(msgspec.Struct):
     """What get_activity takes."""
 
     activity_id: Annotated[Name, Meta(description="As get_activities names it; workflow/activity for one of several.")]
 
 
-class MaybeOfWorkflow(msgspec.Struct):
+class ListSkills(msgspec.Struct):
     """What list_skills takes."""
 
     workflow_id: Annotated[Name, Meta(description="Also lists the skills of this workflow.")] = ""
 
 
-class OfSkill(msgspec.Struct):
+class SkillReference(msgspec.Struct):
     """What get_skill takes."""
 
     skill_id: Name
     workflow_id: Annotated[Name, Meta(description="Looked up here first, then among the universal skills.")] = ""
 
 
-class ByIndex(msgspec.Struct):
+class IndexReference(msgspec.Struct):
     """What get_resource and get_template take."""
 
     workflow_id: WorkflowId

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def situation_reply(context: CallContext, found: NavigatorReply) -> Done:
+def render_situation(context: CallContext, found: NavigatorReply) -> Done:
     """The one shape of every navigation reply."""
     body = _landscape(context, found.standing, found.message, found.state, success=True)
     if found.resource is not None:
@@ -34,14 +34,14 @@ def situation_reply(context: CallContext, found: NavigatorReply) -> Done:
     return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
-def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:
+def render_refusal(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:
     """A move that was refused: nothing has moved, and the reply says what is possible instead."""
     message = context.render(refusal)
     body = _landscape(context, standing, f"Action failed: {message}", state, success=False)
     return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
 
 
-def checkpoint_reply(context: CallContext, found: NavigatorReply) -> Done:
+def render_checkpoint(context: CallContext, found: NavigatorReply) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
     if (question := _question(context, found.standing)) is not None:
         how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fidelio.workflows.moves import Move
 
 # Together with the length of an entry this keeps a manifest below what any honest one needs, and far below ten megabytes.
-MOST_ENTRIES = 500
+MAX_MANIFEST_ENTRIES = 500
 Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
 Variables = Annotated[
     dict[str, Any],
@@ -22,7 +22,7 @@ Variables = Annotated[
 AgentId = Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")]
 
 
-class Nothing(msgspec.Struct):
+class NoParameters(msgspec.Struct):
     """A tool without parameters."""
 
 
@@ -45,7 +45,7 @@ class StartSession(msgspec.Struct):
     ] = msgspec.UNSET
 
 
-class WithToken(msgspec.Struct):
+class TokenReference(msgspec.Struct):
     """What a tool of a running session takes."""
 
     session_token: Token
@@ -92,11 +92,11 @@ class NextActivity(msgspec.Struct):
         Meta(description="The condition that led there, as the definition writes it, or `default`. It is checked."),
     ] = msgspec.UNSET
     step_manifest: Annotated[
-        Annotated[list[StepEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Annotated[list[StepEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
         Meta(description="The steps of the activity you leave, in order, with their output."),
     ] = msgspec.UNSET
     activity_manifest: Annotated[
-        Annotated[list[ActivityEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Annotated[list[ActivityEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
         Meta(description="The activities completed so far, with their outcome."),
     ] = msgspec.UNSET
     variables: Variables = {}
@@ -118,14 +118,16 @@ class ResumeCheckpoint(msgspec.Struct):
 
 
 Handle = Annotated[str, Meta(description="The checkpoint_handle that yield_checkpoint returned (preferred).")]
-OrToken = Annotated[str, Meta(description="The session_token, when there is no handle. Either this or checkpoint_handle.")]
+FallbackToken = Annotated[
+    str, Meta(description="The session_token, when there is no handle. Either this or checkpoint_handle.")
+]
 
 
 class PresentCheckpoint(msgspec.Struct):
     """What present_checkpoint takes."""
 
     checkpoint_handle: Handle = ""
-    session_token: OrToken = ""
+    session_token: FallbackToken = ""
 
 
 OptionId = Annotated[
@@ -141,7 +143,7 @@ class RespondCheckpoint(msgspec.Struct):
     """What respond_checkpoint takes."""
 
     checkpoint_handle: Handle = ""
-    session_token: OrToken = ""
+    session_token: FallbackToken = ""
     option_id: OptionId = msgspec.UNSET
     auto_advance: AutoAdvance = False
     condition_not_met: ConditionNotMet = False
@@ -184,7 +186,7 @@ def none_if_unset(value: Any) -> Any:
     return None if value is msgspec.UNSET else value
 
 
-def move_of(arguments: NextActivity) -> Move:
+def build_move(arguments: NextActivity) -> Move:
     """What next_activity asks of the service."""
     from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # waits for the first call
     from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call

@@ -5,47 +5,53 @@ Everything is decided in `fidelio.orchestrator`; here arguments become calls and
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fidelio.app.application import Application
 from fidelio.clock import now_ms
-from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
+from fidelio.errors import AgentSessionNotFound, BadAgentInput, ConductorFailure, ExecutorFailure, UsageProblem
 from fidelio.ids import is_short_handle, session_of_run
 from fidelio.processes.table import AGENT_MARKER, agent_above
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import (
     AnswerQuestion,
+    DeleteAllSessions,
     GetEvents,
     GetResult,
     GetStatus,
-    InProject,
     ListBlueprints,
     ListSessions,
-    OneSession,
     ResumeAgentSession,
     RunWorkflow,
     SendMessage,
+    SessionReference,
     StartAgentSession,
     WaitForSessions,
 )
 from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
-    as_json,
-    blueprints_markdown,
     describe_background_run,
     events_json,
-    failure_reply,
-    result_part,
-    sessions_markdown,
+    render_blueprints,
+    render_failure,
+    render_json,
+    render_result_part,
+    render_sessions,
     started_json,
 )
-from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns
 from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
 from fidelio.toolkit import CallContext, Done, ToolTable
 
 if TYPE_CHECKING:
+    from fidelio.conductor.conductor import Conductor
+    from fidelio.conductor.plan import Plan
+    from fidelio.engine.record import Record
     from fidelio.orchestrator.record.model import AgentSession
     from fidelio.orchestrator.service.service import AgentService
+    from fidelio.workflows.service import WorkflowService
+
 
 INSTRUCTIONS = (
     "Fidelio starts and watches other coding agents. list_agent_blueprints shows what can be started; start_agent_session with "
@@ -53,7 +59,7 @@ INSTRUCTIONS = (
     "resume_agent_session goes on with a finished one, send_agent_message reaches a busy one."
 )
 # How long an answer may take to be noted.
-NOTED_MS = 2_000
+ANSWER_NOTED_MS = 2_000
 POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and get_agent_session_result for its result."
 
 
@@ -67,16 +73,18 @@ class AgentToolset:
         self._above = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ServedTools(ToolTable(rows(self)), instructions=INSTRUCTIONS, program=self._house.program, ask=self._house.ask)
+        return ServedTools(
+            ToolTable(declare_tools(self)), instructions=INSTRUCTIONS, program=self._house.program, ask=self._house.ask
+        )
 
     async def list_agent_blueprints(self, arguments: ListBlueprints, _: CallContext) -> Done:
         from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # waits for the first call
 
         listing = await list_in_thread(self._house.blueprints().list, _checked_project(arguments))
         body = blueprints_json(listing, arguments.cursor, arguments.limit)
-        return as_json(body) if arguments.response_format == "json" else Done(blueprints_markdown(body), structured=body)
+        return render_json(body) if arguments.response_format == "json" else Done(render_blueprints(body), structured=body)
 
     async def list_agent_sessions(self, arguments: ListSessions, _: CallContext) -> Done:
         service = await self._house.agents()
@@ -86,8 +94,8 @@ class AgentToolset:
         total = len(page.items) if is_all else await service.count(project, status=status)
         body = sessions_json(page.items, page.next, total)
         if arguments.response_format == "json":
-            return as_json(body)
-        return Done(sessions_markdown(page.items, body), structured=body)
+            return render_json(body)
+        return Done(render_sessions(page.items, body), structured=body)
 
     async def start_agent_session(self, arguments: StartAgentSession, context: CallContext) -> Done:
         from fidelio.orchestrator.record.model import StartAgent  # noqa: PLC0415  # waits for the first call
@@ -113,7 +121,7 @@ class AgentToolset:
         session = await service.resume(arguments.session_name, arguments.prompt, _project(arguments), by=self._actor(context))
         return await self._reply_to_start(context, service, session, "resumed", in_background=arguments.is_async)
 
-    async def delete_all_agent_sessions(self, arguments: InProject, context: CallContext) -> Done:
+    async def delete_all_agent_sessions(self, arguments: DeleteAllSessions, context: CallContext) -> Done:
         service = await self._house.agents()
         deleted = await service.delete_all(_project(arguments), by=self._actor(context))
         message = "All sessions removed" if deleted else "No sessions to remove"
@@ -128,8 +136,8 @@ class AgentToolset:
             if arguments.wait_seconds and session.run.is_active:
                 session = await self._watch(context, service, session, arguments.wait_seconds)
         except AgentSessionNotFound:
-            return as_json({"status": "not_existent"})
-        return as_json(status_json(session, await service.questions(session), render=context.render))
+            return render_json({"status": "not_existent"})
+        return render_json(status_json(session, await service.questions(session), render=context.render))
 
     async def get_agent_session_result(self, arguments: GetResult, context: CallContext) -> Done:
         service = await self._house.agents()
@@ -138,8 +146,8 @@ class AgentToolset:
                 arguments.session_name, _project(arguments), run=str(arguments.run) if arguments.run else None
             )
         except ExecutorFailure as failure:
-            return failure_reply(context, failure, arguments.limit)
-        return result_part(result, arguments.offset, arguments.limit)
+            return render_failure(context, failure, arguments.limit)
+        return render_result_part(result, arguments.offset, arguments.limit)
 
     async def wait_for_agent_sessions(self, arguments: WaitForSessions, context: CallContext) -> Done:
         service = await self._house.agents()
@@ -153,33 +161,33 @@ class AgentToolset:
             "deleted": [one.name for one in before if one.id not in there],
             "sessions": [session_json(one, await service.questions(one)) for one in sessions],
         }
-        return as_json(body)
+        return render_json(body)
 
-    async def stop_agent_session(self, arguments: OneSession, context: CallContext) -> Done:
+    async def stop_agent_session(self, arguments: SessionReference, context: CallContext) -> Done:
         service = await self._house.agents()
         session = await service.stop(arguments.session_name, _project(arguments), by=self._actor(context))
-        return as_json(status_json(session, render=context.render))
+        return render_json(status_json(session, render=context.render))
 
-    async def delete_agent_session(self, arguments: OneSession, context: CallContext) -> Done:
+    async def delete_agent_session(self, arguments: SessionReference, context: CallContext) -> Done:
         service = await self._house.agents()
         session = await service.find(arguments.session_name, _project(arguments))
         deleted = await service.delete(session.id, by=self._actor(context))
         kept = {"kept_worktree": deleted.kept[0]} if deleted.kept else {}
-        return as_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **kept})
+        return render_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **kept})
 
     async def send_agent_message(self, arguments: SendMessage, context: CallContext) -> Done:
         service = await self._house.agents()
         session = await service.send(arguments.session_name, arguments.message, _project(arguments), by=self._actor(context))
         waits = session.queued_messages > 0
         said = "The agent is busy; it gets the message with its next turn." if waits else "The agent is at work on it."
-        return as_json(started_json(session, f"{said} {POLL}"))
+        return render_json(started_json(session, f"{said} {POLL}"))
 
     async def get_agent_session_events(self, arguments: GetEvents, _: CallContext) -> Done:
         service = await self._house.agents()
         session = await service.find(arguments.session_name, _project(arguments))
         events = await service.events(session.id, after=arguments.after, limit=arguments.limit)
         questions = await service.questions(session)
-        return as_json(events_json(events, arguments.after, more=len(events) == arguments.limit, questions=questions))
+        return render_json(events_json(events, arguments.after, more=len(events) == arguments.limit, questions=questions))
 
     async def answer_agent_question(self, arguments: AnswerQuestion, context: CallContext) -> Done:
         if not arguments.option_id and not arguments.text:
@@ -196,13 +204,13 @@ class AgentToolset:
             caller=self._caller(context),
         )
         now = await self._wait_until_noted(service, session)
-        return as_json(status_json(now, await service.questions(now), render=context.render))
+        return render_json(status_json(now, await service.questions(now), render=context.render))
 
     async def _wait_until_noted(self, service: AgentService, session: AgentSession) -> AgentSession:
         """The session once its agent host, which may be another process, has taken note of the answer."""
         records = await self._house.records()
         position = await records.wait(after=-1, timeout=0)
-        deadline = now_ms() + NOTED_MS
+        deadline = now_ms() + ANSWER_NOTED_MS
         while (now := await service.find(session.id)).question == session.question and now_ms() < deadline:
             position = await records.wait(after=position, timeout=(deadline - now_ms()) / 1000)
         return now
@@ -220,7 +228,7 @@ class AgentToolset:
             caller=self._caller(context),
         )
         standing = await self._workflow_runs.run(context, plan, anew=arguments.new, seconds=arguments.wait_seconds)
-        return as_json(
+        return render_json(
             {**standing, **{key: context.render(standing[key]) for key in ("question", "reason") if key in standing}}
         )
 
@@ -237,23 +245,23 @@ class AgentToolset:
     ) -> Done:
         if in_background:
             said = f"Agent session {session.name} has {how} and {describe_background_run(session)}. {POLL}"
-            return as_json(started_json(session, said))
+            return render_json(started_json(session, said))
         seconds = self._house.settings.sync_seconds
         session = await self._watch(context, service, session, seconds or None)
         if session.question:
             said = (
                 f"Agent session {session.name} asks something; {answer_hint(session.question, render=context.render)}. {POLL}"
             )
-            return as_json(started_json(session, said, await service.questions(session)))
+            return render_json(started_json(session, said, await service.questions(session)))
         if session.run.is_active:
             how = "is not done and" if session.run.state == "queued" else "is still running and"
             said = f"Agent session {session.name} {how} {describe_background_run(session)}. {POLL}"
-            return as_json(started_json(session, said))
+            return render_json(started_json(session, said))
         try:
             result = await service.result(session.id)
         except ExecutorFailure as failure:
-            return failure_reply(context, failure)
-        return result_part(result)
+            return render_failure(context, failure)
+        return render_result_part(result)
 
     async def _watch(
         self, context: CallContext, service: AgentService, session: AgentSession, seconds: float | None
@@ -295,3 +303,67 @@ def _checked_project(arguments: Any) -> str | None:
 
 def _project(arguments: Any) -> str | None:
     return arguments.project_dir or None
+
+
+PROGRESS_SECONDS = 10.0
+
+
+class WorkflowRuns:
+    """The runs that this process carries out."""
+
+    def __init__(self, house: Application) -> None:
+        self._house = house
+        self._tasks: dict[str, asyncio.Task[object]] = {}
+        # Why runs have ended here that could not put it on record themselves.
+        self._broken: dict[str, str] = {}
+
+    async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
+        """Begins the run or goes on with it, and says how it stands after `seconds` at the latest."""
+        from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
+
+        conductor = await self._house.conductor(nobody)
+        found = await conductor.find_or_begin(plan, anew=anew)
+        if found.session not in self._tasks:
+            self._broken.pop(found.session, None)
+            task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(found.session))
+            self._tasks[found.session] = task
+            task.add_done_callback(partial(self._ended, found.session))
+        await self._watch(context, conductor, found.session, seconds)
+        return await self._status(conductor, found.session)
+
+    def _ended(self, session: str, task: asyncio.Task[object]) -> None:
+        """A run that fails says why in its record. Where even that fails, nobody carries it out and nobody would know."""
+        self._tasks.pop(session, None)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, ConductorFailure):
+            self._broken[session] = f"{problem} Calling run_workflow again goes on from here."
+
+    async def _watch(self, context: CallContext, conductor: Conductor, session: str, seconds: float) -> None:
+        """Waits for the end, and tells the client on the way where the run stands."""
+        began = now_ms()
+        while (task := self._tasks.get(session)) is not None and (left := seconds - (now_ms() - began) / 1000) > 0:
+            await asyncio.wait([task], timeout=min(left, PROGRESS_SECONDS))
+            status = await self._status(conductor, session)
+            await context.report((now_ms() - began) / 1000, None, status.get("activity") or status["status"])
+
+    async def _status(self, conductor: Conductor, session: str) -> dict[str, Any]:
+        service = await self._house.workflows()
+        record = await service.current_record(session)
+        failed = self._broken.get(session) or await conductor.last_failure(session)
+        body = {
+            "session_id": session,
+            "workflow_id": record.workflow,
+            "status": "failed" if failed else record.status,
+            "activity": record.activity,
+            "completed_activities": list(record.completed),
+            "question": await _answer_command(service, record),
+            "reason": failed,
+        }
+        return {key: value for key, value in body.items() if value}
+
+
+async def _answer_command(service: WorkflowService, record: Record) -> str:
+    """The command that answers the open request of the run, or of the workflow that it has started."""
+    while record.suspended_by:
+        record = await service.current_record(record.suspended_by)
+    return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""

@@ -79,13 +79,13 @@ class ResumeAgentSession(msgspec.Struct, rename={"is_async": "async"}):
     is_async: IsAsync = False
 
 
-class InProject(msgspec.Struct):
+class DeleteAllSessions(msgspec.Struct):
     """What delete_all_agent_sessions takes."""
 
     project_dir: ProjectDir = ""
 
 
-class OneSession(msgspec.Struct):
+class SessionReference(msgspec.Struct):
     """What a tool about one session takes."""
 
     session_name: Name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.clock import format_iso
-from fidelio.surfaces.views import requests_json, shorten
+from fidelio.surfaces.views import requests_json, shorten_values
 from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ NO_BLUEPRINTS, NO_SESSIONS = "No agent blueprints found", "No sessions found"
 RESULT_CHARACTERS = 25_000
 
 
-def as_json(body: Mapping[str, Any]) -> Done:
+def render_json(body: Mapping[str, Any]) -> Done:
     return Done(msgspec.json.format(msgspec.json.encode(body), indent=2).decode(), structured=body)
 
 
-def blueprints_markdown(body: Mapping[str, Any]) -> str:
+def render_blueprints(body: Mapping[str, Any]) -> str:
     agents, broken = body["agents"], body.get("broken", ())
     parts = ["# Agent blueprints" if agents else NO_BLUEPRINTS]
     parts += [f"## {one['name']}\n\n{one['description']}\n\n- Permissions: {one['permissions']}" for one in agents]
@@ -35,7 +35,7 @@ def blueprints_markdown(body: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, *_more("list_agent_blueprints", body)])
 
 
-def sessions_markdown(sessions: Sequence[AgentSession], body: Mapping[str, Any]) -> str:
+def render_sessions(sessions: Sequence[AgentSession], body: Mapping[str, Any]) -> str:
     if not sessions:
         return NO_SESSIONS
     parts = ["# Agent sessions", f"Total: {body['total']}"]
@@ -68,7 +68,7 @@ def started_json(session: AgentSession, message: str, questions: Sequence[Reques
     }
 
 
-def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
+def render_result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
     """A part of the result, and where the next one begins. A client that shows only what is structured shows it, too."""
     session, part = result.session, result.text[offset : offset + limit]
     end, size = offset + len(part), len(result.text)
@@ -87,12 +87,14 @@ def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS)
     return Done(part, structured=said, remarks=(more,) if end < size else ())
 
 
-def failure_reply(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
+def render_failure(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
     """The reason, and the end of what the agent had said until then."""
     said = f"\n\nUntil then it had said:\n\n{failure.partial[-limit:]}" if failure.partial else ""
     return Done(f"{context.render(failure)}{said}", is_error=True)
 
 
 def events_json(events: Sequence[Event], after: int, *, more: bool, questions: Sequence[Request] = ()) -> dict[str, Any]:
-    listed = [{"seq": one.seq, "type": one.type, "time": format_iso(one.time), "body": shorten(one.body)} for one in events]
+    listed = [
+        {"seq": one.seq, "type": one.type, "time": format_iso(one.time), "body": shorten_values(one.body)} for one in events
+    ]
     return {"events": listed, "next_after": events[-1].seq if events else after, "more": more, **requests_json(questions)}
