@@ -112,10 +112,10 @@ async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, 
 
 async def _unanswered(question: AskPerson) -> Done:
     """The reply where nobody can be asked."""
-    assert question.unanswered is not None
-    assert question.waiting is not None
-    await question.unanswered()
-    return question.waiting
+    assert question.record_unanswered is not None
+    assert question.waiting_reply is not None
+    await question.record_unanswered()
+    return question.waiting_reply
 
 
 @pytest.fixture

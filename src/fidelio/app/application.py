@@ -233,7 +233,7 @@ class Application:
             "--no-adoption": not self.settings.adoption,
         }
         flags = [flag for flag, on in switches.items() if on]
-        places = [word for one in self._directories for word in ("--workflows", str(Path(one).absolute()))]
+        places = [word for directory in self._directories for word in ("--workflows", str(Path(directory).absolute()))]
         ledger = self.settings.ledger
         return McpServer(
             command=sys.executable,
@@ -255,16 +255,23 @@ class Application:
         # The request holds the question with its values filled in, the same for everybody who may be asked.
         request = await (await self._open_ledger()).request(request_id)
 
-        async def answered(option: str, who: str) -> None:
+        async def record_answer(choice: str, who: str) -> None:
             # An answer that was given elsewhere a moment before wins; the call goes on with that one.
             with suppress(RequestClosed):
-                await inbox.answer(request_id, option, by=f"person:{who}", channel="elicited")
+                await inbox.answer(request_id, choice, by=f"person:{who}", channel="elicited")
 
-        async def elsewhere() -> None:
+        async def wait_until_answered() -> None:
             await inbox.closed(request_id)
 
-        options = tuple(AnswerOption(one["id"], one["label"], one["description"]) for one in request.options)
-        return AskPerson(request_id, request.question, options, answered, elsewhere=elsewhere, session=request.session)
+        options = tuple(AnswerOption(option["id"], option["label"], option["description"]) for option in request.options)
+        return AskPerson(
+            request_id,
+            request.question,
+            options,
+            record_answer,
+            wait_until_answered=wait_until_answered,
+            session=request.session,
+        )
 
 
 def open_agents(settings: Settings, ledger: Ledger) -> AgentService:

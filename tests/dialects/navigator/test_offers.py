@@ -64,7 +64,7 @@ class Stage:
     def call(self, tool: str, **arguments: Any) -> Json:
         """The reply, when what only time can change has changed."""
         done = self._runner.run(call_tool(self._tools, tool, arguments))
-        said = done if isinstance(done, Done) else done.waiting
+        said = done if isinstance(done, Done) else done.waiting_reply
         assert said is not None
         reply = dict(json.loads(said.text))
         return self.call("nav_situation", state=reply["state"]) if reply["success"] and in_a_moment(reply) else reply

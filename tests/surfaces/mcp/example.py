@@ -86,7 +86,7 @@ class Example:
         self.asked += 1
         if self.answers:
             return Done(json.dumps(self.answers[-1]))
-        return AskPerson(REQUEST, "How shall it sound?", OPTIONS, self._record, elsewhere=self._elsewhere)
+        return AskPerson(REQUEST, "How shall it sound?", OPTIONS, self._record, wait_until_answered=self._elsewhere)
 
     async def _record(self, option: str, who: str) -> None:
         self.answers.append((option, who))

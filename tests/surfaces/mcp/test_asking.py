@@ -20,8 +20,8 @@ from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTab
 from tests.support import proves
 from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, example_states
 
-OLD = Client("2025-11-25", "wire", can_ask=True)
-NEW = Client("2026-07-28", "wire", can_ask=True)
+OLD = Client("2025-11-25", "wire", can_elicit=True)
+NEW = Client("2026-07-28", "wire", can_elicit=True)
 
 
 class Asking:
@@ -47,7 +47,7 @@ def accepted(option: str) -> dict[str, Any]:
 
 
 async def choose(example: Example, exchange: RequestContext, *, timeout: float = 50) -> dict[str, Any]:
-    return await CallDispatcher(example.tools(), example_states(), timeout=timeout).carry_out("choose", {}, exchange)
+    return await CallDispatcher(example.tools(), example_states(), timeout=timeout).call("choose", {}, exchange)
 
 
 def texts(result: Mapping[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ async def test_the_client_asks_its_user_and_the_handler_finds_the_answer() -> No
 async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
     asking = Asking(accepted("cool"))
 
-    await choose(Example(), RequestContext(Client("2025-06-18", "wire", can_ask=True), asking))
+    await choose(Example(), RequestContext(Client("2025-06-18", "wire", can_elicit=True), asking))
 
     field = asking.shown[0]["requestedSchema"]["properties"]["answer"]
     assert (field["enum"], field["enumNames"]) == (["warm", "cool"], ["Warm", "Cool"])
@@ -88,9 +88,9 @@ async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
         (NoAnswer("The client could not ask its user."), "The client could not ask its user. Nothing was recorded."),
         (
             accepted("hot"),
-            "The client brought back no answer that can be taken; the options are: warm, cool. Nothing was recorded.",
+            "The client's response holds no valid answer; the options are: warm, cool. Nothing was recorded.",
         ),
-        ("rubbish", "The client brought back no answer that can be taken; the options are: warm, cool. Nothing was recorded."),
+        ("rubbish", "The client's response holds no valid answer; the options are: warm, cool. Nothing was recorded."),
     ],
 )
 @pytest.mark.parametrize("client", [OLD, NEW])
@@ -220,7 +220,7 @@ async def test_a_tool_may_word_its_own_waiting_reply() -> None:
 
     calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
 
-    result = await calls.carry_out("ask", {}, RequestContext(OLD, Asking({"action": "decline"})))
+    result = await calls.call("ask", {}, RequestContext(OLD, Asking({"action": "decline"})))
 
     assert texts(result) == ["mine", "The person declined to answer. Nothing was recorded."]
     assert result["_meta"] == {"session_token": "t"}
@@ -237,7 +237,7 @@ async def test_a_refused_answer_is_a_result_that_says_why() -> None:
 
     calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
 
-    result = await calls.carry_out("ask", {}, RequestContext(OLD, Asking(accepted("warm"))))
+    result = await calls.call("ask", {}, RequestContext(OLD, Asking(accepted("warm"))))
 
     assert result["isError"]
     assert texts(result) == ["It was answered differently. See `fidelio inbox --all`."]
@@ -258,10 +258,10 @@ async def test_a_call_that_is_cancelled_while_a_person_thinks_is_on_record() -> 
         raise AssertionError("nobody has answered")
 
     async def ask(_: Nothing, __: CallContext) -> Outcome:
-        return AskPerson(REQUEST, "Well?", OPTIONS, record, unanswered=note)
+        return AskPerson(REQUEST, "Well?", OPTIONS, record, record_unanswered=note)
 
     calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
-    call = asyncio.create_task(calls.carry_out("ask", {}, RequestContext(OLD, think)))
+    call = asyncio.create_task(calls.call("ask", {}, RequestContext(OLD, think)))
     async with asyncio.timeout(10):
         await shown.wait()
         call.cancel()

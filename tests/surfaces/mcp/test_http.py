@@ -225,7 +225,9 @@ def test_a_reply_is_not_held_back_by_the_network() -> None:
 def test_a_port_in_use_is_named_with_a_way_out() -> None:
     with open_listener("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageProblem, match=rf"Port {port} on 127.0.0.1 is in use. Stop whoever uses it, or choose"):
+        with pytest.raises(
+            UsageProblem, match=rf"Port {port} on 127.0.0.1 is in use. Stop the program that uses it, or choose"
+        ):
             open_listener("127.0.0.1", port).__enter__()
 
 

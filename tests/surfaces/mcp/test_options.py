@@ -37,7 +37,7 @@ def test_every_option_is_a_field() -> None:
         (["--enforce=yes"], "fidelio mcp has no option '--enforce'."),
         (["stray"], "fidelio mcp has no option 'stray'."),
         (["--workflows"], "--workflows needs a value."),
-        (["--dialect", "klingon"], "There is no dialect 'klingon'. The dialects are: sessions, gates, navigator."),
+        (["--dialect", "klingon"], "'klingon' is not a dialect. Use one of: sessions, gates, navigator."),
     ],
 )
 def test_a_wrong_option_is_refused_with_a_way_out(arguments: list[str], sentence: str) -> None:

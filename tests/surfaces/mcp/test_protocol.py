@@ -18,7 +18,7 @@ CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"subscribe": Fals
 
 @pytest.fixture
 def talk() -> ClientConnection:
-    return protocol(Example()).conversation()
+    return protocol(Example()).connect()
 
 
 async def error_of(talk: ClientConnection, message: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ async def test_a_bug_is_a_reply_that_keeps_the_secrets(talk: ClientConnection, c
     ],
 )
 def test_a_client_is_asked_only_what_it_declared(revision: str, capabilities: Any, can_ask: bool) -> None:
-    assert describe_client(revision, capabilities, None).can_ask is can_ask
+    assert describe_client(revision, capabilities, None).can_elicit is can_ask
 
 
 @proves("mcp.request-state")
@@ -179,7 +179,7 @@ async def test_progress_is_told_to_who_asked_for_it(token: object) -> None:
     async def notify(method: str, params: dict[str, Any]) -> None:
         told.append((method, params))
 
-    talk = protocol(Example()).conversation(Peer(notify=notify))
+    talk = protocol(Example()).connect(Peer(notify=notify))
     await talk.answer(call(1, "count", {"steps": 2}, _meta={"progressToken": token}))
     await talk.answer(call(2, "count", {"steps": 2}))
 

@@ -144,7 +144,7 @@ async def test_a_claim_that_names_no_run_is_an_error_that_says_so(settings: Sett
         listed = await server.plain("list_agent_sessions", {}, **headers)
 
         assert refused.is_error
-        assert refused.text.startswith("The header Fidelio-Agent names no run of an agent")
+        assert refused.text.startswith("The header Fidelio-Agent holds no run id")
         assert listed.body["total"] == 0
 
 

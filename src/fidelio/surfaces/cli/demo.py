@@ -30,15 +30,15 @@ async def show_demo(application: Application, address: str, *, token: str | None
     records, inbox = await application.records(), await application.inbox()
     click.echo()
     async with connect_demo_agent(address, token, project=printable(Path(here()).name)) as agent:
-        session = await agent.begin()
+        session = await agent.start_session()
         display = asyncio.create_task(_show_events(records, session))
         try:
-            request = await agent.reach_question()
+            request = await agent.advance_to_question()
             _announce(request, program)
             if person is not None:
                 await inbox.answer(request, person, by="person:scripted", channel="cli")
             await inbox.closed(request)
-            await agent.go_on()
+            await agent.finish()
             await asyncio.wait_for(display, LAST_EVENT_SECONDS)
         finally:
             display.cancel()

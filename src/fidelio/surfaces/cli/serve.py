@@ -43,7 +43,7 @@ def click_option(flag: CommandOption) -> click.Option:
     return click.Option(
         [f"--{flag.flag}", flag.name],
         metavar=flag.metavar or None,
-        multiple=flag.many,
+        multiple=flag.is_repeatable,
         is_flag=flag.is_flag,
         help=flag.help,
     )

@@ -1,8 +1,8 @@
-"""Output schemas of the workflow tools, as `tools/list` publishes them.
+"""Output schemas of the workflow tools, as `tools/list` publishes them, and the helpers that build schemas.
 
-Only small replies have one: a client that gets structured content shows the model that, so it has to be everything, and what is
-long is not sent twice. What an agent has found is the exception: programs start agents, and it comes a part at a time.
-`required` is what is always there.
+Only small replies have a schema: clients show the model the structured content instead of the text, so it would have to hold
+everything, and a long document would be sent twice. The result of an agent is the exception: programs read it, and it is sent
+in parts. `required` lists the keys that are always present.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ GET_CHECKPOINT = {
         answer=object_schema(*_ANSWERED, **_ANSWER),
         **_WARNED,
     ),
-    # Whatever else the definition says about it.
+    # Further keys of the definition.
     "additionalProperties": True,
 }
 QUESTION = object_schema(

@@ -1,4 +1,4 @@
-"""Starts the MCP server on standard input and output, with as little as possible before the first reply."""
+"""Entry point of `fidelio mcp`: the MCP server on standard input and output, with few imports before the first reply."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ def run(arguments: Sequence[str]) -> int:
         options = parse_options(arguments)
         return serve(options)
     except FidelioError as error:
-        _complain(str(error), options)
+        _print_error(str(error), options)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001  # the outermost boundary: an agent shows its user the last line, not a traceback
-        _complain(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
+    except Exception as error:  # noqa: BLE001  # outermost boundary: agents show their users the last line
+        _print_error(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
         return 70
 
 
-def _complain(sentence: str, options: McpOptions) -> None:
-    print(f"fidelio: {as_typed(sentence, typed(own_program(), options.home))}", file=sys.stderr)
+def _print_error(message: str, options: McpOptions) -> None:
+    print(f"fidelio: {as_typed(message, typed(own_program(), options.home))}", file=sys.stderr)
 
 
 def serve(options: McpOptions) -> int:
     reserve_standard_descriptors()
     set_gc_threshold()
-    _look_for_no_plugins()
+    _disable_pydantic_plugins()
     asyncio.run(_serve(options))
     return 0
 
 
-def _look_for_no_plugins() -> None:
-    """Pydantic would look through every installed distribution for plugins that nobody has, while an agent waits.
+def _disable_pydantic_plugins() -> None:
+    """Keep pydantic from scanning every installed distribution for plugins, which delays the first reply.
 
-    Told not to look, it still imports everything that looking takes, from e-mail to archives. So its loader, which is asked
-    for the plugins and for nothing else, is there already when it comes to that.
+    The environment variable stops the scan but not the imports that it needs (`email`, `zipfile`, …). So a stub of the loader
+    module, which pydantic only asks for its plugins, is put into `sys.modules` first.
     """
     if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
         loader = ModuleType("pydantic.plugin._loader")
@@ -66,30 +66,30 @@ def _look_for_no_plugins() -> None:
 
 async def _serve(options: McpOptions) -> None:
     settings = load_server_settings(options)
-    _look_for_directories(options.workflows, settings)
-    async with make_application(options, settings) as house:
-        house.complain = partial(_complain, options=options)
-        await serve_stdio(Protocol(make_identity(settings), load_tools(options.tools, house), make_request_states(settings)))
+    _check_directories(options.workflows, settings)
+    async with make_application(options, settings) as app:
+        app.complain = partial(_print_error, options=options)
+        await serve_stdio(Protocol(make_identity(settings), load_tools(options.tools, app), make_request_states(settings)))
 
 
-def _look_for_directories(directories: Sequence[str], settings: Settings) -> None:
-    """What every call would say is said at once, because a look takes no imports. Who words it is imported only then."""
+def _check_directories(directories: Sequence[str], settings: Settings) -> None:
+    """Fail at start if a workflow directory is missing. The check is cheap; the module that raises is imported only then."""
     if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # never raise
-        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # nothing is served any more
+        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # only to raise
 
         open_library(settings.home, directories)
 
 
 def load_server_settings(options: McpOptions) -> Settings:
-    """An option wins over the environment; both are checked in the same place."""
-    given = {
+    """Load the settings of a server. Options override the environment, and both are validated by `load_settings`."""
+    options_environ = {
         "FIDELIO_SERVER_NAME": options.server_name,
         "FIDELIO_SERVER_VERSION": options.server_version,
         "FIDELIO_MIN_RESPONSE_SECONDS": options.min_response_seconds,
         "FIDELIO_ADOPTION": "off" if options.no_adoption else None,
     }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return load_settings(options.home, environ={**os.environ, **chosen})
+    overrides = {name: value for name, value in options_environ.items() if value is not None}
+    return load_settings(options.home, environ={**os.environ, **overrides})
 
 
 def make_application(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:
@@ -101,7 +101,7 @@ def make_application(options: McpOptions, settings: Settings, *, handles: bool =
         person=options.person,
         worker=options.worker,
         handles=handles,
-        # Whoever reads it may be anywhere, so the path is whole.
+        # The reader may be in another directory, so the path is absolute.
         program=typed(PROGRAM, str(settings.home.path) if options.home else None),
     )
 
@@ -111,9 +111,9 @@ def make_identity(settings: Settings) -> Identity:
 
 
 def make_request_states(settings: Settings) -> RequestStates:
-    def keys() -> KeyRing:
+    def load_keys() -> KeyRing:
         from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the first reply does not wait for it
 
         return open_keys(settings.home.ensure().keys)
 
-    return RequestStates(keys)
+    return RequestStates(load_keys)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def declare_tools(dialect: GatesDialect) -> list[Tool[Any]]:
-    return [*_without_session(dialect), *_moving(dialect), *_checkpoints(dialect), *_reading(dialect)]
+    return [*_declare_discovery(dialect), *_declare_moves(dialect), *_declare_checkpoints(dialect), *_declare_reads(dialect)]
 
 
-def _without_session(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_discovery(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "discover",
@@ -36,11 +36,11 @@ def _without_session(dialect: GatesDialect) -> list[Tool[Any]]:
             dialect.list_workflows,
             read_only=True,
         ),
-        dialect.health_tool(dialect.health_check),
+        dialect.make_health_tool(dialect.health_check),
     ]
 
 
-def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_moves(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "start_session",
@@ -72,7 +72,7 @@ def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
     ]
 
 
-def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_checkpoint",
@@ -97,7 +97,7 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
     ]
 
 
-def _reading(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_reads(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_workflow",

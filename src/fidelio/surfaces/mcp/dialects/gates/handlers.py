@@ -1,6 +1,6 @@
-"""Handlers of the `gates` dialect: entering an activity opens all its checkpoints, and each has to be answered first.
+"""Handlers and replies of the `gates` dialect: entering an activity opens its checkpoints, and each must be answered first.
 
-Tools translate only: arguments into calls of the service, results into the shapes that clients know.
+Handlers translate arguments into calls of the service. Every reply is a compact JSON object.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ INSTRUCTIONS = (
 
 
 class GatesDialect(Dialect):
-    """The twelve tools of the dialect."""
+    """Handlers of the twelve tools of the dialect."""
 
-    def __init__(self, house: Application) -> None:
-        super().__init__(house)
+    def __init__(self, app: Application) -> None:
+        super().__init__(app)
         self._encoder = DefinitionEncoder()
 
     def tools(self) -> ServedTools:
@@ -72,33 +72,33 @@ class GatesDialect(Dialect):
         return ServedTools(
             ToolTable(declare_tools(self), on_misuse=self.note_misuse, render_error=self.render_error),
             instructions=INSTRUCTIONS,
-            program=self.house.program,
-            ask=self.house.ask,
+            program=self.app.program,
+            ask=self.app.ask,
         )
 
     async def discover(self, _: NoParameters, context: CallContext) -> Done:
-        library = await self.house.library()
-        listed = [
+        library = await self.app.library()
+        workflows = [
             {"id": entry.id, "title": entry.title, "version": entry.version} for entry in list_startable_workflows(library)
         ]
-        about = {"server": self.house.settings.server_name, "version": self.house.settings.server_version}
-        guide = load_procedure(library, INSTRUCTIONS, "bootstrap-gates")
-        return render_document(context, {**about, "available_workflows": listed, "discovery": guide})
+        server = {"server": self.app.settings.server_name, "version": self.app.settings.server_version}
+        discovery = load_procedure(library, INSTRUCTIONS, "bootstrap-gates")
+        return render_document(context, {**server, "available_workflows": workflows, "discovery": discovery})
 
     async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
-        listed = [
+        workflows = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in list_startable_workflows(await self.house.library())
+            for entry in list_startable_workflows(await self.app.library())
         ]
-        return Done(msgspec.json.encode(listed).decode())
+        return Done(msgspec.json.encode(workflows).decode())
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
-        return render_reply(context, await self.health())
+        return render_reply(context, await self.describe_health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
         outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
         return render_reply(context, started_json(outcome), outcome)
@@ -107,7 +107,7 @@ class GatesDialect(Dialect):
         from fidelio.workflows.content import SUMMARY_WITH_ROLES, summary_of  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
         if arguments.summary:
@@ -115,51 +115,51 @@ class GatesDialect(Dialect):
         return self._encoder.document(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.moves.enter(arguments.session_token, build_move(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
         meta = {"trace_token": service.moves.make_trace_token(outcome), "transitions": transitions_json(workflow, record)}
         if activity is None:
-            ended = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
-            return render_document(context, {**ended, "session_token": outcome.token}, outcome, **meta)
-        more = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
-        return self._encoder.document(context, activity, more, outcome, **meta)
+            end = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
+            return render_document(context, {**end, "session_token": outcome.token}, outcome, **meta)
+        extra = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
+        return self._encoder.document(context, activity, extra, outcome, **meta)
 
     async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.checkpoints.read(arguments.session_token, arguments.activity_id, arguments.checkpoint_id)
         return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
                 arguments.session_token, arguments.checkpoint_id, choice, asked_person=context.person_requests
             )
         except PersonNeeded as needed:
-            return await self.ask(context, needed, "respond_checkpoint", arguments.session_token)
+            return await self.ask_person(context, needed, "respond_checkpoint", arguments.session_token)
         transitions = transitions_json(outcome.result.workflow, outcome.record)
         return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
     async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
         workflow = outcome.record.workflow
-        found = {one.id: skill_json(service.reads, one, workflow) for one in outcome.result if one.loaded is not None}
-        body: dict[str, Any] = {"scope": "workflow", "skills": found, "session_token": outcome.token}
-        if failed := [one.id for one in outcome.result if one.loaded is None]:
-            body["failed_skills"] = failed
+        skills = {skill.id: skill_json(service.reads, skill, workflow) for skill in outcome.result if skill.loaded is not None}
+        body: dict[str, Any] = {"scope": "workflow", "skills": skills, "session_token": outcome.token}
+        if failed_ids := [skill.id for skill in outcome.result if skill.loaded is None]:
+            body["failed_skills"] = failed_ids
         return render_document(context, body, outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
         skill = skill_json(service.reads, outcome.result, outcome.record.workflow)
         return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
@@ -167,79 +167,80 @@ class GatesDialect(Dialect):
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
-        found = outcome.result
-        resource = {"index": found.reference, "id": found.id, "version": found.version, "content": found.content}
+        skills = outcome.result
+        resource = {"index": skills.reference, "id": skills.id, "version": skills.version, "content": skills.content}
         return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.traces.trace(
             arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=allow_always
         )
         return render_document(context, trace_json(outcome), outcome)
 
 
-# More definitions than the workflows that one server leads through at a time have.
+# More than the definitions of all workflows that a server runs at a time.
 MAX_CACHED_DEFINITIONS = 512
 
 
 def render_reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
-    """A small reply: JSON as text, and the same as structured content."""
+    """Return a small reply: JSON as text, and the same as structured content."""
     whole = add_warnings(context, body, outcome)
-    return Done(_compact(whole), {**build_meta(context, outcome), **meta}, structured=whole)
+    return Done(_encode_json(whole), {**build_meta(context, outcome), **meta}, structured=whole)
 
 
 def render_document(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
-    """A large one, as text alone: clients that get structured content show the model that and drop the text."""
-    return Done(_compact(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
+    """Return a large reply as text alone: clients show the model structured content instead of the text if both are there."""
+    return Done(_encode_json(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
 
 
 class DefinitionEncoder:
-    """Encodes definitions as JSON, each once: agents read the same ones again and again."""
+    """Encodes definitions as JSON, with a cache: agents read the same definitions repeatedly."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Definition, bytes]] = {}
+        self._cache: dict[int, tuple[Definition, bytes]] = {}
 
     def document(
         self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
     ) -> Done:
-        """A reply that is the definition itself, with the fields of `body` after its own."""
-        more = msgspec.json.encode(add_warnings(context, body, outcome))
-        text = b"%s,%s" % (self._encoded(definition)[:-1], more[1:])
+        """Return the definition as reply, with the fields of `body` after its own."""
+        extra = msgspec.json.encode(add_warnings(context, body, outcome))
+        text = b"%s,%s" % (self._encode(definition)[:-1], extra[1:])
         return Done(text.decode(), {**build_meta(context, outcome), **meta})
 
-    def _encoded(self, definition: Definition) -> bytes:
-        # By identity, because comparing large definitions costs more than encoding them; the entry keeps it from being reused.
-        known = self._known.get(id(definition))
-        if known is None:
-            if len(self._known) >= MAX_CACHED_DEFINITIONS:
-                self._known.clear()
-            known = self._known[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
-        return known[1]
+    def _encode(self, definition: Definition) -> bytes:
+        # By id(), because comparing large definitions costs more than encoding them. The entry holds the definition, so that
+        # its id is not reused.
+        entry = self._cache.get(id(definition))
+        if entry is None:
+            if len(self._cache) >= MAX_CACHED_DEFINITIONS:
+                self._cache.clear()
+            entry = self._cache[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
+        return entry[1]
 
 
 def _definition_json(definition: Definition) -> dict[str, Any]:
-    """The definition as clients of this dialect know it: a workflow names all its skills in one list."""
+    """The JSON of a definition in this dialect, where a workflow lists all its skills together."""
     from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
 
     body = definition_json(definition)
     if isinstance(definition, Workflow) and "skills" in body:
-        named = (definition.skills.primary, *definition.skills.supporting)
-        body["skills"] = list(dict.fromkeys(skill for skill in named if skill))
+        skill_ids = (definition.skills.primary, *definition.skills.supporting)
+        body["skills"] = list(dict.fromkeys(skill for skill in skill_ids if skill))
     return body
 
 
 def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
-    """Every question that waits, with `condition_holds`: true, false, or null when it is not known yet."""
+    """The pending checkpoints, with `condition_holds`: true, false, or null while it is undecided."""
     from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
 
     return [
-        {"checkpoint_id": waiting.checkpoint, "condition_holds": truth, "request_id": waiting.request}
-        for waiting, truth in list_pending_checkpoints(workflow, record)
+        {"checkpoint_id": pending.checkpoint, "condition_holds": truth, "request_id": pending.request}
+        for pending, truth in list_pending_checkpoints(workflow, record)
     ]
 
 
@@ -255,20 +256,20 @@ def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
 
 
 def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
-    remaining = [one.checkpoint for one in outcome.record.pending]
+    remaining = [checkpoint.checkpoint for checkpoint in outcome.record.pending]
     token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
     return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
 
 
 def skill_json(reads: ContentService, skill: SkillFound, workflow: str) -> dict[str, Any]:
-    """The skill with references in place of its resources: what get_resource takes, and what it would return."""
+    """The skill, with its resources as references that get_resource accepts."""
     if skill.loaded is None:
         return {}
     body = definition_json(skill.loaded.definition)
     body.pop("resources", None)
-    named = [msgspec.to_builtins(one) for one in reads.resources_of(skill.loaded, workflow)]
-    return {**body, "_resources": named} if named else body
+    skill_ids = [msgspec.to_builtins(resource) for resource in reads.resources_of(skill.loaded, workflow)]
+    return {**body, "_resources": skill_ids} if skill_ids else body
 
 
-def _compact(body: Any) -> str:
+def _encode_json(body: Any) -> str:
     return msgspec.json.encode(body).decode()

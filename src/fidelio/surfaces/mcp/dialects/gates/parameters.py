@@ -21,7 +21,7 @@ ResumedToken = Annotated[
 
 
 class StartSession(msgspec.Struct):
-    """What start_session takes."""
+    """Parameters of start_session."""
 
     workflow_id: Annotated[
         str,
@@ -34,7 +34,7 @@ class StartSession(msgspec.Struct):
 
 
 class GetWorkflow(msgspec.Struct):
-    """What get_workflow takes."""
+    """Parameters of get_workflow."""
 
     session_token: Token
     summary: Annotated[
@@ -43,7 +43,7 @@ class GetWorkflow(msgspec.Struct):
 
 
 class GetCheckpoint(msgspec.Struct):
-    """What get_checkpoint takes."""
+    """Parameters of get_checkpoint."""
 
     session_token: Token
     activity_id: Annotated[Name, Meta(description="The activity that has the checkpoint. It need not be the current one.")]
@@ -51,7 +51,7 @@ class GetCheckpoint(msgspec.Struct):
 
 
 class RespondCheckpoint(msgspec.Struct):
-    """What respond_checkpoint takes."""
+    """Parameters of respond_checkpoint."""
 
     session_token: Token
     checkpoint_id: Annotated[Name, Meta(description="One of the pending checkpoints.")]
@@ -61,14 +61,14 @@ class RespondCheckpoint(msgspec.Struct):
 
 
 class GetSkill(msgspec.Struct):
-    """What get_skill takes."""
+    """Parameters of get_skill."""
 
     session_token: Token
     step_id: Annotated[Name, Meta(description="A step of the current activity that names a skill.")]
 
 
 class GetResource(msgspec.Struct):
-    """What get_resource takes."""
+    """Parameters of get_resource."""
 
     session_token: Token
     resource_index: Annotated[

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def declare_tools(dialect: NavigatorDialect) -> list[Tool[Any]]:
-    return [*_navigation(dialect), *_workflows(dialect), *_guidance(dialect), *_texts(dialect)]
+    return [*_declare_navigation(dialect), *_declare_workflows(dialect), *_declare_guidance(dialect), *_declare_texts(dialect)]
 
 
-def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "nav_start",
@@ -58,7 +58,7 @@ def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
     ]
 
 
-def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "list_workflows",
@@ -80,7 +80,7 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_workflow_activity",
             "Read an activity of a workflow",
             "Returns one activity: steps, checkpoints, loops, decisions, transitions, rules and skills.",
-            p.ActivityReference,
+            p.GetWorkflowActivity,
             dialect.get_workflow_activity,
             read_only=True,
         ),
@@ -88,7 +88,7 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_checkpoint",
             "Read a checkpoint of an activity",
             "Returns a checkpoint with its options and their effects, whether or not it is to be answered now.",
-            p.CheckpointReference,
+            p.GetCheckpoint,
             dialect.get_checkpoint,
             read_only=True,
         ),
@@ -96,16 +96,16 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "validate_transition",
             "Check a transition",
             "Says whether the definition has a way from one activity to another, and why not.",
-            p.TransitionReference,
+            p.ValidateTransition,
             dialect.validate_transition,
             read_only=True,
             output_schema=schemas.VALIDATE_TRANSITION,
         ),
-        dialect.health_tool(dialect.health_check),
+        dialect.make_health_tool(dialect.health_check),
     ]
 
 
-def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_activities",
@@ -143,14 +143,14 @@ def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_skill",
             "Read a skill",
             "Returns a skill: of the workflow if it has one of that name, else the universal one.",
-            p.SkillReference,
+            p.GetSkill,
             dialect.get_skill,
             read_only=True,
         ),
     ]
 
 
-def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "list_workflow_resources",

@@ -18,7 +18,7 @@ Action = Literal["complete_step", "respond_to_checkpoint", "transition", "advanc
 
 
 class NavStart(msgspec.Struct):
-    """What nav_start takes."""
+    """Parameters of nav_start."""
 
     workflow_id: WorkflowId
     initial_variables: Annotated[
@@ -28,13 +28,13 @@ class NavStart(msgspec.Struct):
 
 
 class StateReference(msgspec.Struct):
-    """What a tool of a running session takes."""
+    """Parameters of the tools that need only a session."""
 
     state: State
 
 
 class NavAction(msgspec.Struct):
-    """What nav_action takes."""
+    """Parameters of nav_action."""
 
     state: State
     action: Annotated[Action, Meta(description="One of the actions that the last reply offers as required or optional.")]
@@ -69,28 +69,28 @@ class NavAction(msgspec.Struct):
 
 
 class WorkflowReference(msgspec.Struct):
-    """What a tool about one workflow takes."""
+    """Parameters of the tools about a workflow."""
 
     workflow_id: WorkflowId
 
 
-class ActivityReference(msgspec.Struct):
-    """What get_workflow_activity takes."""
+class GetWorkflowActivity(msgspec.Struct):
+    """Parameters of get_workflow_activity."""
 
     workflow_id: WorkflowId
     activity_id: Name
 
 
-class CheckpointReference(msgspec.Struct):
-    """What get_checkpoint takes."""
+class GetCheckpoint(msgspec.Struct):
+    """Parameters of get_checkpoint."""
 
     workflow_id: WorkflowId
     activity_id: Name
     checkpoint_id: Name
 
 
-class TransitionReference(msgspec.Struct):
-    """What validate_transition takes."""
+class ValidateTransition(msgspec.Struct):
+    """Parameters of validate_transition."""
 
     workflow_id: WorkflowId
     from_activity: Name
@@ -98,26 +98,26 @@ class TransitionReference(msgspec.Struct):
 
 
 class GetActivity(msgspec.Struct):
-    """What get_activity takes."""
+    """Parameters of get_activity."""
 
     activity_id: Annotated[Name, Meta(description="As get_activities names it; workflow/activity for one of several.")]
 
 
 class ListSkills(msgspec.Struct):
-    """What list_skills takes."""
+    """Parameters of list_skills."""
 
     workflow_id: Annotated[Name, Meta(description="Also lists the skills of this workflow.")] = ""
 
 
-class SkillReference(msgspec.Struct):
-    """What get_skill takes."""
+class GetSkill(msgspec.Struct):
+    """Parameters of get_skill."""
 
     skill_id: Name
     workflow_id: Annotated[Name, Meta(description="Looked up here first, then among the universal skills.")] = ""
 
 
 class IndexReference(msgspec.Struct):
-    """What get_resource and get_template take."""
+    """Parameters of get_resource and get_template."""
 
     workflow_id: WorkflowId
     index: Annotated[Name, Meta(description="A number such as 03, or the name.")]

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def declare_tools(dialect: SessionsDialect) -> list[Tool[Any]]:
-    return [*_without_session(dialect), *_sessions(dialect), *_checkpoints(dialect), *_reading(dialect)]
+    return [*_declare_discovery(dialect), *_declare_sessions(dialect), *_declare_checkpoints(dialect), *_declare_reads(dialect)]
 
 
-def _without_session(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_discovery(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "discover",
@@ -36,11 +36,11 @@ def _without_session(dialect: SessionsDialect) -> list[Tool[Any]]:
             dialect.list_workflows,
             read_only=True,
         ),
-        dialect.health_tool(dialect.health_check),
+        dialect.make_health_tool(dialect.health_check),
     ]
 
 
-def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "start_session",
@@ -82,7 +82,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
     ]
 
 
-def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "yield_checkpoint",
@@ -126,7 +126,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
     ]
 
 
-def _reading(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_reads(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_workflow",

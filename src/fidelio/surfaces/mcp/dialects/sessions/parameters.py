@@ -10,7 +10,7 @@ from msgspec import Meta
 if TYPE_CHECKING:
     from fidelio.workflows.moves import Move
 
-# Together with the length of an entry this keeps a manifest below what any honest one needs, and far below ten megabytes.
+# With the length limit of an entry this bounds a manifest to about ten megabytes; real ones are far smaller.
 MAX_MANIFEST_ENTRIES = 500
 Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
 Variables = Annotated[
@@ -27,7 +27,7 @@ class NoParameters(msgspec.Struct):
 
 
 class StartSession(msgspec.Struct):
-    """What start_session takes."""
+    """Parameters of start_session."""
 
     workflow_id: Annotated[
         str, Meta(description="The workflow of a fresh session; list_workflows names them. Default: meta.")
@@ -46,13 +46,13 @@ class StartSession(msgspec.Struct):
 
 
 class TokenReference(msgspec.Struct):
-    """What a tool of a running session takes."""
+    """Parameters of the tools that need only a session."""
 
     session_token: Token
 
 
 class GetWorkflow(msgspec.Struct):
-    """What get_workflow takes."""
+    """Parameters of get_workflow."""
 
     session_token: Token
     summary: Annotated[bool, Meta(description="true: rules, variables and the list of activities. false: the whole file.")] = (
@@ -61,14 +61,14 @@ class GetWorkflow(msgspec.Struct):
 
 
 class StepEntry(msgspec.Struct):
-    """One step that was done."""
+    """A completed step."""
 
     step_id: Annotated[str, Meta(max_length=256)]
     output: Annotated[str, Meta(max_length=10_000, description="What came of it, in a sentence.")]
 
 
 class ActivityEntry(msgspec.Struct):
-    """One activity that was completed."""
+    """A completed activity."""
 
     activity_id: Annotated[str, Meta(max_length=256)]
     outcome: Annotated[str, Meta(max_length=10_000)]
@@ -76,7 +76,7 @@ class ActivityEntry(msgspec.Struct):
 
 
 class NextActivity(msgspec.Struct):
-    """What next_activity takes."""
+    """Parameters of next_activity."""
 
     session_token: Token
     activity_id: Annotated[
@@ -103,7 +103,7 @@ class NextActivity(msgspec.Struct):
 
 
 class YieldCheckpoint(msgspec.Struct):
-    """What yield_checkpoint takes."""
+    """Parameters of yield_checkpoint."""
 
     session_token: Token
     checkpoint_id: Annotated[str, Meta(min_length=1, max_length=256, description="A checkpoint of the current activity.")]
@@ -111,7 +111,7 @@ class YieldCheckpoint(msgspec.Struct):
 
 
 class ResumeCheckpoint(msgspec.Struct):
-    """What resume_checkpoint takes."""
+    """Parameters of resume_checkpoint."""
 
     session_token: Token
     variables: Variables = {}
@@ -124,7 +124,7 @@ FallbackToken = Annotated[
 
 
 class PresentCheckpoint(msgspec.Struct):
-    """What present_checkpoint takes."""
+    """Parameters of present_checkpoint."""
 
     checkpoint_handle: Handle = ""
     session_token: FallbackToken = ""
@@ -140,7 +140,7 @@ ConditionNotMet = Annotated[bool, Meta(description="true dismisses a conditional
 
 
 class RespondCheckpoint(msgspec.Struct):
-    """What respond_checkpoint takes."""
+    """Parameters of respond_checkpoint."""
 
     checkpoint_handle: Handle = ""
     session_token: FallbackToken = ""
@@ -150,7 +150,7 @@ class RespondCheckpoint(msgspec.Struct):
 
 
 class GetSkill(msgspec.Struct):
-    """What get_skill takes."""
+    """Parameters of get_skill."""
 
     session_token: Token
     step_id: Annotated[
@@ -160,7 +160,7 @@ class GetSkill(msgspec.Struct):
 
 
 class GetResource(msgspec.Struct):
-    """What get_resource takes."""
+    """Parameters of get_resource."""
 
     session_token: Token
     resource_id: Annotated[
@@ -169,7 +169,7 @@ class GetResource(msgspec.Struct):
 
 
 class GetTrace(msgspec.Struct):
-    """What get_trace takes."""
+    """Parameters of get_trace."""
 
     session_token: Token
     trace_tokens: Annotated[
@@ -182,12 +182,12 @@ class GetTrace(msgspec.Struct):
 
 
 def none_if_unset(value: Any) -> Any:
-    """None for what the caller left out."""
+    """Return None for an argument that the caller left out."""
     return None if value is msgspec.UNSET else value
 
 
 def build_move(arguments: NextActivity) -> Move:
-    """What next_activity asks of the service."""
+    """Convert the arguments of next_activity to a move of the service."""
     from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # waits for the first call
     from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call
 

@@ -26,7 +26,7 @@ _OPTION = object_schema("id", "label", id=TEXT, label=TEXT)
 _QUESTION = object_schema(
     "request_id", "kind", "text", "options", request_id=TEXT, kind=TEXT, text=TEXT, options=array_schema(_OPTION), detail=OBJECT
 )
-_ASKED = {"questions": array_schema(_QUESTION)}
+_QUESTIONS = {"questions": array_schema(_QUESTION)}
 _RUN: dict[str, Schema] = {"session_name": TEXT, "session_id": TEXT, "run": INTEGER, "status": _STATUS, "state": TEXT}
 _USAGE = object_schema(
     "turns",
@@ -38,8 +38,8 @@ _USAGE = object_schema(
     output_tokens=INTEGER,
     cost_usd={"type": "number"},
 )
-# Of a session that does not exist there is nothing but its status.
-_STANDING = object_schema(
+# A session that does not exist has only `status`.
+_SESSION_STATUS = object_schema(
     "status",
     **_RUN,
     reason=TEXT,
@@ -52,14 +52,14 @@ _STANDING = object_schema(
     question=TEXT,
     queued_messages=INTEGER,
     changes=TEXT,
-    **_ASKED,
+    **_QUESTIONS,
 )
-_BEGUN = object_schema(*_RUN, "message", **_RUN, message=TEXT, **_ASKED)
-# `data` may be any JSON, as the output schema of the blueprint has it.
-_FOUND: dict[str, Schema] = {"result": TEXT, "data": {}, "next_offset": INTEGER}
-_RESULT = object_schema(*_RUN, "result", **_RUN, **_FOUND)
-# `result` when the run has ended, `message` while it has not.
-_TURN = object_schema(*_RUN, **_RUN, **_FOUND, message=TEXT, **_ASKED)
+_ACCEPTED = object_schema(*_RUN, "message", **_RUN, message=TEXT, **_QUESTIONS)
+# `data` may be any JSON; the output schema of the blueprint describes it.
+_RESULT_PROPERTIES: dict[str, Schema] = {"result": TEXT, "data": {}, "next_offset": INTEGER}
+_RESULT = object_schema(*_RUN, "result", **_RUN, **_RESULT_PROPERTIES)
+# `result` after the end of the run, `message` before.
+_RESULT_OR_MESSAGE = object_schema(*_RUN, **_RUN, **_RESULT_PROPERTIES, message=TEXT, **_QUESTIONS)
 _SESSION = object_schema(
     "name",
     "session_id",
@@ -73,7 +73,7 @@ _SESSION = object_schema(
     state=TEXT,
     blueprint=TEXT_OR_NULL,
     updated_at=TEXT,
-    **_ASKED,
+    **_QUESTIONS,
 )
 _BLUEPRINT = object_schema("name", "description", "permissions", name=TEXT, description=TEXT, permissions=TEXT)
 _BROKEN = object_schema("name", "error", name=TEXT, error=TEXT)
@@ -81,10 +81,10 @@ _EVENT = object_schema("seq", "type", "time", "body", seq=INTEGER, type=TEXT, ti
 
 
 def declare_tools(toolset: AgentToolset) -> list[Tool[Any]]:
-    return [*_of_the_contract(toolset), *_beyond_it(toolset)]
+    return [*_declare_contract(toolset), *_declare_extensions(toolset)]
 
 
-def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
+def _declare_contract(toolset: AgentToolset) -> list[Tool[Any]]:
     return [
         Tool(
             "list_agent_blueprints",
@@ -123,7 +123,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             p.StartAgentSession,
             toolset.start_agent_session,
             open_world=True,
-            output_schema=_TURN,
+            output_schema=_RESULT_OR_MESSAGE,
         ),
         Tool(
             "resume_agent_session",
@@ -132,7 +132,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             p.ResumeAgentSession,
             toolset.resume_agent_session,
             open_world=True,
-            output_schema=_TURN,
+            output_schema=_RESULT_OR_MESSAGE,
         ),
         Tool(
             "delete_all_agent_sessions",
@@ -153,7 +153,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.get_agent_session_status,
             read_only=True,
             idempotent=True,
-            output_schema=_STANDING,
+            output_schema=_SESSION_STATUS,
         ),
         Tool(
             "get_agent_session_result",
@@ -169,7 +169,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
     ]
 
 
-def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
+def _declare_extensions(toolset: AgentToolset) -> list[Tool[Any]]:
     return [
         Tool(
             "wait_for_agent_sessions",
@@ -197,7 +197,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.SessionReference,
             toolset.stop_agent_session,
             idempotent=True,
-            output_schema=_STANDING,
+            output_schema=_SESSION_STATUS,
         ),
         Tool(
             "delete_agent_session",
@@ -223,7 +223,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.SendMessage,
             toolset.send_agent_message,
             open_world=True,
-            output_schema=_BEGUN,
+            output_schema=_ACCEPTED,
         ),
         Tool(
             "get_agent_session_events",
@@ -234,7 +234,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             read_only=True,
             idempotent=True,
             output_schema=object_schema(
-                "events", "next_after", "more", events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_ASKED
+                "events", "next_after", "more", events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_QUESTIONS
             ),
         ),
         Tool(
@@ -245,7 +245,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             "for those who started it.",
             p.AnswerQuestion,
             toolset.answer_agent_question,
-            output_schema=_STANDING,
+            output_schema=_SESSION_STATUS,
         ),
         Tool(
             "run_workflow",
