@@ -14,6 +14,10 @@ import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
 
+P = TypeVar("P", bound=msgspec.Struct)
+# The message of a msgspec error, and the path in the arguments that it refers to.
+_VALIDATION_MESSAGE = re.compile(r"(?P<sentence>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?", re.DOTALL)
+
 
 class Done(msgspec.Struct, frozen=True):
     """A finished call: text for the model, and metadata and small structured content for the client.
@@ -67,6 +71,8 @@ class AskPerson(msgspec.Struct, frozen=True):
 Outcome = Done | AskPerson
 # Turns the id of an open request into a question to the person at the client. Bound to the inbox by the composition root.
 Ask = Callable[[str], Awaitable[AskPerson]]
+# Called with tool, arguments and error of a call whose arguments failed validation.
+OnMisuse = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
 # Receives the progress of a call: done, total, message.
 Reporter = Callable[[float, float | None, str | None], Awaitable[None]]
 # Renders a text or an error of ours for the client, with its commands as a person types them.
@@ -99,12 +105,6 @@ class CallContext(msgspec.Struct):
         """Report progress; `done` must grow with every report. A no-op unless the client requested progress."""
         if self.reporter is not None:
             await self.reporter(done, total, message)
-
-
-P = TypeVar("P", bound=msgspec.Struct)
-OnMisuse = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
-# The message of a msgspec error, and the path in the arguments that it refers to.
-_VALIDATION_MESSAGE = re.compile(r"(?P<sentence>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?", re.DOTALL)
 
 
 def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:

@@ -28,6 +28,13 @@ from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.mcp.endpoint import Identity, RequestStates, ServedTools
 
 HEALTH = "/health"
+MAX_BODY = 16 * 1024 * 1024
+MAX_SESSIONS = 1000
+MAX_LENGTH_DIGITS = 20
+# Capabilities of clients that the server may send requests to in the middle of a call.
+_BACK_CHANNELS = frozenset({"elicitation", "sampling", "roots"})
+_HANDSHAKE = frozenset(revision.encode() for revision in HANDSHAKE_PROTOCOL_VERSIONS)
+_WANTS_STREAM = (b'"progressToken"', b'"io.modelcontextprotocol/logLevel"')
 
 
 def create_app(
@@ -74,15 +81,6 @@ def _lifespan(endpoints: Iterable[Endpoint]) -> Callable[[Starlette], Any]:
 
 async def _check_health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
-
-
-MAX_BODY = 16 * 1024 * 1024
-MAX_SESSIONS = 1000
-MAX_LENGTH_DIGITS = 20
-# Capabilities of clients that the server may send requests to in the middle of a call.
-_BACK_CHANNELS = frozenset({"elicitation", "sampling", "roots"})
-_HANDSHAKE = frozenset(revision.encode() for revision in HANDSHAKE_PROTOCOL_VERSIONS)
-_WANTS_STREAM = (b'"progressToken"', b'"io.modelcontextprotocol/logLevel"')
 
 
 class Endpoint:

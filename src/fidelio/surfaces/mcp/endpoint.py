@@ -41,6 +41,11 @@ INTERNAL_ERROR, UNSUPPORTED_REVISION = -32603, -32022
 CACHE_MILLISECONDS: Final = 300_000
 CACHE_SCOPE: Final = "public"
 
+SCHEMAS_URI = "workflow-server://schemas"
+JSON_TYPE = "application/json"
+SEAL_PURPOSE = "request-state"
+STATE_LIFETIME_MS = 24 * 60 * 60 * 1000
+
 
 class ProtocolError(Exception):
     """A message that violates the protocol. Becomes a JSON-RPC error."""
@@ -125,10 +130,6 @@ def render_result(result: Mapping[str, Any], client: Client, identity: Identity)
         return dict(result)
     meta = {**result.get("_meta", {}), SERVER_KEY: identity.info}
     return {"resultType": "complete", **result, "_meta": meta}
-
-
-SCHEMAS_URI = "workflow-server://schemas"
-JSON_TYPE = "application/json"
 
 
 class McpResource(msgspec.Struct, frozen=True):
@@ -229,10 +230,6 @@ def _load_schema(name: str) -> dict[str, Any]:
         "skill": Skill,
     }[name]
     return TypeAdapter(model).json_schema(by_alias=True)
-
-
-SEAL_PURPOSE = "request-state"
-STATE_LIFETIME_MS = 24 * 60 * 60 * 1000
 
 
 class RequestStates:

@@ -37,6 +37,15 @@ from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Reporter
 
 ANSWER_FIELD = "answer"
 ELICIT_METHOD = "elicitation/create"
+# Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
+ANSWER_SECONDS = 50.0
+INPUT_KEY = "person"
+
+# Raised by msgspec when a reply of a tool is not representable as JSON.
+ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
+
+Elicit = Callable[[dict[str, Any]], Awaitable[object]]
 
 
 class NoAnswer(Exception):
@@ -80,13 +89,6 @@ def read_choice(response: object, question: AskPerson) -> str:
         option_ids = ", ".join(option.id for option in question.options)
         raise NoAnswer(f"The client's response holds no valid answer; the options are: {option_ids}.")
     return str(choice)
-
-
-# Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
-ANSWER_SECONDS = 50.0
-INPUT_KEY = "person"
-
-Elicit = Callable[[dict[str, Any]], Awaitable[object]]
 
 
 class RequestContext(msgspec.Struct, frozen=True):
@@ -233,11 +235,6 @@ def _default_waiting_reply(question: AskPerson, context: CallContext) -> Done:
         f"This waits for a person: {question.message}\n"
         f"It is answered with {how}, where OPTION is one of: {options}. Then call this tool again."
     )
-
-
-# Raised by msgspec when a reply of a tool is not representable as JSON.
-ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -57,6 +57,96 @@ INSTRUCTIONS = (
     "start_session, get_skills, get_workflow, next_activity. Entering an activity asks its checkpoints; answer every pending "
     "one with respond_checkpoint before you go on. Always pass the newest session_token."
 )
+# More than the definitions of all workflows that a server runs at a time.
+MAX_CACHED_DEFINITIONS = 512
+
+
+def render_reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """Return a small reply: JSON as text, and the same as structured content."""
+    whole = add_warnings(context, body, outcome)
+    return Done(_encode_json(whole), {**build_meta(context, outcome), **meta}, structured=whole)
+
+
+def render_document(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """Return a large reply as text alone: clients show the model structured content instead of the text if both are there."""
+    return Done(_encode_json(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
+
+
+class DefinitionEncoder:
+    """Encodes definitions as JSON, with a cache: agents read the same definitions repeatedly."""
+
+    def __init__(self) -> None:
+        self._cache: dict[int, tuple[Definition, bytes]] = {}
+
+    def document(
+        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
+    ) -> Done:
+        """Return the definition as reply, with the fields of `body` after its own."""
+        extra = msgspec.json.encode(add_warnings(context, body, outcome))
+        text = b"%s,%s" % (self._encode(definition)[:-1], extra[1:])
+        return Done(text.decode(), {**build_meta(context, outcome), **meta})
+
+    def _encode(self, definition: Definition) -> bytes:
+        # By id(), because comparing large definitions costs more than encoding them. The entry holds the definition, so that
+        # its id is not reused.
+        entry = self._cache.get(id(definition))
+        if entry is None:
+            if len(self._cache) >= MAX_CACHED_DEFINITIONS:
+                self._cache.clear()
+            entry = self._cache[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
+        return entry[1]
+
+
+def _definition_json(definition: Definition) -> dict[str, Any]:
+    """The JSON of a definition in this dialect, where a workflow lists all its skills together."""
+    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
+
+    body = definition_json(definition)
+    if isinstance(definition, Workflow) and "skills" in body:
+        skill_ids = (definition.skills.primary, *definition.skills.supporting)
+        body["skills"] = list(dict.fromkeys(skill for skill in skill_ids if skill))
+    return body
+
+
+def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
+    """The pending checkpoints, with `condition_holds`: true, false, or null while it is undecided."""
+    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
+
+    return [
+        {"checkpoint_id": pending.checkpoint, "condition_holds": truth, "request_id": pending.request}
+        for pending, truth in list_pending_checkpoints(workflow, record)
+    ]
+
+
+def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
+    body = {**definition_json(presented.definition), "condition_holds": presented.condition_holds}
+    if presented.demands_person:
+        body["answered_by"] = "person"
+    if presented.request:
+        body["pending"] = presented.answer is None
+    if presented.answer is not None:
+        body["answer"] = answer_json(presented.answer)
+    return body
+
+
+def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
+    remaining = [checkpoint.checkpoint for checkpoint in outcome.record.pending]
+    token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
+    return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
+
+
+def skill_json(reads: ContentService, skill: SkillFound, workflow: str) -> dict[str, Any]:
+    """The skill, with its resources as references that get_resource accepts."""
+    if skill.loaded is None:
+        return {}
+    body = definition_json(skill.loaded.definition)
+    body.pop("resources", None)
+    skill_ids = [msgspec.to_builtins(resource) for resource in reads.resources_of(skill.loaded, workflow)]
+    return {**body, "_resources": skill_ids} if skill_ids else body
+
+
+def _encode_json(body: Any) -> str:
+    return msgspec.json.encode(body).decode()
 
 
 class GatesDialect(Dialect):
@@ -181,95 +271,3 @@ class GatesDialect(Dialect):
             arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=allow_always
         )
         return render_document(context, trace_json(outcome), outcome)
-
-
-# More than the definitions of all workflows that a server runs at a time.
-MAX_CACHED_DEFINITIONS = 512
-
-
-def render_reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
-    """Return a small reply: JSON as text, and the same as structured content."""
-    whole = add_warnings(context, body, outcome)
-    return Done(_encode_json(whole), {**build_meta(context, outcome), **meta}, structured=whole)
-
-
-def render_document(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
-    """Return a large reply as text alone: clients show the model structured content instead of the text if both are there."""
-    return Done(_encode_json(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
-
-
-class DefinitionEncoder:
-    """Encodes definitions as JSON, with a cache: agents read the same definitions repeatedly."""
-
-    def __init__(self) -> None:
-        self._cache: dict[int, tuple[Definition, bytes]] = {}
-
-    def document(
-        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
-    ) -> Done:
-        """Return the definition as reply, with the fields of `body` after its own."""
-        extra = msgspec.json.encode(add_warnings(context, body, outcome))
-        text = b"%s,%s" % (self._encode(definition)[:-1], extra[1:])
-        return Done(text.decode(), {**build_meta(context, outcome), **meta})
-
-    def _encode(self, definition: Definition) -> bytes:
-        # By id(), because comparing large definitions costs more than encoding them. The entry holds the definition, so that
-        # its id is not reused.
-        entry = self._cache.get(id(definition))
-        if entry is None:
-            if len(self._cache) >= MAX_CACHED_DEFINITIONS:
-                self._cache.clear()
-            entry = self._cache[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
-        return entry[1]
-
-
-def _definition_json(definition: Definition) -> dict[str, Any]:
-    """The JSON of a definition in this dialect, where a workflow lists all its skills together."""
-    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
-
-    body = definition_json(definition)
-    if isinstance(definition, Workflow) and "skills" in body:
-        skill_ids = (definition.skills.primary, *definition.skills.supporting)
-        body["skills"] = list(dict.fromkeys(skill for skill in skill_ids if skill))
-    return body
-
-
-def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
-    """The pending checkpoints, with `condition_holds`: true, false, or null while it is undecided."""
-    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
-
-    return [
-        {"checkpoint_id": pending.checkpoint, "condition_holds": truth, "request_id": pending.request}
-        for pending, truth in list_pending_checkpoints(workflow, record)
-    ]
-
-
-def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
-    body = {**definition_json(presented.definition), "condition_holds": presented.condition_holds}
-    if presented.demands_person:
-        body["answered_by"] = "person"
-    if presented.request:
-        body["pending"] = presented.answer is None
-    if presented.answer is not None:
-        body["answer"] = answer_json(presented.answer)
-    return body
-
-
-def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
-    remaining = [checkpoint.checkpoint for checkpoint in outcome.record.pending]
-    token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
-    return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
-
-
-def skill_json(reads: ContentService, skill: SkillFound, workflow: str) -> dict[str, Any]:
-    """The skill, with its resources as references that get_resource accepts."""
-    if skill.loaded is None:
-        return {}
-    body = definition_json(skill.loaded.definition)
-    body.pop("resources", None)
-    skill_ids = [msgspec.to_builtins(resource) for resource in reads.resources_of(skill.loaded, workflow)]
-    return {**body, "_resources": skill_ids} if skill_ids else body
-
-
-def _encode_json(body: Any) -> str:
-    return msgspec.json.encode(body).decode()

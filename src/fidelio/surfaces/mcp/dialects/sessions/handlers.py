@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     from fidelio.workflows.unit_of_work import CallResult
 
 
+INSTRUCTIONS = (
+    "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
+    "start_session, get_workflow, next_activity, get_activity. At a checkpoint call yield_checkpoint and stop until it was "
+    "answered; then call resume_checkpoint. Always pass the newest session_token."
+)
 MISSING_HANDLE = "Either checkpoint_handle or session_token must be provided."
 
 
@@ -112,13 +117,6 @@ def list_known_transitions(library: Library, record: Record) -> list[dict[str, A
         return transitions_json(library.workflow(record.workflow), record)
     except DefinitionError:
         return []
-
-
-INSTRUCTIONS = (
-    "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
-    "start_session, get_workflow, next_activity, get_activity. At a checkpoint call yield_checkpoint and stop until it was "
-    "answered; then call resume_checkpoint. Always pass the newest session_token."
-)
 
 
 class SessionsDialect(Dialect):
