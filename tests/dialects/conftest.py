@@ -26,7 +26,7 @@ from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.toolkit import AskPerson, Done
 from tests.dialects.score import write_score
 from tests.support.tool_calls import call_tool
-from tests.surfaces.mcp.checking import Strict, check_plain
+from tests.surfaces.mcp.reply_checks import Strict, check_plain
 
 
 @dataclass(frozen=True)

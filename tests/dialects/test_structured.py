@@ -18,7 +18,7 @@ from tests.dialects.gates.test_walks import WithGates
 from tests.dialects.navigator.test_all_workflows import Pair
 from tests.dialects.test_all_workflows import Walker
 from tests.support import proves
-from tests.surfaces.mcp.checking import check_size
+from tests.surfaces.mcp.reply_checks import check_size
 
 DOCUMENTS = {"get_trace", "list_workflows", "get_workflow", "get_activity", "get_skill", "get_skills", "get_resource"}
 

@@ -1,4 +1,4 @@
-"""Calls tools without any transport: one call, with a context of its own."""
+"""Call a tool without a transport, with a context of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small tools that do what a front must be able to bear, and a server of them: `python -m tests.surfaces.mcp.example`."""
+"""Example tools that exercise a transport, and a server for them: `python -m tests.surfaces.mcp.example`."""
 
 from __future__ import annotations
 

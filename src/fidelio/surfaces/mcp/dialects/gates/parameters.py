@@ -15,7 +15,7 @@ ResumedToken = Annotated[
     str,
     Meta(
         min_length=1,
-        description="Continues this session, with its place and its pending checkpoints. For workers and for resuming.",
+        description="Continues this session, with its position and its pending checkpoints. For workers and for resuming.",
     ),
 ]
 
@@ -25,9 +25,7 @@ class StartSession(msgspec.Struct):
 
     workflow_id: Annotated[
         str,
-        Meta(
-            min_length=1, description="The workflow; discover names them. Beside session_token: the workflow of that session."
-        ),
+        Meta(min_length=1, description="The workflow; discover names them. With session_token: the workflow of that session."),
     ]
     session_token: ResumedToken | msgspec.UnsetType = msgspec.UNSET
     agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET

@@ -95,7 +95,7 @@ def _declare_workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
         Tool(
             "validate_transition",
             "Check a transition",
-            "Says whether the definition has a way from one activity to another, and why not.",
+            "Says whether the definition has a transition from one activity to another, and why not.",
             p.ValidateTransition,
             dialect.validate_transition,
             read_only=True,

@@ -50,10 +50,10 @@ class NavAction(msgspec.Struct):
         bool, Meta(description="For respond_to_checkpoint, instead of option_id, where it is offered: time has run out.")
     ] = False
     activity_id: Annotated[Name, Meta(description="For transition; __terminal__ ends the workflow.")] = ""
-    loop_id: Annotated[Name, Meta(description="For advance_loop: goes into the first or the next pass.")] = ""
+    loop_id: Annotated[Name, Meta(description="For advance_loop: starts the first or the next iteration.")] = ""
     loop_items: Annotated[
         Annotated[list[Any], Meta(max_length=MAX_LOOP_ITEMS)] | msgspec.UnsetType,
-        Meta(description="For the first pass of a loop over a list that the record does not know."),
+        Meta(description="For the first iteration of a loop over a list that the record does not know."),
     ] = msgspec.UNSET
     index: Annotated[Name, Meta(description="For get_resource: a number, such as 03.")] = ""
     output: Annotated[

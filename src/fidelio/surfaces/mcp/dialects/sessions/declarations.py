@@ -55,7 +55,7 @@ def _declare_sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             "get_workflow_status",
             "Where the session stands",
             "Returns status (active, blocked, completed), current and completed activities, variables, the checkpoint that "
-            "waits, and every way on with whether it holds now. Works while a checkpoint waits, too.",
+            "waits, and every transition with whether it holds now. Works while a checkpoint waits, too.",
             p.TokenReference,
             dialect.get_workflow_status,
             read_only=True,

@@ -131,7 +131,8 @@ class PresentCheckpoint(msgspec.Struct):
 
 
 OptionId = Annotated[
-    str | msgspec.UnsetType, Meta(description="The option that the user chose. Exactly one of the three ways.")
+    str | msgspec.UnsetType,
+    Meta(description="The option that the user chose. Pass exactly one of option_id, auto_advance and condition_not_met."),
 ]
 AutoAdvance = Annotated[
     bool, Meta(description="true takes the default option of a non-blocking checkpoint once its time has run out.")
