@@ -1,4 +1,4 @@
-"""Runs the benchmarks, all or those named, and fails when a promise does not hold: `python -m benchmarks ledger`."""
+"""Run all benchmarks, or those named, and fail if a bound is exceeded: `python -m benchmarks ledger`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RESULTS = Path(__file__).resolve().parents[1] / ".build" / "bench.json"
 
 
 def names(asked: Sequence[str]) -> list[str]:
-    """The modules with something to measure."""
+    """List the modules to run: those named, or all that have a `main`."""
     known = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name != "__main__"]
     offered = [name for name in known if hasattr(import_module(f"benchmarks.{name}"), "main")]
     if unknown := sorted(set(asked) - set(offered)):
-        sys.exit(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(offered)}.")
+        sys.exit(f"{', '.join(unknown)} is not a benchmark. Use one of: {', '.join(offered)}.")
     return list(asked) or offered
 
 

@@ -1,4 +1,4 @@
-"""What a call costs the server in each dialect, compared with the `sessions` dialect.
+"""Benchmark of the dialects: CPU time per call, compared with the `sessions` dialect.
 
 python -m benchmarks dialects
 
@@ -22,7 +22,7 @@ from benchmarks.mcp import ROOT
 from benchmarks.measure import interleaved, ratio
 from benchmarks.workflows import ACTIVITIES, MANIFEST, Call, Client, Recording, let_settle, ours, started, walk, write_workflow
 
-# Short turns: a busy moment of the machine is to be longer than one.
+# Short rounds, so that a busy moment of the machine slows all measurements of a round.
 ROUNDS = 25
 WALKS = 1
 MOST = 1.3
@@ -30,7 +30,7 @@ YARDSTICK = "sessions"
 
 
 def walk_gates(client: Client, workflow: str) -> list[Call]:
-    """One session to its end: every activity asks its question at the door."""
+    """Run a session to its end; every activity opens its checkpoint when it is entered."""
     call = Recording(client)
     token = call("start_session", workflow_id=workflow)
     token = call("get_skills", session_token=token)

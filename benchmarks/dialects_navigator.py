@@ -1,4 +1,4 @@
-"""A walk through a workflow in the `navigator` dialect, as an agent makes it that is led: step by step, with the state."""
+"""A walk through a workflow in the `navigator` dialect: step by step, with the state of each reply."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from benchmarks.workflows import ACTIVITIES, STEPS, Call, Client, Recording
 
 
-class Led(Recording):
-    """Goes on with the state that each reply returns."""
+class NavigatorRecording(Recording):
+    """Passes on the state that each reply returns."""
 
     def token_of(self, result: dict[str, Any]) -> str:
         return str(json.loads(result["content"][0]["text"])["state"])
 
 
 def walk_navigator(client: Client, workflow: str) -> list[Call]:
-    """One session to its end: the question of every activity is answered, every step is completed by itself."""
-    call = Led(client)
+    """Run a session to its end: answer the checkpoint of every activity, complete every step with a call of its own."""
+    call = NavigatorRecording(client)
     state = call("nav_start", workflow_id=workflow)
     for number in range(ACTIVITIES):
         if number:

@@ -1,4 +1,4 @@
-"""Deleting sessions from a ledger on SQLite: a thousand at once, and one among many."""
+"""Benchmark of deleting sessions from a SQLite ledger: a thousand at once, and one among many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _words = ["".join(_chance.choices("abcdefghijklmnopqrstuvwxyz", k=_chance.randin
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured. The promises are about `FULL`; anything less shows only that the benchmark works."""
+    """Size of the measurement. The bounds hold for `FULL`; a smaller one only shows that the benchmark works."""
 
     rounds: int
     sessions: int
@@ -55,7 +55,7 @@ async def _filled(ledger: SqliteLedger, count: int) -> list[str]:
     create = NewSession(kind="agent")
     await ledger.commit(*[Change(session=session, create=create) for session in sessions])
     for _ in range(EVENTS):
-        # Round by round, as sessions that are at work together grow: no session's events lie beside each other.
+        # Round by round, as concurrent sessions grow: the events of a session are not adjacent.
         await ledger.commit(*[Change(session=session, events=(_event(),)) for session in sessions])
     await ledger.update_index()
     return sessions

@@ -1,4 +1,4 @@
-"""One measured number, and what was promised about it."""
+"""A measured number and its bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`at_least` and `at_most` are promises; a figure without either is only information."""
+    """A measured number. `at_least` and `at_most` are bounds; a figure without either is only information."""
 
     name: str
     value: float

@@ -1,10 +1,10 @@
-"""A walk through a large workflow over HTTP: what a session call costs the server, against an echo tool on the SDK alone.
+"""Benchmark of a large workflow over HTTP: CPU time of a session call, against an echo tool on the SDK alone.
 
 python -m benchmarks http_sessions
 
-Every call of the walk is set against an echo in the same revision whose reply is as large, made in the same moment. The echo
-keeps no record, so what a session costs beyond its transport, its synced append among it, is part of the figure. It goes
-through the SDK, as everybody gets it who builds on the SDK; ours takes the short way of `http/single.py`.
+Every call of the walk is compared with an echo in the same revision and of the same size, made at the same moment. The echo
+records nothing, so the cost of the session, including its synced append, is part of the figure. It goes through the SDK; our
+calls take the fast path of `http/plain.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REVISIONS = ("2026-07-28", "2025-11-25")
 
 
 class HttpClient(Client):
-    """The same client with a connection that is kept open in place of pipes."""
+    """The same client with a persistent connection in place of pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes], address: str, revision: str) -> None:
         super().__init__(process)

@@ -1,7 +1,7 @@
-"""The library of definitions: listing cold and warm, serving again, and what it keeps in memory.
+"""Benchmark of the library of definitions: listing cold and warm, repeated reads, and memory.
 
-A library of twelve workflows and two hundred files is made for the occasion, half of it TOON and half YAML, with files as long
-as real ones. What has to be cold is measured in a process of its own, from the first import of the product on.
+The library has twelve workflows and two hundred files of realistic length, half TOON and half YAML. Cold figures are measured
+in a new process, from the first import of the product on.
 """
 
 from __future__ import annotations

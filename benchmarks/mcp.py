@@ -1,4 +1,4 @@
-"""The MCP fronts: how soon the first reply comes over stdio, and what our HTTP stack adds to the SDK it is built on.
+"""Benchmarks of the MCP servers: time to the first reply over stdio, and cost of our HTTP server against the SDK alone.
 
 python -m benchmarks mcp
 
@@ -45,9 +45,9 @@ _META = {
 
 
 def environment(home: str) -> dict[str, str]:
-    """An agent's machine has compiled bytecode; a container may forbid to write it, which would be measured instead."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FIDELIO_", "PYTHONDONTWRITE"))}
-    return {**kept, "FIDELIO_HOME": home}
+    """Environment of the servers, in which Python may write bytecode: compiling would be measured otherwise."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("FIDELIO_", "PYTHONDONTWRITE"))}
+    return {**inherited, "FIDELIO_HOME": home}
 
 
 def handshake() -> bytes:
@@ -103,13 +103,13 @@ def http_request(revision: str, number: int, params: dict[str, Any]) -> tuple[st
 
 @dataclass(slots=True)
 class Caller:
-    """One connection that is kept open, with as little of a client as possible."""
+    """A minimal client on a persistent connection."""
 
     connection: http.client.HTTPConnection
     revision: str
 
     async def seconds(self, size: int) -> float:
-        # A server closes a connection that was idle while the other one was measured.
+        # The server closes a connection that was idle while the other server was measured.
         self.connection.close()
         return await seconds_per_call(CALLS, partial(self.call, size))
 
@@ -169,17 +169,20 @@ def our_app() -> Any:
     import msgspec  # noqa: PLC0415  # the same
 
     from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.endpoint import Identity, ServedTools  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.states import RequestStates  # noqa: PLC0415  # the same
+    from fidelio.surfaces.mcp.endpoint import (  # noqa: PLC0415  # the same
+        Identity,
+        RequestStates,  # the same
+        ServedTools,
+    )
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # the same
     from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # the same
 
-    asked = msgspec.defstruct("Asked", [("size", int)])
+    parameters = msgspec.defstruct("EchoParameters", [("size", int)])
 
-    async def echo(given: Any, _: CallContext) -> Done:
-        return Done("x" * given.size)
+    async def echo(arguments: Any, _: CallContext) -> Done:
+        return Done("x" * arguments.size)
 
-    table = ToolTable([Tool("echo", "Echo", "Replies with a text.", asked, echo, read_only=True)])
+    table = ToolTable([Tool("echo", "Echo", "Replies with a text.", parameters, echo, read_only=True)])
     return create_app({"/mcp": ServedTools(table)}, Identity("ours", "1"), RequestStates(lambda: FixedKeys(b"k" * 32)))
 
 

@@ -1,7 +1,7 @@
-"""Fair comparison on a machine that is busy with other things too.
+"""Interleaved measurements, for comparisons on a machine with other load.
 
-What is compared is measured in turns, round by round, and the ratio is taken inside each round: a slow moment slows both sides
-of it. The median over the rounds then forgets the moments that hit only one.
+The measurements alternate round by round, and the ratio is taken inside each round, so that a slow moment slows both sides.
+The median over the rounds drops the moments that slowed only one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Measurement = Callable[[], Awaitable[float]]
 
 
 async def interleaved(rounds: int, measurements: Mapping[str, Measurement]) -> dict[str, list[float]]:
-    """Every measurement once per round, the order turned round each time; the first round only warms up."""
+    """Run every measurement once per round, in alternating order; the first round is a warm-up."""
     found: dict[str, list[float]] = {name: [] for name in measurements}
     for number in range(rounds + 1):
         order = list(measurements) if number % 2 else list(measurements)[::-1]
@@ -26,11 +26,11 @@ async def interleaved(rounds: int, measurements: Mapping[str, Measurement]) -> d
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    return median(one / other for one, other in zip(over, under, strict=True))
+    return median(numerator / denominator for numerator, denominator in zip(over, under, strict=True))
 
 
 async def seconds_per_call(calls: int, call: Callable[[int], Awaitable[object]]) -> float:
-    """The median duration of one call, so that a single pause of the machine does not count."""
+    """Return the median duration of a call, so that a single pause of the machine does not count."""
     taken = []
     for number in range(calls):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Agent sessions without agents: what starting, reading, listing and deleting them costs.
+"""Benchmark of agent sessions with scripted agents: starting, reading, listing and deleting them.
 
 python -m benchmarks orchestrator
 
@@ -38,12 +38,12 @@ FEW, MANY = 100, 10_000
 DELETED = 1_000
 READ_FROM = 1_000
 ROUNDS = 9
-# As many as a client would have under way at once.
+# Concurrent calls of a client.
 AT_ONCE = 32
 
 
-class Shelf:
-    """Two agents: one answers at once, the other talks for a while."""
+class BenchmarkBlueprints:
+    """Two blueprints: an agent that answers at once, and `talker`, which says several things first."""
 
     def get(self, name: str, _: Path) -> Blueprint:
         steps = [{"say": f"{number}"} for number in range(SAYINGS)] if name == "talker" else []
@@ -58,7 +58,7 @@ async def orchestrator() -> AsyncIterator[AgentService]:
         home = Home(Path(place) / "home").ensure()
         limits = AgentLimits(per_project=TOGETHER, total=TOGETHER)
         async with await open_ledger(home.ledger) as ledger:
-            yield AgentService(ledger, Shelf(), get_executors(), home=home, project=place, limits=limits)
+            yield AgentService(ledger, BenchmarkBlueprints(), get_executors(), home=home, project=place, limits=limits)
 
 
 async def in_groups(names: Sequence[str], call: Callable[[str], Awaitable[object]]) -> None:
@@ -151,7 +151,7 @@ async def reads_and_deletion() -> list[Figure]:
 
 
 class Client:
-    """As little of a client as possible, on a server of its own."""
+    """A minimal client with a server of its own."""
 
     def __init__(self, home: Path, project: Path) -> None:
         command = [*FIDELIO, "--toolset", "orchestrator"]

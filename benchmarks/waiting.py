@@ -1,4 +1,4 @@
-"""Waiting for a person: how soon an answer from another process is noticed, and what waiting costs meanwhile.
+"""Benchmark of waiting for a person: latency of an answer from another process, and CPU share while waiting.
 
 python -m benchmarks waiting
 
@@ -55,7 +55,7 @@ async def one_round(path: str, number: int, pause: float) -> tuple[float, float]
 async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as place:
         path = os.path.join(place, "ledger.db")  # noqa: PTH118  # a text for a command line
-        # Different pauses, so that the answer falls into different moments between two looks.
+        # Different pauses, so that the answers fall into different moments between two polls.
         latencies = [(await one_round(path, number, 0.3 + number * 0.017))[0] for number in range(ROUNDS)]
         _, share = await one_round(path, ROUNDS, WAIT_SECONDS)
     return [

@@ -1,9 +1,9 @@
-"""A walk through a large workflow over stdio: what a call costs the server, what many workflows and sessions add to it.
+"""Benchmark of a large workflow over stdio: CPU time of a call, and what many workflows and sessions add to it.
 
 python -m benchmarks workflows
 
-The yardstick is a server that does nothing but its duty: it reads the same JSON-RPC message, writes a reply of the same size
-and appends as many bytes to SQLite with the same sync. It is started from here: `python -m benchmarks.workflows bare DATABASE`.
+The yardstick is a minimal server: it reads the same JSON-RPC message, writes a reply of the same size and appends as many bytes
+to SQLite with the same sync. It is started from here: `python -m benchmarks.workflows bare DATABASE`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EVENT_BYTES = 630
 
 
 def write_workflow(root: Path, name: str, *, activities: int = ACTIVITIES, steps: int = STEPS) -> None:
-    """As large as the workflows people really have: a summary of 25 kB, activities of 8 kB."""
+    """Write a workflow of realistic size: a summary of 25 kB, activities of 8 kB."""
     ids = [f"activity-{number:02}" for number in range(activities)]
     variables = [
         {"name": f"variable_{n}", "type": "boolean", "description": "What it means. " * 12, "defaultValue": False}
@@ -58,7 +58,7 @@ def write_workflow(root: Path, name: str, *, activities: int = ACTIVITIES, steps
 
 
 def let_settle() -> None:
-    """Definitions that were written a moment ago are read again with every call; people's are older than that."""
+    """Wait until the library caches the definitions: files changed a moment ago are read again with every call."""
     time.sleep(TICK_MS / 1000 + 0.1)
 
 
@@ -99,7 +99,7 @@ class Client:
         return result
 
     def cpu_seconds(self) -> float:
-        """What the process has used so far, read at rest: the time of a thread that runs is counted only when it stops."""
+        """CPU time of the process so far, read while it sleeps: the kernel adds the time of a thread when it stops."""
         threads = list(Path(f"/proc/{self.process.pid}/task").iterdir())
         give_up = time.monotonic() + AT_REST_SECONDS
         while any(_state_of(thread) != "S" for thread in threads):
@@ -143,18 +143,18 @@ def ours(library: Path) -> list[str]:
 
 
 class Call(NamedTuple):
-    """One call of a walk: the CPU that it took, and that of the yardstick's answer to the same message at the same moment."""
+    """CPU time of a call of a walk, and of the yardstick's answer to the same message at the same moment."""
 
     cost: float
     yardstick: float
 
 
-# Answers a message of these arguments with a reply of this size, and says what that took.
+# Answers a message with these arguments by a reply of this size, and returns the CPU time.
 Yardstick = Callable[[dict[str, Any], int], float]
 
 
 class Recording:
-    """Calls tools and keeps what each call cost."""
+    """Calls tools and records the CPU time of each call."""
 
     def __init__(self, client: Client, yardstick: Yardstick | None = None) -> None:
         self._client = client
@@ -162,7 +162,7 @@ class Recording:
         self.calls: list[Call] = []
 
     def __call__(self, tool: str, **arguments: Any) -> str:
-        """The token that the reply returns."""
+        """Call a tool and return the token of its reply."""
         before = self._client.cpu_seconds()
         result = self._client.tool(tool, **arguments)
         cost = self._client.cpu_seconds() - before
@@ -178,7 +178,7 @@ MANIFEST = [{"step_id": f"step-{n}", "output": "done"} for n in range(STEPS)]
 
 
 def walk(client: Client, workflow: str, yardstick: Yardstick | None = None) -> list[Call]:
-    """One session to its end with everything an agent calls on the way."""
+    """Run a session to its end with all calls of an agent."""
     call = Recording(client, yardstick)
     token = call("start_session", workflow_id=workflow)
     token = call("get_workflow", session_token=token)
@@ -214,7 +214,7 @@ def in_pairs(client: Client, yardstick: Yardstick, rounds: int) -> tuple[list[fl
 
 
 def in_turns(client: Client, yardstick: Yardstick, rounds: int) -> tuple[list[float], list[float]]:
-    """The same with each server at work for some walks on end, as one that is busy: nothing else cools its caches."""
+    """The same with each server busy for several walks in a row, so that its CPU caches stay warm."""
     messages: list[tuple[dict[str, Any], int]] = []
 
     def note(arguments: dict[str, Any], size: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fidelio.app.application import Application
 from fidelio.settings import load_settings
-from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, path_of, tools_of
+from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, endpoint_path, load_tools
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "tools.md"
@@ -55,14 +55,14 @@ ABOUT = {
 ORCHESTRATOR = f"""## orchestrator
 
 Agent sessions: started from blueprints, watched, resumed, stopped. Started with `fidelio mcp --toolset orchestrator`, over HTTP
-at `{path_of("orchestrator")}`. [Start and watch agents](../guides/agents.md) shows them at work.
+at `{endpoint_path("orchestrator")}`. [Start and watch agents](../guides/agents.md) shows them at work.
 """
 
 Tools = dict[str, dict[str, Any]]
 
 
 def tools(dialect: str) -> Tools:
-    served = tools_of(dialect, Application(load_settings(environ={"FIDELIO_HOME": "unused"})))
+    served = load_tools(dialect, Application(load_settings(environ={"FIDELIO_HOME": "unused"})))
     return {tool["name"]: tool for tool in served.table.describe()}
 
 
@@ -79,7 +79,7 @@ def _choice() -> Iterator[str]:
     yield "| dialect | started with | over HTTP | what it does | choose it when |\n|---|---|---|---|---|"
     for name, about in ABOUT.items():
         command = "fidelio mcp" if name == DEFAULT else f"fidelio mcp --dialect {name}"
-        yield f"| [{name}](#{name}) | `{command}` | `{path_of(name)}` | {about.what} | {about.when} |"
+        yield f"| [{name}](#{name}) | `{command}` | `{endpoint_path(name)}` | {about.what} | {about.when} |"
 
 
 def _side_by_side(dialects: dict[str, Tools]) -> Iterator[str]:

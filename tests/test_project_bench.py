@@ -62,5 +62,5 @@ def test_the_table_shows_figure_bound_and_verdict() -> None:
 
 @proves("project.bench-bounds")
 def test_an_unknown_benchmark_is_refused() -> None:
-    with pytest.raises(SystemExit, match="There is no benchmark opera"):
+    with pytest.raises(SystemExit, match="opera is not a benchmark"):
         runner.names(["opera"])

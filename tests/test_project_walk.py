@@ -11,7 +11,7 @@ import pytest
 
 from fidelio.app.application import Application
 from fidelio.settings import load_settings
-from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
+from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
 from scripts.walk import CALLS
 from tests.support import proves
 
@@ -48,7 +48,7 @@ def test_other_tools_are_walked_with_a_session_that_fits_them(tool: str) -> None
 
 @proves("project.walk")
 def test_every_tool_of_the_default_dialect_can_be_walked() -> None:
-    served = tools_of(DEFAULT, Application(load_settings(environ={"FIDELIO_HOME": "unused"})))
+    served = load_tools(DEFAULT, Application(load_settings(environ={"FIDELIO_HOME": "unused"})))
 
     assert set(CALLS) == {tool["name"] for tool in served.table.describe()}
 

@@ -8,9 +8,9 @@ import sys
 def main() -> int:
     """Run the command line or the MCP server, and return the exit code."""
     if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
-        from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely  # noqa: PLC0415  # this branch avoids the imports of the other
+        from fidelio.surfaces.mcp.stdio.descriptors import set_gc_threshold  # noqa: PLC0415  # this branch avoids the imports of the other
 
-        collect_rarely()
+        set_gc_threshold()
         from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # the same
 
         return run(sys.argv[2:])

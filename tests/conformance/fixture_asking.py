@@ -21,7 +21,7 @@ from mcp_types import (
 )
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.endpoint import RequestStates
 from fidelio.tokens.keyring import FixedKeys
 from tests.conformance.fixture_content import Json, get_prompt, text
 

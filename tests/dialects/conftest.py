@@ -21,12 +21,12 @@ from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.dialects import DEFAULT, path_of, tools_of
-from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.surfaces.mcp.dialects import DEFAULT, endpoint_path, load_tools
+from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.toolkit import AskPerson, Done
 from tests.dialects.sample_workflow import write_sample_workflow
 from tests.support.tool_calls import call_tool
-from tests.surfaces.mcp.checking import Strict, check_plain
+from tests.surfaces.mcp.reply_checks import Strict, check_plain
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def dialect() -> str:
 async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, **options: Any) -> AsyncIterator[Player]:
     """The tools without any transport, over the workflows in one directory. Takes the options of `Application`."""
     async with Application(settings, [str(library)], **options) as house:
-        tools = tools_of(dialect, house)
+        tools = load_tools(dialect, house)
         strict = Strict(tools.table)
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
@@ -112,10 +112,10 @@ async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, 
 
 async def _unanswered(question: AskPerson) -> Done:
     """The reply where nobody can be asked."""
-    assert question.unanswered is not None
-    assert question.waiting is not None
-    await question.unanswered()
-    return question.waiting
+    assert question.record_unanswered is not None
+    assert question.waiting_reply is not None
+    await question.record_unanswered()
+    return question.waiting_reply
 
 
 @pytest.fixture
@@ -162,11 +162,13 @@ def http(settings: Settings, library: Path, dialect: str) -> Opens:
     ) -> AsyncIterator[Player]:
         mine = house_settings or settings
         async with Application(mine, [str(library)], **options) as house:
-            app = create_app({path_of(dialect): tools_of(dialect, house)}, identity_of(mine), states_of(mine))
+            app = create_app(
+                {endpoint_path(dialect): load_tools(dialect, house)}, make_identity(mine), make_request_states(mine)
+            )
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
             try:
-                async with asyncio.timeout(30), Client(f"{await address}{path_of(dialect)}", mode=era) as client:
+                async with asyncio.timeout(30), Client(f"{await address}{endpoint_path(dialect)}", mode=era) as client:
                     yield Player(_through(client))
             finally:
                 serving.cancel()

@@ -11,7 +11,7 @@ import pytest
 
 from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
+from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
 from tests.dialects.conftest import Opens, Player, Reply
 from tests.support import proves
 
@@ -97,6 +97,6 @@ async def test_a_whole_walk_has_the_same_replies_on_every_way(
 
 @proves("mcp.same-replies")
 def test_the_walk_calls_every_tool(settings: Settings) -> None:
-    listed = {tool["name"] for tool in tools_of(DEFAULT, Application(settings)).table.describe()}
+    listed = {tool["name"] for tool in load_tools(DEFAULT, Application(settings)).table.describe()}
 
     assert {tool for tool, _ in WALK} - {"no_such_tool"} == listed

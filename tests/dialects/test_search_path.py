@@ -14,7 +14,7 @@ import pytest
 from fidelio.app.application import Application
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.workflows import start as starting
 from fidelio.workflows.report import report_session
 from tests.definitions.test_library_errors import withheld
@@ -95,7 +95,7 @@ async def test_what_hides_the_definition_is_not_what_came_of_it(settings: Settin
         token = await play.start("solo")
     async with Application(settings, [str(library), str(other)]) as house:
         done: Any = await call_tool(
-            tools_of("sessions", house), "next_activity", {"session_token": token, "activity_id": "__terminal__"}
+            load_tools("sessions", house), "next_activity", {"session_token": token, "activity_id": "__terminal__"}
         )
 
     assert done.is_error
@@ -118,11 +118,11 @@ async def test_a_place_is_the_same_however_it_is_written(settings: Settings, lib
 async def test_workflows_of_the_home_that_were_deleted_with_their_directory_are_gone(settings: Settings) -> None:
     own = write_sample_workflow(settings.home.workflows)
     async with Application(settings) as house:
-        started: Any = await call_tool(tools_of("sessions", house), "start_session", {"workflow_id": "solo"})
+        started: Any = await call_tool(load_tools("sessions", house), "start_session", {"workflow_id": "solo"})
     shutil.rmtree(own)
     ending = {"session_token": started.meta["session_token"], "activity_id": "__terminal__"}
     async with Application(settings) as house:
-        tools = tools_of("sessions", house)
+        tools = load_tools("sessions", house)
         await call_tool(tools, "get_workflow", {"session_token": ending["session_token"]})
         write_sample_workflow(own)
         # Opened while it was missing, this server does not see what has come back: it must not say that it is gone.
@@ -183,7 +183,7 @@ async def test_a_passing_fault_ends_nothing(
 @proves("reach.private")
 async def test_a_state_does_not_say_where_a_server_keeps_its_files(settings: Settings, library: Path) -> None:
     async with Application(settings, [str(library)]) as house:
-        reply: Any = await call_tool(tools_of("navigator", house), "nav_start", {"workflow_id": "solo"})
+        reply: Any = await call_tool(load_tools("navigator", house), "nav_start", {"workflow_id": "solo"})
         claims: Any = (await house.workflows()).unit.open_token(json.loads(reply.text)["state"])
     async with await open_ledger(settings.ledger) as ledger:
         report = await report_session(ledger, claims.sid)

@@ -12,13 +12,13 @@ from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.dialects import DIALECTS, tools_of
+from fidelio.surfaces.mcp.dialects import DIALECTS, load_tools
 from tests.dialects.conftest import Player, Reply, playing
 from tests.dialects.gates.test_walks import WithGates
 from tests.dialects.navigator.test_all_workflows import Pair
 from tests.dialects.test_all_workflows import Walker
 from tests.support import proves
-from tests.surfaces.mcp.checking import check_size
+from tests.surfaces.mcp.reply_checks import check_size
 
 DOCUMENTS = {"get_trace", "list_workflows", "get_workflow", "get_activity", "get_skill", "get_skills", "get_resource"}
 
@@ -26,7 +26,7 @@ DOCUMENTS = {"get_trace", "list_workflows", "get_workflow", "get_activity", "get
 @proves("mcp.structured")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_schema_says_what_is_always_there_and_documents_have_none(settings: Settings, dialect: str) -> None:
-    described = tools_of(dialect, Application(settings)).table.describe()
+    described = load_tools(dialect, Application(settings)).table.describe()
     schemas = {tool["name"]: tool["outputSchema"] for tool in described if "outputSchema" in tool}
 
     assert schemas.keys().isdisjoint(DOCUMENTS)

@@ -14,7 +14,7 @@ from fidelio.ledger.jobs import ERROR_CHARACTERS, FIRST_BACKOFF_MS, MAX_BACKOFF_
 from fidelio.ledger.model import Job
 from tests.ledger.programs.running import ledger_with_sessions, running
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, MovingClock
+from tests.support.ledgers import TIMEOUT_SECONDS, MovingClock
 
 LUCKLESS = "no such luck"
 
@@ -96,7 +96,7 @@ async def test_a_job_that_no_worker_survived_is_not_started_once_more(address: s
 
         jobs.register("work", handle)
         await jobs.enqueue("work", "s_b", due=clock())
-        async with running(jobs), asyncio.timeout(PATIENCE):
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
             await last.wait()
 
         (dead,) = await ledger.jobs(dead=True)
@@ -116,7 +116,7 @@ async def test_stopping_lets_a_running_handler_finish(address: str) -> None:
 
         jobs.register("work", handle)
         await jobs.enqueue("work", "s_a")
-        async with running(jobs), asyncio.timeout(PATIENCE):
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
             await begun.wait()
             jobs.stop()
             go_on.set()
@@ -138,7 +138,7 @@ async def test_a_handler_that_does_not_finish_in_time_gives_its_lease_back(addre
         jobs.register("work", handle)
         await jobs.enqueue("work", "s_a")
         loop = asyncio.create_task(jobs.run())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await begun.wait()
             if how == "stop":
                 jobs.stop()
@@ -165,7 +165,7 @@ async def _after_one_failure(ledger: Ledger, clock: MovingClock, *, max_attempts
     jobs.register("work", handle)
     if not await ledger.jobs():
         await jobs.enqueue("work", "s_a", due=clock())
-    async with running(jobs), asyncio.timeout(PATIENCE):
+    async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
         await failed.wait()
     (job,) = await ledger.jobs() or await ledger.jobs(dead=True)
     return job

@@ -11,7 +11,7 @@ from fidelio.ledger.jobs import Assignment, Jobs
 from fidelio.ledger.model import Change, Completion, Lease, NewEvent
 from tests.ledger.programs.running import ledger_with_sessions, running
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, MovingClock
+from tests.support.ledgers import TIMEOUT_SECONDS, MovingClock
 
 
 @proves("jobs.port")
@@ -26,7 +26,7 @@ async def test_a_handler_gets_the_payload_that_was_enqueued_and_its_job_is_gone_
         jobs.register("greet", handle)
         async with running(jobs):
             await jobs.enqueue("greet", "s_a", payload={"whom": "world"})
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 lease = await seen.get()
 
         assert (lease.session, lease.kind, lease.payload, lease.attempt) == ("s_a", "greet", {"whom": "world"}, 1)
@@ -53,7 +53,7 @@ async def test_a_kind_without_a_handler_here_is_left_to_others(address: str) -> 
         await jobs.enqueue("theirs", "s_a")
         async with running(jobs):
             await jobs.enqueue("ours", "s_b")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 await done.wait()
 
         assert [(job.kind, job.attempts) for job in await ledger.jobs()] == [("theirs", 0)]
@@ -73,7 +73,7 @@ async def test_a_job_waits_until_it_is_due(address: str) -> None:
         jobs.register("ring", handle)
         await jobs.enqueue("ring", "s_later", due=clock() + 60_000)
         await jobs.enqueue("ring", "s_now", due=clock())
-        async with running(jobs), asyncio.timeout(PATIENCE):
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
             assert await order.get() == "s_now at 0"
             clock.now += 60_000
             jobs.register("another", _nothing)
@@ -93,7 +93,7 @@ async def test_a_handler_can_write_and_end_its_job_in_one_transaction(address: s
         jobs.register("step", handle)
         async with running(jobs):
             await jobs.enqueue("step", "s_a")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 assert await left.get() == 0
 
         assert [event.type for event in await ledger.events("s_a")] == ["step.done"]
@@ -117,7 +117,7 @@ async def test_a_worker_that_was_overtaken_cannot_commit(address: str) -> None:
         jobs.register("step", handle)
         async with running(jobs):
             await jobs.enqueue("step", "s_a")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 assert (await refusals.get()).fence == 1
 
         assert await ledger.events("s_a") == ()
@@ -149,7 +149,7 @@ async def test_a_lease_lasts_as_long_as_its_handler(address: str, monkeypatch: p
         jobs.register("long", handle)
         async with running(jobs):
             await jobs.enqueue("long", "s_a")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 await kept.wait()
 
         assert await ledger.jobs() == ()
@@ -174,7 +174,7 @@ async def test_a_handler_is_cancelled_when_its_lease_is_lost(address: str) -> No
         jobs.register("long", handle)
         async with running(jobs):
             await jobs.enqueue("long", "s_a")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 await cancelled.wait()
 
         assert [job.lease_owner for job in await ledger.jobs()] == ["faster"]
@@ -202,7 +202,7 @@ async def test_no_more_handlers_run_at_once_than_allowed(address: str) -> None:
         jobs.register("work", handle)
         for session in sessions:
             await jobs.enqueue("work", session)
-        async with running(jobs), asyncio.timeout(PATIENCE):
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
             seen = [await counts.get() for _ in sessions]
             too_many.set()
 
@@ -224,7 +224,7 @@ async def test_the_loop_goes_on_when_the_database_was_out_of_reach(address: str,
         monkeypatch.setattr(ledger, "next_due", next_due)
         jobs = Jobs(ledger)
         jobs.register("work", lambda _: _set(done))
-        async with running(jobs), asyncio.timeout(PATIENCE):
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
             await failed.wait()
             await jobs.enqueue("work", "s_a")
             await done.wait()
@@ -247,7 +247,7 @@ async def test_a_loop_without_due_work_waits_for_news_or_the_next_due_time(
         monkeypatch.setattr(ledger, "wait", recorded)
         jobs = Jobs(ledger, clock=clock)
         jobs.register("work", _nothing)
-        async with running(jobs), asyncio.timeout(PATIENCE):
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
             assert await waits.get() == 1.0
             await jobs.enqueue("work", "s_a", due=clock() + 250)
             assert await waits.get() == 0.25

@@ -1,4 +1,4 @@
-"""What tests share. `proves` ties a test to the promises in `requirements/`."""
+"""Helpers of the tests. `proves` links a test to the requirements in `requirements/`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pytest
 
 
 def proves(*ids: str) -> pytest.MarkDecorator:
-    """Says which promises a test shows; `tests/test_requirements.py` checks the ids in both directions."""
+    """Mark the requirements that a test proves; `tests/test_requirements.py` checks the ids in both directions."""
     return pytest.mark.proves(*ids)

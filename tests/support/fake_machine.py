@@ -1,4 +1,4 @@
-"""A machine for the setup script: a copy of the project's ground, and programs that write down what they were asked to do.
+"""Fake machine for the setup script: a copy of the project, and programs that log their arguments.
 
 The fake Python makes fake environments and pretends to install, so that a test of the script takes a moment and no network.
 """

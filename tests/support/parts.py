@@ -1,7 +1,6 @@
-"""Decides, in one place, what a test does when something it needs is not on this machine.
+"""Skip or fail a test whose program or library is missing on this machine.
 
-A developer without the part reads one line and goes on; the check that everything really ran sets `FIDELIO_REQUIRE_ALL=1`, and
-then a missing part is a failure.
+Normally the test is skipped with the reason; with `FIDELIO_REQUIRE_ALL=1` it fails, so that a full run cannot skip anything.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import pytest
 
 
 def require_part(name: str, how_to_install: str) -> NoReturn:
-    """Called when `name` was looked for and not found."""
+    """Skip or fail the test, because `name` was not found."""
     sentence = f"{name} is missing. {how_to_install}"
     if os.environ.get("FIDELIO_REQUIRE_ALL") == "1":
         pytest.fail(sentence, pytrace=False)

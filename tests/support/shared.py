@@ -1,4 +1,4 @@
-"""The one place that knows where material from outside the project lies, and that it may be absent."""
+"""Paths of test data from outside the project, which may be missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ROOT = Path(__file__).resolve().parents[2].parent / "shared"
 
 
 def shared(*parts: str) -> Path | None:
-    """The file or directory if it is there. Tests over it are collected only then."""
+    """Return the file or directory if it exists. Tests that use it are collected only then."""
     place = _ROOT.joinpath(*parts)
     return place if place.exists() else None
 

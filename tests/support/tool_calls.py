@@ -1,4 +1,4 @@
-"""Calls tools without any transport: one call, with a context of its own."""
+"""Call a tool without a transport, with a context of its own."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ from fidelio.toolkit import Outcome, Reporter
 async def call_tool(
     tools: ServedTools, name: str, arguments: Mapping[str, Any], *, reporter: Reporter | None = None, caller: str = ""
 ) -> Outcome:
-    return await tools.table.call(name, arguments, tools.context(reporter, caller))
+    return await tools.table.call(name, arguments, tools.make_context(reporter, caller))

@@ -1,4 +1,4 @@
-"""Values that would make a condition hold, or not hold: what somebody who wants to go a certain way would have to report."""
+"""A robot that walks through a workflow, and values that make a condition hold or not hold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOMETHING = "something"
 
 
 def values_for(condition: Condition, *, truth: bool) -> dict[str, Any]:
-    """One assignment that makes the condition so, unless its parts contradict each other."""
+    """Return an assignment that gives the condition this truth value, unless its parts contradict each other."""
     if condition.type == "simple":
         return {condition.variable: _value(condition, truth)}
     if condition.type == "not":
@@ -50,12 +50,12 @@ def _value(condition: Simple, truth: bool) -> Any:
     if operator == "exists":
         return SOMETHING if truth else None
     if operator == "==":
-        return wanted if truth else _another(wanted)
+        return wanted if truth else _other_value(wanted)
     edge = float(wanted) if isinstance(wanted, int | float) else 0.0
     return edge + 1 if (operator == ">") is truth else edge - 1
 
 
-def _another(value: Any) -> Any:
+def _other_value(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
@@ -64,7 +64,7 @@ def _another(value: Any) -> Any:
 
 
 BOUND = 5_000
-_PATIENCE = 3
+_MAX_REPEATS = 3
 _ITEMS = ("one", "two")
 _MINUTE = 60_000
 _ROBOT = MoveActor("robot", "cli", "local")
@@ -72,14 +72,14 @@ _ROBOT = MoveActor("robot", "cli", "local")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Values that the robot makes known, as an agent would."""
+    """Values that the robot reports, as an agent would."""
 
     values: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One walk. `problem` is empty when it came to an end; `taken` is what was done, by activity."""
+    """A walk. `problem` is empty if the workflow was completed; `taken` holds the moves by activity."""
 
     record: Record
     events: tuple[ProvisionalEvent, ...]
@@ -89,7 +89,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Untaken:
-    """What no walk came to: options as `activity/checkpoint/option`, transitions as `from -> to`, and activities."""
+    """What no walk covered: options as `activity/checkpoint/option`, transitions as `from -> to`, and activities."""
 
     options: tuple[str, ...]
     transitions: tuple[str, ...]
@@ -97,7 +97,7 @@ class Untaken:
 
 
 class Chance(Protocol):
-    """What decides at random; `random.Random(seed)` does, and always in the same way."""
+    """A source of random numbers; `random.Random(seed)` is a reproducible one."""
 
     def randrange(self, stop: int, /) -> int: ...
 
@@ -106,30 +106,30 @@ Policy = Literal["first", "last"] | Chance
 
 
 class Robot:
-    """Walks with one policy: the first that is offered, the last, or what chance says."""
+    """Walks with a policy: the first possible move, the last, or a random one."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._times: Counter[tuple[str, MoveRequest | Report]] = Counter()
 
     def walk(self, workflow: Workflow, *, bound: int = BOUND) -> Walk:
-        """From the start to an end, within so many moves."""
+        """Walk from the start to an end, within `bound` events."""
         started = {"workflow": workflow.id, "version": workflow.version, "definition": ""}
         record, events, now = Record(), list[ProvisionalEvent](), 0
         drafts: Sequence[EventDraft] | Refusal = [EventDraft(STARTED, started)]
         while not isinstance(drafts, Refusal):
-            written = number_drafts(record, drafts, now)
-            record = fold(record, written)
-            events += written
+            numbered = number_drafts(record, drafts, now)
+            record = fold(record, numbered)
+            events += numbered
             now += _MINUTE
             choice = self.choose(workflow, record) if len(events) <= bound else None
             if choice is None:
                 return Walk(record, tuple(events), frozenset(self._times), _problem(record, len(events)))
-            drafts = _carried_out(workflow, record, choice, now)
+            drafts = _apply_choice(workflow, record, choice, now)
         return Walk(record, tuple(events), frozenset(self._times), drafts.sentence)
 
     def choose(self, workflow: Workflow, record: Record) -> MoveRequest | Report | None:
-        """What it does next; None when there is nothing to do."""
+        """Choose the next move; None if there is none."""
         activity = record.activity
         choices: list[MoveRequest | Report] = [
             *possible_acts(describe_situation(workflow, record)),
@@ -137,7 +137,7 @@ class Robot:
         ]
         if not choices:
             return None
-        fresh = [choice for choice in choices if self._times[activity, choice] < _PATIENCE]
+        fresh = [choice for choice in choices if self._times[activity, choice] < _MAX_REPEATS]
         least = min(self._times[activity, choice] for choice in choices)
         chosen = self._pick(fresh or [choice for choice in choices if self._times[activity, choice] == least])
         self._times[activity, chosen] += 1
@@ -150,27 +150,27 @@ class Robot:
 
 
 def possible_acts(found: Situation) -> Iterator[MoveRequest]:
-    """Everything that is offered, one act for each option."""
+    """All possible moves, one for each option of a checkpoint."""
     return (act for move in found.offered for act in _acts(move))
 
 
 def never_taken(workflow: Workflow, walks: Iterable[Walk]) -> Untaken:
-    """What none of the walks came to."""
+    """Return what none of the walks covered."""
     walks = list(walks)
     taken = {pair for walk in walks for pair in walk.taken}
     acts = [(activity, act) for activity, act in taken if isinstance(act, MoveRequest)]
     answered = {f"{activity}/{act.target}/{act.option}" for activity, act in acts if act.option}
-    gone = {f"{activity} -> {_target(workflow, act.target)}" for activity, act in acts if act.action == "transition"}
+    crossed = {f"{activity} -> {_target(workflow, act.target)}" for activity, act in acts if act.action == "transition"}
     entered = {event.body["activity"] for walk in walks for event in walk.events if event.type == "activity.entered"}
     return Untaken(
         tuple(option for option in _options(workflow) if option not in answered),
-        tuple(edge for edge in _edges(workflow) if edge not in gone),
+        tuple(edge for edge in _edges(workflow) if edge not in crossed),
         tuple(activity.id for activity in workflow.activities if activity.id not in entered),
     )
 
 
 def _reports(workflow: Workflow, record: Record) -> Iterator[Report]:
-    """What would end the running loop, and what would open the ways that are closed."""
+    """Reports that would end the running loop, or make a closed transition possible."""
     if record.status == "completed" or record.waiting or record.forced:
         return
     loop, ahead = find_running_loop(workflow, record.here), list_tasks(workflow, record)
@@ -178,20 +178,24 @@ def _reports(workflow: Workflow, record: Record) -> Iterator[Report]:
         yield Report(tuple(values_for(loop.condition, truth=False).items()))
     if not any(task.must for task in ahead):
         found = list_transitions(workflow, record)
-        wanted = (_opening(way, found) for way in found if not way.open and way.kind in ("transition", "decision"))
+        wanted = (
+            _opening_report(transition, found)
+            for transition in found
+            if not transition.open and transition.kind in ("transition", "decision")
+        )
         yield from dict.fromkeys(report for report in wanted if report.values)
 
 
-def _opening(way: CandidateTransition, found: Iterable[CandidateTransition]) -> Report:
-    """What would open a closed way: that its own condition holds, and none of those that come before it."""
+def _opening_report(transition: CandidateTransition, found: Iterable[CandidateTransition]) -> Report:
+    """Report that makes a closed transition possible: its own condition holds, and no earlier one does."""
     values: dict[str, Any] = {}
     for other in found:
-        if other.when is not None and other.holds and other is not way:
+        if other.when is not None and other.holds and other is not transition:
             values |= values_for(other.when, truth=False)
-    return Report(tuple((values | (values_for(way.when, truth=True) if way.when else {})).items()))
+    return Report(tuple((values | (values_for(transition.when, truth=True) if transition.when else {})).items()))
 
 
-def _carried_out(workflow: Workflow, record: Record, choice: MoveRequest | Report, now: int) -> Sequence[EventDraft] | Refusal:
+def _apply_choice(workflow: Workflow, record: Record, choice: MoveRequest | Report, now: int) -> Sequence[EventDraft] | Refusal:
     if isinstance(choice, Report):
         return [EventDraft(VARIABLES_SET, {"variables": dict(choice.values), "by": "agent:robot"})]
     return apply_move(workflow, record, choice, AnswerContext(now, relayed=False), _ROBOT)

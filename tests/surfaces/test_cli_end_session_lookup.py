@@ -14,7 +14,7 @@ import pytest
 
 from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from tests.dialects.gates.conftest import payload
 from tests.support import proves
 from tests.support.tool_calls import call_tool
@@ -46,7 +46,7 @@ def settings(environ: dict[str, str]) -> Settings:
 def start_session(settings: Settings, *directories: Path, workflow: str = "hello") -> str:
     async def start() -> str:
         async with Application(settings, [str(path) for path in directories]) as application:
-            done: Any = await call_tool(tools_of("sessions", application), "start_session", {"workflow_id": workflow})
+            done: Any = await call_tool(load_tools("sessions", application), "start_session", {"workflow_id": workflow})
             return str(payload(done.meta["session_token"])["sid"])
 
     return asyncio.run(start())

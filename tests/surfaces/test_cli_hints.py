@@ -23,6 +23,7 @@ from fidelio.surfaces.cli.main import run
 from fidelio.surfaces.commands import COMMANDS, add_home_option, substitute_program
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
+from tests.dialects.sample_workflow import write_sample_workflow
 from tests.orchestrator.fakes import PATIENCE, finished, until
 from tests.support import proves
 from tests.surfaces.conftest import UNNAMED_HOME as HOME

@@ -17,7 +17,7 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
-from fidelio.surfaces.mcp.options import SERVING
+from fidelio.surfaces.mcp.options import SERVER_OPTIONS
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
 
@@ -241,7 +241,7 @@ async def test_what_stdio_can_be_told_http_can_be_told(environ: dict[str, str], 
 def test_both_servers_list_every_option_that_they_share(fidelio: Fidelio) -> None:
     helps = [fidelio(command, "--help").stdout for command in ("mcp", "up")]
 
-    assert all(f"--{option.flag}" in text for option in SERVING for text in helps)
+    assert all(f"--{option.flag}" in text for option in SERVER_OPTIONS for text in helps)
 
 
 @proves("cli.allowed-hosts")
@@ -263,7 +263,7 @@ async def test_a_server_answers_to_the_names_it_is_given(environ: dict[str, str]
 def test_what_no_host_header_can_hold_is_refused_at_the_start(fidelio: Fidelio, name: str) -> None:
     done = fidelio("up", "--port", "0", "--allowed-host", name)
 
-    assert (done.returncode, "not the name of a host" in done.stderr) == (2, True)
+    assert (done.returncode, "not a host name" in done.stderr) == (2, True)
 
 
 async def up_to_question(client: Client, workflow: str, activity: str, checkpoint: str) -> tuple[str, str]:

@@ -15,9 +15,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from fidelio.settings import load_settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.surfaces.mcp.options import McpOptions
-from fidelio.surfaces.mcp.server import house_of, settings_of
+from fidelio.surfaces.mcp.server import load_server_settings, make_application
 from fidelio.toolkit import Done
 from tests.dialects.conftest import Player, playing
 from tests.support import proves
@@ -136,7 +136,7 @@ async def test_a_session_without_definition_is_ended_with_what_the_server_says(
 async def test_warnings_and_the_orchestrator_name_the_home_and_definitions_stay_as_they_are(solo: Path) -> None:
     home = str(solo.parents[1])
     options = McpOptions(home=home)
-    application = house_of(options, settings_of(options))
+    application = make_application(options, load_server_settings(options))
     extra = "\n  - {id: lost, version: 1.0.0, name: Lost, steps: 7}\n"
     write(solo, SOLO + extra)
     async with playing(application.settings, solo.parent, program=application.program) as play:
@@ -144,7 +144,7 @@ async def test_warnings_and_the_orchestrator_name_the_home_and_definitions_stay_
         read = await activity_of(play, begun.token)
     async with application:
         refused = await call_tool(
-            tools_of("orchestrator", application),
+            load_tools("orchestrator", application),
             "start_agent_session",
             {"session_name": "aria", "prompt": "?", "agent_blueprint_name": "nobody", "async": True},
         )
@@ -170,4 +170,4 @@ def test_nothing_is_added_for_a_home_that_is_found_anyway(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     options = McpOptions(home=str(tmp_path / "fidelio") if asked else None)
 
-    assert house_of(options, settings_of(options)).program == "fidelio"
+    assert make_application(options, load_server_settings(options)).program == "fidelio"

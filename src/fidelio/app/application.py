@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from fidelio.errors import FidelioError, RequestClosed
 from fidelio.settings import Settings
-from fidelio.toolkit import AskPerson, Option
+from fidelio.toolkit import AnswerOption, AskPerson
 
 if TYPE_CHECKING:
     from fidelio.app.records import Records
@@ -268,9 +268,9 @@ class Application:
         async def wait_until_closed() -> None:
             await inbox.wait_until_closed(request_id)
 
-        options = tuple(Option(option["id"], option["label"], option["description"]) for option in request.options)
+        options = tuple(AnswerOption(option["id"], option["label"], option["description"]) for option in request.options)
         return AskPerson(
-            request_id, request.question, options, record_answer, elsewhere=wait_until_closed, session=request.session
+            request_id, request.question, options, record_answer, wait_until_answered=wait_until_closed, session=request.session
         )
 
 

@@ -1,6 +1,6 @@
 """JSON of agent sessions, runs, requests and blueprints, shared by the surfaces.
 
-One place, so that the command line, the tools and the page show the same keys. Translation only: no rules, no I/O.
+Shared so that the command line, the tools and the web page have the same keys. Translation only: no rules, no I/O.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.record.model import AgentSession, Run
     from fidelio.toolkit import Render
 
-# A reply is somebody's context: one value of a body shows this much, the ledger keeps the rest.
+# Replies fill a model's context, so a value of an event body is cut to this length; the ledger has the rest.
 VALUE_CHARACTERS = 1_000
 
 
 def blueprints_json(listing: Listing, after: str = "", limit: int | None = None) -> dict[str, Any]:
-    """A page of them by name, the broken ones in their places. `total` counts all that can be used."""
-    sound = {one.name: {"description": one.description, "permissions": one.permissions.mode} for one in listing.agents}
-    broken = {one.name: one.error for one in listing.broken}
-    names = sorted(name for name in {*sound, *broken} if name > after)
-    shown = names[:limit]
+    """A page of blueprints sorted by name, broken ones included. `total` counts the usable ones."""
+    usable = {item.name: {"description": item.description, "permissions": item.permissions.mode} for item in listing.agents}
+    broken = {item.name: item.error for item in listing.broken}
+    names = sorted(name for name in {*usable, *broken} if name > after)
+    page = names[:limit]
     body: dict[str, Any] = {
-        "total": len(sound),
-        "agents": [{"name": name, **sound[name]} for name in shown if name in sound],
-        "broken": [{"name": name, "error": broken[name]} for name in shown if name in broken],
-        "next_cursor": shown[-1] if len(shown) < len(names) else None,
+        "total": len(usable),
+        "agents": [{"name": name, **usable[name]} for name in page if name in usable],
+        "broken": [{"name": name, "error": broken[name]} for name in page if name in broken],
+        "next_cursor": page[-1] if len(page) < len(names) else None,
     }
     return {key: value for key, value in body.items() if value or key in ("total", "agents")}
 
 
 def sessions_json(sessions: Sequence[AgentSession], cursor: str | None, total: int) -> dict[str, Any]:
-    """`total` counts all that there are to page through; `next_cursor` is there when this is not the last page."""
-    body: dict[str, Any] = {"total": total, "sessions": [session_json(one) for one in sessions]}
+    """A page of sessions. `total` counts all pages; `next_cursor` is missing on the last page."""
+    body: dict[str, Any] = {"total": total, "sessions": [session_json(item) for item in sessions]}
     return {**body, "next_cursor": cursor} if cursor else body
 
 
@@ -57,7 +57,7 @@ def session_json(session: AgentSession, questions: Sequence[Request] = ()) -> di
 
 
 def status_json(session: AgentSession, questions: Sequence[Request] = (), *, render: Render = str) -> dict[str, Any]:
-    """The word that every client reads first, then what is behind it; only what there is something to say of."""
+    """Status of a session, with the details of its latest run. Keys without a value are left out."""
     body: dict[str, Any] = {
         "status": session.status,
         "session_name": session.name,
@@ -74,27 +74,27 @@ def status_json(session: AgentSession, questions: Sequence[Request] = (), *, ren
 
 def run_json(run: Run, *, render: Render = str) -> dict[str, Any]:
     usage = run.usage
-    spent = {"turns": usage.turns, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    totals = {"turns": usage.turns, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     return {
         "state": run.state,
         "reason": run.reason or None,
         "detail": render(run.detail) or None,
         "last_activity": run.last_activity or None,
         "tool_calls": run.tool_calls or None,
-        "usage": {**spent, "cost_usd": round(usage.cost_usd, 6)} if any(spent.values()) or usage.cost_usd else None,
+        "usage": {**totals, "cost_usd": round(usage.cost_usd, 6)} if any(totals.values()) or usage.cost_usd else None,
         "started_at": None if run.started_at is None else format_iso(run.started_at),
         "ended_at": None if run.ended_at is None else format_iso(run.ended_at),
     }
 
 
 def answer_hint(request: str, *, render: Render = str) -> str:
-    how = render(f"`fidelio answer {request}`")
-    return f"a person has to answer request {request}: with answer_agent_question, or {how}"
+    command = render(f"`fidelio answer {request}`")
+    return f"a person has to answer request {request}: with answer_agent_question, or {command}"
 
 
 def requests_json(questions: Sequence[Request]) -> dict[str, Any]:
     """The open requests, so that a client can decide without a second call."""
-    return {"questions": [_request_json(one) for one in questions]} if questions else {}
+    return {"questions": [_request_json(item) for item in questions]} if questions else {}
 
 
 def _request_json(request: Request) -> dict[str, Any]:
@@ -103,21 +103,21 @@ def _request_json(request: Request) -> dict[str, Any]:
         "kind": request.kind,
         "text": request.question,
         "options": list(request.options),
-        "detail": shorten(request.detail),
+        "detail": shorten_values(request.detail),
     }
 
 
-def shorten(body: dict[str, Any]) -> dict[str, Any]:
-    return {key: _cut(value) for key, value in body.items()}
+def shorten_values(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: _truncate(value) for key, value in body.items()}
 
 
-def _cut(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     if isinstance(value, str):
-        whole = value
+        text = value
     elif isinstance(value, (dict, list)):
-        whole = msgspec.json.encode(value).decode()
-        if len(whole) <= VALUE_CHARACTERS:
+        text = msgspec.json.encode(value).decode()
+        if len(text) <= VALUE_CHARACTERS:
             return value
     else:
         return value
-    return whole if len(whole) <= VALUE_CHARACTERS else f"{whole[:VALUE_CHARACTERS]}… ({len(whole)} characters)"
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}… ({len(text)} characters)"

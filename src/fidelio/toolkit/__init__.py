@@ -1,15 +1,15 @@
-"""Tools of a server or an agent: their table, their typed parameters, the context of a call and its outcome.
+"""Tools of a server or an agent: their table, typed parameters, the context of a call and its outcome.
 
-Below everything that offers tools, so that the MCP servers and an agent of our own share one table. It knows neither a
-transport nor the inbox: what a call needs of them is in its `CallContext`, bound by whoever serves the table.
+The MCP servers and the agent runtime share this package. It imports neither a transport nor the inbox: a call gets what it
+needs of them in its `CallContext`, which the server of the table builds.
 """
 
 from fidelio.toolkit.tools import (
+    AnswerOption,
     Ask,
     AskPerson,
     CallContext,
     Done,
-    Option,
     Outcome,
     Render,
     Reporter,
@@ -20,11 +20,11 @@ from fidelio.toolkit.tools import (
 )
 
 __all__ = [
+    "AnswerOption",
     "Ask",
     "AskPerson",
     "CallContext",
     "Done",
-    "Option",
     "Outcome",
     "Render",
     "Reporter",

@@ -14,12 +14,16 @@ import msgspec
 
 from fidelio.errors import FidelioError, UsageProblem
 
+P = TypeVar("P", bound=msgspec.Struct)
+# The message of a msgspec error, and the path in the arguments that it refers to.
+_VALIDATION_MESSAGE = re.compile(r"(?P<sentence>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?", re.DOTALL)
+
 
 class Done(msgspec.Struct, frozen=True):
     """A finished call: text for the model, and metadata and small structured content for the client.
 
-    A large document goes into `text` alone; `structured` then holds only what describes it. `remarks` are further texts beside
-    the first, which clients may parse.
+    A large document goes into `text` alone; `structured` then holds only its metadata. `remarks` are additional text blocks:
+    clients may parse the first block, so nothing is appended to it.
     """
 
     text: str
@@ -38,8 +42,8 @@ class Done(msgspec.Struct, frozen=True):
         return result
 
 
-class Option(msgspec.Struct, frozen=True):
-    """One of the answers a person can give."""
+class AnswerOption(msgspec.Struct, frozen=True):
+    """An answer that a person can choose."""
 
     id: str
     label: str
@@ -49,24 +53,26 @@ class Option(msgspec.Struct, frozen=True):
 class AskPerson(msgspec.Struct, frozen=True):
     """A request that only a person may answer.
 
-    `answered(option id, who)` records the answer. `waiting` is the reply when nobody could be asked now or nobody answered in
-    time, and `unanswered()` records that. `elsewhere()` returns once the request was answered by other means, so that a client
-    need not go on asking. `session` is the session that the request belongs to.
+    `record_answer(option id, person)` records the answer. `waiting_reply` is the reply when no person could be asked or none
+    answered in time; `record_unanswered()` records that. `wait_until_answered()` returns once the request was answered through
+    another channel, so that the client can stop asking. `session` is the session that the request belongs to.
     """
 
     request_id: str
     message: str
-    options: tuple[Option, ...]
-    answered: Callable[[str, str], Awaitable[None]]
-    waiting: Done | None = None
-    elsewhere: Callable[[], Awaitable[None]] | None = None
-    unanswered: Callable[[], Awaitable[None]] | None = None
+    options: tuple[AnswerOption, ...]
+    record_answer: Callable[[str, str], Awaitable[None]]
+    waiting_reply: Done | None = None
+    wait_until_answered: Callable[[], Awaitable[None]] | None = None
+    record_unanswered: Callable[[], Awaitable[None]] | None = None
     session: str = ""
 
 
 Outcome = Done | AskPerson
 # Turns the id of an open request into a question to the person at the client. Bound to the inbox by the composition root.
 Ask = Callable[[str], Awaitable[AskPerson]]
+# Called with tool, arguments and error of a call whose arguments failed validation.
+OnMisuse = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
 # Receives the progress of a call: done, total, message.
 Reporter = Callable[[float, float | None, str | None], Awaitable[None]]
 # Renders a text or an error of ours for the client, with its commands as a person types them.
@@ -74,11 +80,11 @@ Render = Callable[[object], str]
 
 
 class CallContext(msgspec.Struct):
-    """What a handler knows about the call it carries out, besides the arguments. Built once per call by the front.
+    """Context of a tool call: rendering, caller, progress, and the port to the person. Built once per call by the server.
 
-    `caller` is the run id that the calling agent claims, empty where the client claims none. `person_requests` are the
-    requests that this call has put to a person: the handler is called again afterwards and goes on with the person's answer,
-    whatever the model had passed on. The answer to a later call is treated like any other.
+    `caller` is the run id that the calling agent claims, empty if the client claims none. `person_requests` holds the ids of
+    requests that this call has put to a person. The handler is then called again and must use the person's answer, not the
+    one in the model's arguments. Later calls get a new context.
     """
 
     render: Render = str
@@ -88,26 +94,21 @@ class CallContext(msgspec.Struct):
     person_requests: set[str] = msgspec.field(default_factory=set)
 
     async def ask(self, request_id: str) -> AskPerson:
-        """Puts an open request to the person at the client; their answer is recorded as theirs."""
+        """Put an open request to the person at the client; the answer is recorded as that person's."""
         if self.ask_port is None:
-            raise RuntimeError("No inbox is bound to this call.")
+            raise RuntimeError("CallContext.ask_port is not set, so no person can be asked. Pass `ask` to ServedTools.")
         question = await self.ask_port(request_id)
         self.person_requests.add(question.request_id)
         return question
 
     async def report(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Reports progress; `done` grows with every report. Does nothing when the client did not ask for progress."""
+        """Report progress; `done` must grow with every report. A no-op unless the client requested progress."""
         if self.reporter is not None:
             await self.reporter(done, total, message)
 
 
-P = TypeVar("P", bound=msgspec.Struct)
-OnMisuse = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
-# The message of a msgspec error, and the place in the arguments that it is about.
-_COMPLAINT = re.compile(r"(?P<sentence>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?", re.DOTALL)
-
-
 def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
+    """JSON Schema of a tool's parameters, with the outermost definition inlined as MCP requires."""
     (schema,), definitions = msgspec.json.schema_components([parameters], ref_template="#/$defs/{name}")
     inlined = dict(definitions.pop(parameters.__name__)) if "$ref" in schema else dict(schema)
     inlined.pop("title", None)
@@ -116,7 +117,7 @@ def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any]) -> P:
-    """Unknown extra arguments are ignored: clients of other generations send some."""
+    """Validate and convert the arguments of a call. Unknown arguments are ignored: clients for other versions send some."""
     try:
         return msgspec.convert(arguments, parameters)
     except msgspec.ValidationError as error:
@@ -126,15 +127,15 @@ def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any])
         ) from error
 
 
-def _explain(complaint: str) -> str:
-    found = _COMPLAINT.fullmatch(complaint)
-    if found is None or not found["place"]:
-        return complaint
-    return f"`{found['place'].lstrip('.')}`: {found['sentence']}"
+def _explain(message: str) -> str:
+    match = _VALIDATION_MESSAGE.fullmatch(message)
+    if match is None or not match["path"]:
+        return message
+    return f"`{match['path'].lstrip('.')}`: {match['sentence']}"
 
 
 class Tool(msgspec.Struct, Generic[P], frozen=True):
-    """One row of the table. The hints tell a client how careful it has to be with the tool."""
+    """A tool: its declaration and its handler. The four flags are the annotations (hints) of MCP."""
 
     name: str
     title: str
@@ -148,7 +149,7 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
     output_schema: Mapping[str, Any] | None = None
 
     def describe(self) -> dict[str, Any]:
-        described = {
+        description = {
             "name": self.name,
             "title": self.title,
             "description": self.description,
@@ -160,11 +161,11 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
                 "openWorldHint": self.open_world,
             },
         }
-        return {**described, "outputSchema": dict(self.output_schema)} if self.output_schema is not None else described
+        return {**description, "outputSchema": dict(self.output_schema)} if self.output_schema is not None else description
 
 
 class ToolTable:
-    """Tools by name. Every failure is a result with a sentence that says what to do, never a protocol error."""
+    """Tools by name. Every failure becomes a result with `is_error` and a remedy, never a protocol error."""
 
     def __init__(
         self,
@@ -173,9 +174,9 @@ class ToolTable:
         on_misuse: OnMisuse | None = None,
         render_error: Callable[[FidelioError], str] = str,
     ) -> None:
-        """`on_misuse` gets the calls whose arguments were refused before any handler saw them.
+        """`on_misuse` is called for calls whose arguments failed validation, which no handler sees.
 
-        `render_error` gives the text of an error, before the context of the call renders the commands in it.
+        `render_error` returns the text of an error; the context of the call then renders the commands in it.
         """
         self._tools = {tool.name: tool for tool in tools}
         self._on_misuse = on_misuse
@@ -183,7 +184,7 @@ class ToolTable:
         self._descriptions: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
-        """The result of `tools/list`. Made once, because building the schemas costs more than a call."""
+        """The result of `tools/list`. Cached, because building the schemas costs more than a call."""
         if not self._descriptions:
             self._descriptions = [tool.describe() for tool in self._tools.values()]
         return self._descriptions
@@ -206,6 +207,6 @@ class ToolTable:
     def _find(self, name: str) -> Tool[Any]:
         tool = self._tools.get(name)
         if tool is None:
-            shown = name if len(name) <= 100 else f"{name[:100]}…"
-            raise UsageProblem(f"Tool {shown} not found.", remedy=f"The tools are: {', '.join(self._tools)}.")
+            short_name = name if len(name) <= 100 else f"{name[:100]}…"
+            raise UsageProblem(f"Tool {short_name} not found.", remedy=f"The tools are: {', '.join(self._tools)}.")
         return tool

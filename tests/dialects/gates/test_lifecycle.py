@@ -11,7 +11,7 @@ import pytest
 from fidelio.app.application import Application
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from tests.dialects.conftest import Opens, Player, playing
 from tests.dialects.gates.conftest import answer_all, moved_to, one_block
 from tests.support import proves
@@ -38,7 +38,7 @@ TOOLS = {
 
 @proves("gates.tools")
 def test_the_tools_are_those_of_the_contract(settings: Settings) -> None:
-    described = {tool["name"]: tool["inputSchema"] for tool in tools_of("gates", Application(settings)).table.describe()}
+    described = {tool["name"]: tool["inputSchema"] for tool in load_tools("gates", Application(settings)).table.describe()}
 
     assert set(described) == set(TOOLS)
     for name, (required, optional) in TOOLS.items():
@@ -55,7 +55,7 @@ def test_a_client_written_for_the_contract_finds_its_tools_and_parameters(settin
         pytest.skip("the transcripts are not here")
     theirs = json.loads(listed.read_text())
     tools = theirs["result"]["tools"] if "result" in theirs else theirs.get("tools", theirs)
-    ours = {tool["name"]: tool["inputSchema"] for tool in tools_of("gates", Application(settings)).table.describe()}
+    ours = {tool["name"]: tool["inputSchema"] for tool in load_tools("gates", Application(settings)).table.describe()}
 
     for tool in tools:
         known = set(ours[tool["name"]].get("properties", {}))

@@ -12,7 +12,7 @@ from fidelio.app.application import Application
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Request
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.toolkit import AskPerson
 from fidelio.workflows.report import report_session
 from tests.dialects.conftest import Player, playing
@@ -102,7 +102,7 @@ async def test_the_client_of_a_person_shows_the_same_question(settings: Settings
     session = (await only_request(settings)).session
     async with Application(settings, [str(library)]) as house:
         answer = {"session_token": session, "checkpoint_id": "sure", "option_id": "y"}
-        question = await call_tool(tools_of("gates", house), "respond_checkpoint", answer)
+        question = await call_tool(load_tools("gates", house), "respond_checkpoint", answer)
 
     assert isinstance(question, AskPerson)
     assert question.message == FILLED

@@ -12,7 +12,7 @@ from fidelio.app.application import Application
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from tests.dialects.conftest import Opens, Player, playing
 from tests.support import proves
 
@@ -27,7 +27,7 @@ TOOLS = [
 @proves("navigator.tools")
 async def test_there_are_exactly_these_twenty_tools(settings: Settings) -> None:
     async with Application(settings) as house:
-        described = tools_of("navigator", house).table.describe()
+        described = load_tools("navigator", house).table.describe()
 
     assert sorted(tool["name"] for tool in described) == sorted(TOOLS)
     assert len(TOOLS) == 20

@@ -17,7 +17,7 @@ from fidelio.app.application import Application
 from fidelio.definitions.models import Workflow
 from fidelio.inbox import Inbox
 from fidelio.settings import load_settings
-from fidelio.surfaces.mcp.dialects import tools_of
+from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.toolkit import Done
 from tests.dialects.navigator.conftest import KEYS
 from tests.engine.test_properties import TARGETS, workflows
@@ -47,7 +47,7 @@ class Stage:
         (self._library / "meta.yaml").write_text("id: meta\nversion: 1.0.0\ntitle: Meta\n")
         environ = {"FIDELIO_HOME": str(place / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"}
         self.house = Application(load_settings(environ=environ), [str(self._library)])
-        self._tools = tools_of("navigator", self.house)
+        self._tools = load_tools("navigator", self.house)
         self._runner = runner
         self._count = 0
 
@@ -64,7 +64,7 @@ class Stage:
     def call(self, tool: str, **arguments: Any) -> Json:
         """The reply, when what only time can change has changed."""
         done = self._runner.run(call_tool(self._tools, tool, arguments))
-        said = done if isinstance(done, Done) else done.waiting
+        said = done if isinstance(done, Done) else done.waiting_reply
         assert said is not None
         reply = dict(json.loads(said.text))
         return self.call("nav_situation", state=reply["state"]) if reply["success"] and in_a_moment(reply) else reply

@@ -9,7 +9,7 @@ import pytest
 from fidelio.errors import LedgerClosed, SessionNotFound
 from fidelio.ledger import Ledger, open_ledger
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, MovingClock, say, start, take
+from tests.support.ledgers import TIMEOUT_SECONDS, MovingClock, say, start, take
 
 
 @proves("ledger.follow")
@@ -75,8 +75,8 @@ async def test_an_unknown_session_cannot_be_followed(ledger: Ledger) -> None:
 @proves("ledger.follow")
 async def test_waiting_ends_with_news_or_with_its_time(ledger: Ledger) -> None:
     await start(ledger, "s_a")
-    newest = await ledger.wait(after=0, timeout=PATIENCE)
-    waiting = asyncio.create_task(ledger.wait(after=newest, timeout=PATIENCE))
+    newest = await ledger.wait(after=0, timeout=TIMEOUT_SECONDS)
+    waiting = asyncio.create_task(ledger.wait(after=newest, timeout=TIMEOUT_SECONDS))
     event = await say(ledger, "s_a", {})
 
     assert newest < event.position == await waiting
@@ -88,7 +88,7 @@ async def test_what_another_opening_of_the_database_appends_is_followed_too(addr
     async with await open_ledger(address, clock=clock) as ours, await open_ledger(address, clock=clock) as theirs:
         await start(theirs, "s_a")
         follower = asyncio.create_task(take(ours.follow("s_a"), 3))
-        waiting = asyncio.create_task(ours.wait(after=1, timeout=PATIENCE))
+        waiting = asyncio.create_task(ours.wait(after=1, timeout=TIMEOUT_SECONDS))
         await say(theirs, "s_a", {})
         await say(theirs, "s_a", {})
 
@@ -103,7 +103,7 @@ async def test_closing_ends_those_who_wait(address: str, clock: MovingClock) -> 
     follower = ledger.follow("s_a")
     await take(follower, 1)
     waiting = asyncio.create_task(take(follower, 1))
-    timed = asyncio.create_task(ledger.wait(after=1, timeout=PATIENCE))
+    timed = asyncio.create_task(ledger.wait(after=1, timeout=TIMEOUT_SECONDS))
     await asyncio.sleep(0)  # both are waiting from here on
     await ledger.close()
 

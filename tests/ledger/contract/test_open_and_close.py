@@ -10,7 +10,7 @@ from fidelio.errors import LedgerClosed
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.model import NewEvent, Query
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, MovingClock, say, start
+from tests.support.ledgers import TIMEOUT_SECONDS, MovingClock, say, start
 
 
 @proves("ledger.closed")
@@ -39,7 +39,7 @@ async def test_a_closed_ledger_says_so(address: str, clock: MovingClock) -> None
     with pytest.raises(LedgerClosed):
         await ledger.search(Query(text="x"))
     with pytest.raises(LedgerClosed):
-        await ledger.wait(after=0, timeout=PATIENCE)
+        await ledger.wait(after=0, timeout=TIMEOUT_SECONDS)
 
 
 @proves("ledger.damaged")
@@ -67,7 +67,7 @@ async def test_the_index_catches_up_on_opening(address: str, clock: MovingClock)
 
 
 async def _found_in_time(ledger: Ledger, text: str) -> int | None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             hits = await ledger.search(Query(text=text))
             if hits:

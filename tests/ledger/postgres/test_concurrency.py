@@ -13,7 +13,7 @@ from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import Change, CommitResult, NewEvent, NewSession, PutDocument
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, start
+from tests.support.ledgers import TIMEOUT_SECONDS, start
 
 SESSIONS = [f"s_{number}" for number in range(8)]
 EACH = 12
@@ -37,7 +37,7 @@ async def test_a_reader_by_position_never_misses_an_event(two_ledgers: tuple[Led
 
     writing = asyncio.gather(*(write(ledger, session) for session in SESSIONS for ledger in two_ledgers))
     seen: list[int] = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not writing.done() or len(seen) < await one.wait(after=-1, timeout=0):
             seen += [event.position for event in await two.events(after=len(seen))]
             assert seen == list(range(1, len(seen) + 1)), "a smaller position became visible after a larger one"
@@ -61,7 +61,7 @@ async def test_commits_over_the_same_things_in_different_orders_do_not_block_eac
         ]
 
     orders = [(SESSIONS[:4], "abcd"), (SESSIONS[3::-1], "cdab"), (SESSIONS[4:], "dcba"), (SESSIONS[:3:-1], "badc")]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         for _ in range(5):
             commits = [ledger.commit(*changes(*order)) for order in orders for ledger in two_ledgers]
             await asyncio.gather(*commits)
@@ -78,7 +78,7 @@ async def test_a_blob_that_is_being_referred_to_is_not_erased(postgres_database:
         letter = NewEvent(type="letter", blobs=(hash_blob(content),))
         await ledger.commit(Change(session="s_a", events=(letter,), blobs=(content,)))
         other = await asyncpg.connect(postgres_database, server_settings={"search_path": "fidelio"})
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async with other.transaction():
                 await other.execute("SELECT 1 FROM blobs WHERE digest = $1 FOR KEY SHARE", hash_blob(content))
                 await other.execute("INSERT INTO event_blobs VALUES ($1, 999)", hash_blob(content))

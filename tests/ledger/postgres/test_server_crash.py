@@ -19,7 +19,7 @@ from tests.ledger.programs.processes import child
 from tests.ledger.programs.running import ledger_with_sessions
 from tests.ledger.programs.survivors import SESSION, Survivors
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, take
+from tests.support.ledgers import TIMEOUT_SECONDS, take
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_ledger_and_its_followers_outlive_a_restart_of_the_server(doomed
 @proves("postgres.restart")
 async def test_a_server_that_is_not_there_is_out_of_reach(doomed_server: PrivateServer) -> None:
     doomed_server.stop()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         with pytest.raises(LedgerUnavailable, match="cannot be reached"):
             await open_ledger(doomed_server.url("postgres"))
 

@@ -10,7 +10,7 @@ from fidelio.clock import Clock, now_ms
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.jobs import Jobs
 from fidelio.ledger.model import Change, NewSession
-from tests.support.ledgers import PATIENCE
+from tests.support.ledgers import TIMEOUT_SECONDS
 
 
 @asynccontextmanager
@@ -29,5 +29,5 @@ async def running(jobs: Jobs) -> AsyncIterator[None]:
         yield
     finally:
         jobs.stop()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await loop

@@ -14,7 +14,7 @@ from fidelio.ledger.sqlite import SqliteLedger, group_commit, open_sqlite
 from fidelio.ledger.sqlite.group_commit import Committer, Transaction, WorkItem
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, say, start
+from tests.support.ledgers import TIMEOUT_SECONDS, say, start
 
 
 def thread_name(_: Transaction) -> str:
@@ -24,7 +24,7 @@ def thread_name(_: Transaction) -> str:
 async def wait_for_inline_commit(ledger: SqliteLedger) -> str:
     """Commit until a commit runs inline (the writer thread may be indexing); return the name of the thread."""
     name = ""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while name != threading.current_thread().name:
             name = await ledger._writer.execute(thread_name, is_brief=True)
     return name
@@ -157,5 +157,5 @@ async def test_the_write_ahead_file_is_carried_over_by_the_writer(tmp_path: Path
         carried_over.clear()
         await say(ledger, "s_a", {})
 
-        assert await asyncio.to_thread(carried_over.wait, PATIENCE)
+        assert await asyncio.to_thread(carried_over.wait, TIMEOUT_SECONDS)
     assert set(done) == {"fidelio-ledger"}

@@ -15,7 +15,7 @@ from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
 from fidelio.ledger.sqlite.group_commit import Committer, Transaction, WorkItem
 from fidelio.ledger.sqlite.writer import Writer
 from tests.support import proves
-from tests.support.ledgers import PATIENCE, say, start, take
+from tests.support.ledgers import TIMEOUT_SECONDS, say, start, take
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_a_follower_in_the_same_process_is_woken_by_the_writer(tmp_path: P
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
         await start(ledger, "s_a")
         follower = asyncio.create_task(take(ledger.follow("s_a"), 4))
-        waiter = asyncio.create_task(ledger.wait(after=3, timeout=PATIENCE))
+        waiter = asyncio.create_task(ledger.wait(after=3, timeout=TIMEOUT_SECONDS))
         for number in range(3):
             await say(ledger, "s_a", {"n": number})
 
@@ -120,7 +120,7 @@ async def test_several_event_loops_can_share_a_ledger(tmp_path: Path) -> None:
             thread.start()
         await _many(ledger, "d")
         for thread in threads:
-            await asyncio.to_thread(thread.join, PATIENCE)
+            await asyncio.to_thread(thread.join, TIMEOUT_SECONDS)
 
         assert (await ledger.session("s_a")).last_seq == 1 + 4 * 20
 
@@ -132,7 +132,7 @@ async def _many(ledger: SqliteLedger, name: str) -> None:
 
 
 def _until(gate: threading.Event) -> Callable[[Transaction], Any]:
-    return lambda _: gate.wait(PATIENCE)
+    return lambda _: gate.wait(TIMEOUT_SECONDS)
 
 
 def _fail(_: Transaction) -> None:

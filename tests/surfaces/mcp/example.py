@@ -1,4 +1,4 @@
-"""Small tools that do what a front must be able to bear, and a server of them: `python -m tests.surfaces.mcp.example`."""
+"""Example tools that exercise a transport, and a server for them: `python -m tests.surfaces.mcp.example`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Annotated, Any
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.endpoint import Identity, ServedTools, schema_resources
+from fidelio.surfaces.mcp.endpoint import Identity, RequestStates, ServedTools, list_schema_resources
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.states import RequestStates
 from fidelio.surfaces.mcp.stdio import loop as stdio
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.toolkit import AskPerson, CallContext, Done, Option, Outcome, Tool, ToolTable
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 
 IDENTITY = Identity("example", "1.2.3")
 REQUEST = "r_000000000001"
-OPTIONS = (Option("warm", "Warm", "With a joke"), Option("cool", "Cool"))
+OPTIONS = (AnswerOption("warm", "Warm", "With a joke"), AnswerOption("cool", "Cool"))
 LENGTH = {"type": "object", "properties": {"length": {"type": "integer"}}, "required": ["length"]}
 
 
@@ -77,7 +76,7 @@ class Example:
                 Tool("strange", "Strange", "Replies with what is no JSON.", Nothing, self.strange),
             ]
         )
-        return ServedTools(table, instructions="Tools for tests.", resources=schema_resources())
+        return ServedTools(table, instructions="Tools for tests.", resources=list_schema_resources())
 
     async def echo(self, asked: Echo, _: CallContext) -> Done:
         said = asked.text * asked.times
@@ -87,7 +86,7 @@ class Example:
         self.asked += 1
         if self.answers:
             return Done(json.dumps(self.answers[-1]))
-        return AskPerson(REQUEST, "How shall it sound?", OPTIONS, self._record, elsewhere=self._elsewhere)
+        return AskPerson(REQUEST, "How shall it sound?", OPTIONS, self._record, wait_until_answered=self._elsewhere)
 
     async def _record(self, option: str, who: str) -> None:
         self.answers.append((option, who))

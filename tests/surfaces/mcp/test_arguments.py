@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fidelio.errors import UsageProblem
 from fidelio.toolkit import CallContext, Done, Tool, ToolTable, read_arguments
 from tests.support import proves
-from tests.surfaces.mcp.checking import check_result
 from tests.surfaces.mcp.example import Example
+from tests.surfaces.mcp.reply_checks import check_result
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none() | st.text(), max_size=2)
 

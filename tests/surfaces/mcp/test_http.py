@@ -14,10 +14,9 @@ import httpx2
 import pytest
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.http.application import create_app
-from fidelio.surfaces.http.endpoint import MAX_BODY
+from fidelio.surfaces.http.application import MAX_BODY, create_app
 from fidelio.surfaces.http.guard import is_loopback
-from fidelio.surfaces.http.serving import listening_socket, serve_http
+from fidelio.surfaces.http.serving import open_listener, serve_http
 from tests.support import proves
 from tests.surfaces.mcp.example import IDENTITY, Example, example_states
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
@@ -216,7 +215,7 @@ async def test_a_bad_state_is_a_protocol_error_over_http_too() -> None:
 
 @proves("mcp.http-quick")
 def test_a_reply_is_not_held_back_by_the_network() -> None:
-    with listening_socket("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.proto == socket.IPPROTO_TCP  # asyncio turns the delay off for these only
@@ -224,17 +223,19 @@ def test_a_reply_is_not_held_back_by_the_network() -> None:
 
 @proves("mcp.http-port")
 def test_a_port_in_use_is_named_with_a_way_out() -> None:
-    with listening_socket("127.0.0.1", 0) as taken:
+    with open_listener("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageProblem, match=rf"Port {port} on 127.0.0.1 is in use. Stop whoever uses it, or choose"):
-            listening_socket("127.0.0.1", port).__enter__()
+        with pytest.raises(
+            UsageProblem, match=rf"Port {port} on 127.0.0.1 is in use. Stop the program that uses it, or choose"
+        ):
+            open_listener("127.0.0.1", port).__enter__()
 
 
 @proves("mcp.http-port")
 @pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70_000), ("203.0.113.1", 0)])
 def test_an_address_that_is_not_ours_is_named(host: str, port: int) -> None:
     with pytest.raises(UsageProblem, match="Cannot listen on"):
-        listening_socket(host, port).__enter__()
+        open_listener(host, port).__enter__()
 
 
 @proves("mcp.http-stop")
@@ -259,7 +260,7 @@ def test_a_signal_ends_the_server_cleanly_even_with_a_stream_open(number: signal
 async def test_a_cancelled_server_gives_its_port_back() -> None:
     async with served() as server:
         port = int(server.address.rpartition(":")[2])
-    with listening_socket("127.0.0.1", port):
+    with open_listener("127.0.0.1", port):
         pass
 
 

@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.options import OPTIONS, SERVING, McpOptions, parse
-from fidelio.surfaces.mcp.server import run, settings_of
+from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, McpOptions, parse_options
+from fidelio.surfaces.mcp.server import load_server_settings, run
 from tests.support import proves
 from tests.surfaces.mcp.wire import SECONDS, initialize
 
 
 @proves("mcp.options")
 def test_values_may_stand_behind_an_equals_sign_or_alone() -> None:
-    options = parse(["--workflows=a", "--workflows", "b", "--enforce", "--dialect", "sessions", "--server-name=x=y"])
+    options = parse_options(["--workflows=a", "--workflows", "b", "--enforce", "--dialect", "sessions", "--server-name=x=y"])
 
     assert options == McpOptions(workflows=("a", "b"), enforce=True, dialect="sessions", server_name="x=y")
 
 
 @proves("mcp.options")
 def test_every_option_is_a_field() -> None:
-    assert {option.name for option in OPTIONS} == set(McpOptions.__struct_fields__)
+    assert {option.name for option in MCP_OPTIONS} == set(McpOptions.__struct_fields__)
 
 
 @proves("mcp.options")
@@ -37,12 +37,12 @@ def test_every_option_is_a_field() -> None:
         (["--enforce=yes"], "fidelio mcp has no option '--enforce'."),
         (["stray"], "fidelio mcp has no option 'stray'."),
         (["--workflows"], "--workflows needs a value."),
-        (["--dialect", "klingon"], "There is no dialect 'klingon'. The dialects are: sessions, gates, navigator."),
+        (["--dialect", "klingon"], "'klingon' is not a dialect. Use one of: sessions, gates, navigator."),
     ],
 )
 def test_a_wrong_option_is_refused_with_a_way_out(arguments: list[str], sentence: str) -> None:
     with pytest.raises(UsageProblem) as refused:
-        parse(arguments)
+        parse_options(arguments)
 
     assert str(refused.value).startswith(sentence)
 
@@ -52,15 +52,15 @@ def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("FIDELIO_MIN_RESPONSE_SECONDS", "7")
     monkeypatch.setenv("FIDELIO_SERVER_NAME", "from-outside")
 
-    settings = settings_of(McpOptions(home=str(tmp_path), min_response_seconds="0.5"))
+    settings = load_server_settings(McpOptions(home=str(tmp_path), min_response_seconds="0.5"))
 
     assert (settings.min_response_ms, settings.server_name) == (500, "from-outside")
 
 
 @proves("mcp.options", "sessions.adoption-setting")
 def test_adoption_is_turned_off_by_an_option_that_every_server_has(tmp_path: Path) -> None:
-    assert settings_of(parse(["--home", str(tmp_path), "--no-adoption"])).adoption is False
-    assert "no-adoption" in {option.flag for option in SERVING}
+    assert load_server_settings(parse_options(["--home", str(tmp_path), "--no-adoption"])).adoption is False
+    assert "no-adoption" in {option.flag for option in SERVER_OPTIONS}
 
 
 @proves("mcp.options")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fidelio.surfaces.mcp.endpoint import HANDSHAKE, describe_client
-from fidelio.surfaces.mcp.protocol import Conversation, Peer
+from fidelio.surfaces.mcp.endpoint import HANDSHAKE_REVISIONS, describe_client
+from fidelio.surfaces.mcp.protocol import ClientConnection, Peer
 from tests.support import proves
 from tests.surfaces.mcp.example import Example, as_json, protocol
 from tests.surfaces.mcp.wire import ASKABLE, META, call, initialize, request, text_of
@@ -17,17 +17,17 @@ CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"subscribe": Fals
 
 
 @pytest.fixture
-def talk() -> Conversation:
-    return protocol(Example()).conversation()
+def talk() -> ClientConnection:
+    return protocol(Example()).connect()
 
 
-async def error_of(talk: Conversation, message: dict[str, Any]) -> dict[str, Any]:
+async def error_of(talk: ClientConnection, message: dict[str, Any]) -> dict[str, Any]:
     return dict((await talk.answer(message))["error"])
 
 
 @proves("mcp.handshake")
-@pytest.mark.parametrize("revision", HANDSHAKE)
-async def test_every_handshake_revision_is_spoken(talk: Conversation, revision: str) -> None:
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
+async def test_every_handshake_revision_is_spoken(talk: ClientConnection, revision: str) -> None:
     result = (await talk.answer(initialize(revision)))["result"]
 
     assert result == {
@@ -40,12 +40,12 @@ async def test_every_handshake_revision_is_spoken(talk: Conversation, revision: 
 
 @proves("mcp.handshake")
 @pytest.mark.parametrize("revision", ["2099-01-01", "2026-07-28", "", "1.0"])
-async def test_an_unknown_revision_is_answered_with_our_newest(talk: Conversation, revision: str) -> None:
+async def test_an_unknown_revision_is_answered_with_our_newest(talk: ClientConnection, revision: str) -> None:
     assert (await talk.answer(initialize(revision)))["result"]["protocolVersion"] == "2025-11-25"
 
 
 @proves("mcp.handshake")
-async def test_after_a_handshake_results_have_no_type(talk: Conversation) -> None:
+async def test_after_a_handshake_results_have_no_type(talk: ClientConnection) -> None:
     await talk.answer(initialize())
     listed = (await talk.answer(request(1, "tools/list")))["result"]
 
@@ -55,7 +55,7 @@ async def test_after_a_handshake_results_have_no_type(talk: Conversation) -> Non
 
 
 @proves("mcp.stateless")
-async def test_a_request_with_its_own_introduction_needs_no_handshake(talk: Conversation) -> None:
+async def test_a_request_with_its_own_introduction_needs_no_handshake(talk: ClientConnection) -> None:
     discovered = (await talk.answer(request(1, "server/discover", _meta=META)))["result"]
 
     assert discovered["supportedVersions"] == ["2026-07-28"]
@@ -66,7 +66,7 @@ async def test_a_request_with_its_own_introduction_needs_no_handshake(talk: Conv
 
 
 @proves("mcp.stateless")
-async def test_results_say_their_type_and_who_made_them(talk: Conversation) -> None:
+async def test_results_say_their_type_and_who_made_them(talk: ClientConnection) -> None:
     listed = (await talk.answer(request(1, "tools/list", _meta=META)))["result"]
     called = (await talk.answer(call(2, "echo", {"text": "a"}, _meta=META)))["result"]
 
@@ -76,7 +76,7 @@ async def test_results_say_their_type_and_who_made_them(talk: Conversation) -> N
 
 
 @proves("mcp.stateless")
-async def test_both_kinds_of_requests_are_served_on_one_connection(talk: Conversation) -> None:
+async def test_both_kinds_of_requests_are_served_on_one_connection(talk: ClientConnection) -> None:
     await talk.answer(initialize())
 
     assert "resultType" in (await talk.answer(call(1, "tally", _meta=META)))["result"]
@@ -84,7 +84,7 @@ async def test_both_kinds_of_requests_are_served_on_one_connection(talk: Convers
 
 
 @proves("mcp.stateless")
-async def test_a_revision_we_do_not_serve_is_refused_with_those_we_do(talk: Conversation) -> None:
+async def test_a_revision_we_do_not_serve_is_refused_with_those_we_do(talk: ClientConnection) -> None:
     meta = {**META, "io.modelcontextprotocol/protocolVersion": "2031-01-01"}
 
     error = await error_of(talk, request(1, "tools/list", _meta=meta))
@@ -96,13 +96,13 @@ async def test_a_revision_we_do_not_serve_is_refused_with_those_we_do(talk: Conv
 @pytest.mark.parametrize(
     "change", [{"io.modelcontextprotocol/protocolVersion": 7}, {"io.modelcontextprotocol/clientCapabilities": 7}]
 )
-async def test_an_introduction_of_the_wrong_shape_is_refused(talk: Conversation, change: dict[str, Any]) -> None:
+async def test_an_introduction_of_the_wrong_shape_is_refused(talk: ClientConnection, change: dict[str, Any]) -> None:
     assert (await error_of(talk, request(1, "tools/list", _meta={**META, **change})))["code"] == -32602
 
 
 @proves("mcp.stateless", "mcp.errors")
 @pytest.mark.parametrize(("method", "meta"), [("ping", META), ("server/discover", {}), ("prompts/list", {}), ("x" * 9999, {})])
-async def test_a_method_that_the_revision_does_not_have_is_not_found(talk: Conversation, method: str, meta: Any) -> None:
+async def test_a_method_that_the_revision_does_not_have_is_not_found(talk: ClientConnection, method: str, meta: Any) -> None:
     error = await error_of(talk, request(1, method, _meta=meta))
 
     assert error["code"] == -32601
@@ -120,23 +120,23 @@ async def test_a_method_that_the_revision_does_not_have_is_not_found(talk: Conve
         {"name": None, "arguments": None},
     ],
 )
-async def test_a_call_of_the_wrong_shape_is_a_protocol_error(talk: Conversation, params: dict[str, Any]) -> None:
+async def test_a_call_of_the_wrong_shape_is_a_protocol_error(talk: ClientConnection, params: dict[str, Any]) -> None:
     assert (await error_of(talk, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))["code"] == -32602
 
 
 @proves("mcp.errors")
 @pytest.mark.parametrize("params", [[], [1], "text", 7, True])
-async def test_params_that_are_no_object_are_a_protocol_error(talk: Conversation, params: Any) -> None:
+async def test_params_that_are_no_object_are_a_protocol_error(talk: ClientConnection, params: Any) -> None:
     assert (await error_of(talk, {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": params}))["code"] == -32602
 
 
 @proves("mcp.errors")
-async def test_a_handshake_without_a_revision_is_a_protocol_error(talk: Conversation) -> None:
+async def test_a_handshake_without_a_revision_is_a_protocol_error(talk: ClientConnection) -> None:
     assert (await error_of(talk, request(1, "initialize")))["code"] == -32602
 
 
 @proves("mcp.errors")
-async def test_a_bug_is_a_reply_that_keeps_the_secrets(talk: Conversation, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_bug_is_a_reply_that_keeps_the_secrets(talk: ClientConnection, capsys: pytest.CaptureFixture[str]) -> None:
     reply = await talk.answer(call(1, "crash"))
 
     assert reply["result"]["isError"]
@@ -160,11 +160,11 @@ async def test_a_bug_is_a_reply_that_keeps_the_secrets(talk: Conversation, capsy
     ],
 )
 def test_a_client_is_asked_only_what_it_declared(revision: str, capabilities: Any, can_ask: bool) -> None:
-    assert describe_client(revision, capabilities, None).can_ask is can_ask
+    assert describe_client(revision, capabilities, None).can_elicit is can_ask
 
 
 @proves("mcp.request-state")
-async def test_a_bad_state_is_a_protocol_error(talk: Conversation) -> None:
+async def test_a_bad_state_is_a_protocol_error(talk: ClientConnection) -> None:
     error = await error_of(talk, call(1, "choose", _meta=ASKABLE, requestState="forged", inputResponses={}))
 
     assert error["code"] == -32602
@@ -179,7 +179,7 @@ async def test_progress_is_told_to_who_asked_for_it(token: object) -> None:
     async def notify(method: str, params: dict[str, Any]) -> None:
         told.append((method, params))
 
-    talk = protocol(Example()).conversation(Peer(notify=notify))
+    talk = protocol(Example()).connect(Peer(notify=notify))
     await talk.answer(call(1, "count", {"steps": 2}, _meta={"progressToken": token}))
     await talk.answer(call(2, "count", {"steps": 2}))
 
@@ -190,7 +190,7 @@ async def test_progress_is_told_to_who_asked_for_it(token: object) -> None:
 
 
 @proves("mcp.hints")
-async def test_the_list_of_tools_is_the_same_every_time(talk: Conversation) -> None:
+async def test_the_list_of_tools_is_the_same_every_time(talk: ClientConnection) -> None:
     first = as_json(await talk.answer(request(1, "tools/list")))
 
     assert as_json(await talk.answer(request(1, "tools/list"))) == first

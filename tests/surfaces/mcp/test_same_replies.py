@@ -35,7 +35,7 @@ CALLS: list[tuple[str, Any]] = [
 
 @asynccontextmanager
 async def in_memory() -> AsyncIterator[Ask]:
-    talk = protocol(Example()).conversation()
+    talk = protocol(Example()).connect()
 
     async def ask(message: dict[str, Any]) -> dict[str, Any]:
         return dict(as_json(await talk.answer(as_json(message))))

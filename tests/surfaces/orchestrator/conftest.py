@@ -1,4 +1,4 @@
-"""One client for every way in to the orchestrator's tools, over workers without a mind."""
+"""A client for the orchestrator's tools over every transport, with scripted agents."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from fidelio.toolkit import Done, Reporter
 from tests.support.tool_calls import call_tool
-from tests.surfaces.mcp.checking import check_plain
+from tests.surfaces.mcp.reply_checks import check_plain
 
 SECONDS = 60.0
 
@@ -49,8 +49,8 @@ class Reply:
         return self.structured
 
 
-class Desk:
-    """Calls tools, whatever lies between, in one project with blueprints of its own."""
+class ToolClient:
+    """Calls tools over any transport, in a project with blueprints of its own."""
 
     def __init__(self, call: Callable[[str, dict[str, Any]], Any], project: Path) -> None:
         self._call = call
@@ -76,9 +76,9 @@ class Desk:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    place = tmp_path / "project"
-    place.mkdir()
-    return place
+    directory = tmp_path / "project"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def settings(tmp_path: Path) -> Settings:
 @asynccontextmanager
 async def in_memory(
     settings: Settings, project: Path, environ: dict[str, str] | None = None, reporter: Reporter | None = None
-) -> AsyncIterator[Desk]:
-    async with Application(settings) as house:
-        tools = AgentToolset(house, environ=environ or {}).tools()
+) -> AsyncIterator[ToolClient]:
+    async with Application(settings) as app:
+        tools = AgentToolset(app, environ=environ or {}).tools()
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
             done = await call_tool(tools, tool, arguments, reporter=reporter)
@@ -100,46 +100,46 @@ async def in_memory(
             structured = None if done.structured is None else dict(done.structured)
             return Reply([done.text, *done.remarks], done.is_error, structured)
 
-        yield Desk(call, project)
+        yield ToolClient(call, project)
 
 
 @asynccontextmanager
-async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[Desk]:
+async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
     environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_SYNC_SECONDS": "20"}
     arguments = ["-m", "fidelio", "mcp", "--toolset", "orchestrator"]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environ, cwd=str(project))
     async with Client(stdio_client(server)) as client:
-        yield Desk(_through(client), project)
+        yield ToolClient(_through(client), project)
 
 
 @asynccontextmanager
-async def over_http(settings: Settings, project: Path) -> AsyncIterator[Desk]:
-    async with Application(settings) as house:
-        tools = AgentToolset(house, environ={}).tools()
-        app = create_app({"/mcp/orchestrator": tools}, identity_of(settings), states_of(settings))
+async def over_http(settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
+    async with Application(settings) as app:
+        tools = AgentToolset(app, environ={}).tools()
+        asgi = create_app({"/mcp/orchestrator": tools}, make_identity(settings), make_request_states(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
+        serving = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))
         try:
             async with Client(f"{await address}/mcp/orchestrator") as client:
-                yield Desk(_through(client), project)
+                yield ToolClient(_through(client), project)
         finally:
             serving.cancel()
             await asyncio.wait([serving], timeout=10)
 
 
-WAYS = {"memory": in_memory, "stdio": over_stdio, "http": over_http}
+TRANSPORTS = {"memory": in_memory, "stdio": over_stdio, "http": over_http}
 
 
-@pytest.fixture(params=list(WAYS))
-async def desk(request: pytest.FixtureRequest, settings: Settings, project: Path) -> AsyncIterator[Desk]:
-    """The same client over every way in."""
-    async with asyncio.timeout(SECONDS), WAYS[request.param](settings, project) as client:
+@pytest.fixture(params=list(TRANSPORTS))
+async def client(request: pytest.FixtureRequest, settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
+    """The same client over every transport."""
+    async with asyncio.timeout(SECONDS), TRANSPORTS[request.param](settings, project) as client:
         yield client
 
 
 @pytest.fixture
-async def memory(settings: Settings, project: Path) -> AsyncIterator[Desk]:
-    """Without any transport, for what no transport can change."""
+async def memory(settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
+    """A client without a transport, for behaviour that does not depend on it."""
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
         yield client
 

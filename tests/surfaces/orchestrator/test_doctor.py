@@ -1,4 +1,4 @@
-"""Whether somebody carries out what was started, as `fidelio doctor` sees it."""
+"""`fidelio doctor` reports queued agents that no process hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def agents_check(fidelio: Fidelio) -> dict[str, str]:
 
 
 @proves("cli.doctor", "orchestrator.host-restarts")
-async def test_agents_that_wait_for_nobody_are_noticed(fidelio: Fidelio, settings: Settings, project: Path) -> None:
+async def test_queued_agents_without_a_host_are_reported(fidelio: Fidelio, settings: Settings, project: Path) -> None:
     assert agents_check(fidelio)["sentence"] == "No agent is at work, and none waits."
 
     settings.home.ensure()

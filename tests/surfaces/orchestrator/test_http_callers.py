@@ -21,11 +21,11 @@ from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, with_agent_hea
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from fidelio.surfaces.mcp.server import identity_of, states_of
+from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
 from tests.surfaces.mcp.wire import call, initialize
-from tests.surfaces.orchestrator.conftest import SECONDS, Desk, Reply
+from tests.surfaces.orchestrator.conftest import SECONDS, Reply, ToolClient
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
@@ -36,7 +36,7 @@ class Server:
     """The orchestrator over HTTP, and how a client of each kind calls it."""
 
     url: str
-    house: Application
+    app: Application
 
     async def plain(self, tool: str, arguments: dict[str, Any], **headers: str) -> Reply:
         """As from 2026-07-28 on: each request for itself."""
@@ -64,20 +64,20 @@ def _read(reply: httpx2.Response) -> Reply:
 
 @asynccontextmanager
 async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[Server]:
-    async with asyncio.timeout(SECONDS), Application(settings) as house:
-        table = AgentToolset(house, environ=environ or {}).tools()
-        app = create_app({"/mcp/orchestrator": table}, identity_of(settings), states_of(settings))
+    async with asyncio.timeout(SECONDS), Application(settings) as app:
+        table = AgentToolset(app, environ=environ or {}).tools()
+        asgi = create_app({"/mcp/orchestrator": table}, make_identity(settings), make_request_states(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
+        task = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))
         try:
-            yield Server(f"{await address}/mcp/orchestrator", house)
+            yield Server(f"{await address}/mcp/orchestrator", app)
         finally:
             task.cancel()
             await asyncio.wait([task], timeout=10)
 
 
-def desk_at(server: Server, project: Path) -> Desk:
-    return Desk(server.plain, project)
+def client_at(server: Server, project: Path) -> ToolClient:
+    return ToolClient(server.plain, project)
 
 
 def begin(name: str, project: Path, **more: Any) -> dict[str, Any]:
@@ -88,14 +88,14 @@ def begin(name: str, project: Path, **more: Any) -> dict[str, Any]:
 @proves("orchestrator-tools.children", "orchestrator-tools.http-children")
 async def test_an_agent_over_http_has_children_that_call_it_back(settings: Settings, project: Path) -> None:
     async with serving(settings) as server:
-        desk = desk_at(server, project)
+        client = client_at(server, project)
         asking = {"call": {"tool": "start_agent_session", "arguments": begin("child", project, callback=True)}}
         servers = {"fidelio": {"url": server.url}}
-        desk.script("parent", [asking, {"result": "Asked."}], [{"result": "{prompt}"}], mcp_servers=servers)
+        client.script("parent", [asking, {"result": "Asked."}], [{"result": "{prompt}"}], mcp_servers=servers)
 
-        parent = (await desk.start("parent", "parent", **{"async": True})).body["session_id"]
+        parent = (await client.start("parent", "parent", **{"async": True})).body["session_id"]
 
-        service = await server.house.agents()
+        service = await server.app.agents()
         async for event in service.context.ledger.follow(parent, types=("run.succeeded",)):
             if "Found it." in str(event.body["result"]):
                 break
@@ -107,11 +107,11 @@ async def test_an_agent_over_http_has_children_that_call_it_back(settings: Setti
 async def test_an_agent_over_http_is_held_to_the_depth_that_is_allowed(tmp_path: Path, project: Path) -> None:
     environ = {"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_SYNC_SECONDS": "20", "FIDELIO_AGENTS_DEPTH": "0"}
     async with serving(load_settings(environ=environ)) as server:
-        desk = desk_at(server, project)
+        client = client_at(server, project)
         asking = {"call": {"tool": "start_agent_session", "arguments": begin("child", project), "may_fail": True}}
-        desk.script("parent", [asking, {"result": "{returned}"}], mcp_servers={"fidelio": {"url": server.url}})
+        client.script("parent", [asking, {"result": "{returned}"}], mcp_servers={"fidelio": {"url": server.url}})
 
-        assert "1 levels below the first; 0 are allowed" in (await desk.start("parent", "parent")).text
+        assert "1 levels below the first; 0 are allowed" in (await client.start("parent", "parent")).text
 
 
 @proves("orchestrator-tools.http-children")
@@ -126,7 +126,7 @@ async def test_a_claim_counts_for_the_request_that_makes_it(settings: Settings, 
         await ask("start_agent_session", begin("other", project))
         stopped = await ask("delete_agent_session", {"session_name": "other"}, **claim)
 
-        service = await server.house.agents()
+        service = await server.app.agents()
         assert [one.name for one in (await service.list(parent=parent)).items] == ["child"]
         assert stopped.body["status"] == "not_existent"
 
@@ -144,7 +144,7 @@ async def test_a_claim_that_names_no_run_is_an_error_that_says_so(settings: Sett
         listed = await server.plain("list_agent_sessions", {}, **headers)
 
         assert refused.is_error
-        assert refused.text.startswith("The header Fidelio-Agent names no run of an agent")
+        assert refused.text.startswith("The header Fidelio-Agent holds no run id")
         assert listed.body["total"] == 0
 
 
@@ -166,7 +166,7 @@ async def test_no_claim_lifts_a_session_above_the_agent_that_its_server_runs_bel
     async with serving(settings, {"FIDELIO_AGENT": f"{above}.1"}) as server:
         await server.plain("start_agent_session", begin("child", project), **{AGENT_HEADER: f"{other}.1"})
 
-        service = await server.house.agents()
+        service = await server.app.agents()
         assert [one.name for one in (await service.list(parent=above)).items] == ["child"]
 
 

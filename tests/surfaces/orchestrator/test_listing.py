@@ -1,34 +1,34 @@
-"""Lists say how many there are in all, come a page at a time, and show what agents may do without asking."""
+"""Lists of sessions and blueprints: total count, paging, and permissions of agents."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.support import proves
-from tests.surfaces.orchestrator.conftest import Desk
+from tests.surfaces.orchestrator.conftest import ToolClient
 
 
 @proves("orchestrator-tools.listing")
-async def test_a_page_of_sessions_says_how_many_there_are_in_all(desk: Desk) -> None:
-    desk.script("polite", [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}])
+async def test_a_page_of_sessions_says_how_many_there_are_in_all(client: ToolClient) -> None:
+    client.script("polite", [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}])
     for name in ("one", "two", "three"):
-        await desk.start(name)
-    await desk.start("asks", "polite")
-    first = (await desk("list_agent_sessions", response_format="json", limit=2)).body
-    rest = (await desk("list_agent_sessions", response_format="json", limit=2, cursor=first["next_cursor"])).body
+        await client.start(name)
+    await client.start("asks", "polite")
+    first = (await client("list_agent_sessions", response_format="json", limit=2)).body
+    rest = (await client("list_agent_sessions", response_format="json", limit=2, cursor=first["next_cursor"])).body
     assert [one["name"] for one in (*first["sessions"], *rest["sessions"])] == ["asks", "three", "two", "one"]
     assert (first["total"], rest["total"]) == (4, 4)
-    assert "Total: 4" in (await desk("list_agent_sessions", limit=2)).text
-    of_state = {state: (await desk("list_agent_sessions", state=state, limit=1)).body["total"] for state in STATES}
+    assert "Total: 4" in (await client("list_agent_sessions", limit=2)).text
+    of_state = {state: (await client("list_agent_sessions", state=state, limit=1)).body["total"] for state in STATES}
     assert of_state == STATES
-    assert (await desk("list_agent_sessions", project_dir="/elsewhere", limit=1)).body["total"] == 0
+    assert (await client("list_agent_sessions", project_dir="/elsewhere", limit=1)).body["total"] == 0
 
 
 STATES = {"succeeded": 3, "waiting": 1, "running": 1, "failed": 0}
 
 
 @proves("orchestrator-tools.listing", "orchestrator-tools.broken-blueprints")
-async def test_blueprints_are_paged_by_name_with_the_broken_ones_in_their_places(memory: Desk) -> None:
+async def test_blueprints_are_paged_by_name_with_the_broken_ones_in_their_places(memory: ToolClient) -> None:
     for name in ("aa1", "aa3", "aa4"):
         memory.script(name, [{"result": "La."}])
     (memory.project / ".fidelio" / "agents" / "aa2.md").write_text("---\nname: aa2\n---\n")
@@ -48,10 +48,10 @@ async def test_blueprints_are_paged_by_name_with_the_broken_ones_in_their_places
 
 
 @proves("orchestrator-tools.permissions")
-async def test_what_an_agent_may_do_is_seen_before_it_is_started(desk: Desk) -> None:
-    desk.script("bold", [{"result": "La."}], permissions={"mode": "full"})
-    desk.script("shy", [{"result": "La."}])
-    place = {"project_dir": str(desk.project)}
-    listed = {one["name"]: one for one in (await desk("list_agent_blueprints", **place)).body["agents"]}
+async def test_what_an_agent_may_do_is_seen_before_it_is_started(client: ToolClient) -> None:
+    client.script("bold", [{"result": "La."}], permissions={"mode": "full"})
+    client.script("shy", [{"result": "La."}])
+    place = {"project_dir": str(client.project)}
+    listed = {one["name"]: one for one in (await client("list_agent_blueprints", **place)).body["agents"]}
     assert (listed["bold"]["permissions"], listed["shy"]["permissions"]) == ("full", "ask")
-    assert "- Permissions: full" in (await desk("list_agent_blueprints", **place)).text
+    assert "- Permissions: full" in (await client("list_agent_blueprints", **place)).text

@@ -1,4 +1,4 @@
-"""Questions of agents: seen by whoever watches, answered by nobody who asks."""
+"""Questions of agents: every client sees them, and no agent can answer its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from fidelio.settings import Settings
 from tests.support import proves
-from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
+from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, in_memory
 
 OPTIONS = {"yes": "Go on", "no": "Stop"}
 ASK: dict[str, Any] = {"ask": {"text": "May I sing?", "kind": "permission", "options": OPTIONS}}
@@ -21,35 +21,35 @@ ASYNC: dict[str, Any] = {"async": True}
 
 
 @proves("orchestrator-tools.questions")
-async def test_every_look_at_a_waiting_session_shows_what_it_asks(desk: Desk) -> None:
-    desk.script("polite", [ASK, {"result": "You said {answer.option}."}])
-    place = {"session_name": "task", "project_dir": str(desk.project)}
-    begun = (await desk.start("task", "polite")).body
-    waited = await desk("wait_for_agent_sessions", session_names=["task"], project_dir=str(desk.project), timeout_seconds=0)
+async def test_every_look_at_a_waiting_session_shows_what_it_asks(client: ToolClient) -> None:
+    client.script("polite", [ASK, {"result": "You said {answer.option}."}])
+    place = {"session_name": "task", "project_dir": str(client.project)}
+    begun = (await client.start("task", "polite")).body
+    waited = await client("wait_for_agent_sessions", session_names=["task"], project_dir=str(client.project), timeout_seconds=0)
     looks = [
         begun,
-        (await desk("get_agent_session_status", **place)).body,
+        (await client("get_agent_session_status", **place)).body,
         waited.body["sessions"][0],
-        (await desk("get_agent_session_events", **place)).body,
+        (await client("get_agent_session_events", **place)).body,
     ]
     for look in looks:
         (question,) = look["questions"]
         labels = {option["id"]: option["label"] for option in question["options"]}
         assert (question["text"], question["kind"], labels) == ("May I sing?", "permission", OPTIONS)
     request = looks[0]["questions"][0]["request_id"]
-    await desk("answer_agent_question", **place, request_id=request, option_id="yes")
-    ended = (await desk("get_agent_session_status", **place, wait_seconds=30)).body
+    await client("answer_agent_question", **place, request_id=request, option_id="yes")
+    ended = (await client("get_agent_session_status", **place, wait_seconds=30)).body
     assert "questions" not in ended
-    assert (await desk("get_agent_session_result", **place)).text == "You said yes."
+    assert (await client("get_agent_session_result", **place)).text == "You said yes."
 
 
 @proves("orchestrator-tools.own-questions")
 @pytest.mark.parametrize("kind", ["permission", "question"])
 @pytest.mark.parametrize("caller", ["asker", "child", "grandchild"])
 async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings, project: Path, kind: str, caller: str) -> None:
-    async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk:
-        desk.script("polite", [{"ask": {**ASK["ask"], "kind": kind}}, {"result": "You said {answer.option}."}])
-        ids = {"asker": (await desk.start("asker", "polite")).body["session_id"]}
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
+        client.script("polite", [{"ask": {**ASK["ask"], "kind": kind}}, {"result": "You said {answer.option}."}])
+        ids = {"asker": (await client.start("asker", "polite")).body["session_id"]}
         for above, name in (("asker", "child"), ("child", "grandchild")):
             async with in_memory(settings, project, {"FIDELIO_AGENT": f"{ids[above]}.1"}) as below:
                 ids[name] = (await below.start(name, **ASYNC)).body["session_id"]
@@ -57,19 +57,19 @@ async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings,
             refused = await below("answer_agent_question", session_name=ids["asker"], option_id="yes")
         assert refused.is_error
         assert "Leave it to a person" in refused.text
-        assert (await desk("get_agent_session_status", session_name=ids["asker"])).body["state"] == "waiting"
+        assert (await client("get_agent_session_status", session_name=ids["asker"])).body["state"] == "waiting"
 
 
 @proves("orchestrator-tools.own-questions")
 async def test_an_agent_answers_what_those_below_it_ask(settings: Settings, project: Path) -> None:
-    async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk:
-        desk.script("polite", [ASK, {"result": "You said {answer.option}."}])
-        parent = (await desk.start("parent", **ASYNC)).body["session_id"]
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
+        client.script("polite", [ASK, {"result": "You said {answer.option}."}])
+        parent = (await client.start("parent", **ASYNC)).body["session_id"]
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{parent}.1"}) as below:
             asker = (await below.start("asker", "polite")).body["session_id"]
             assert not (await below("answer_agent_question", session_name=asker, option_id="no")).is_error
-        await desk("get_agent_session_status", session_name=asker, wait_seconds=30)
-        assert (await desk("get_agent_session_result", session_name=asker)).text == "You said no."
+        await client("get_agent_session_status", session_name=asker, wait_seconds=30)
+        assert (await client("get_agent_session_result", session_name=asker)).text == "You said no."
 
 
 @proves("orchestrator-tools.own-questions")

@@ -11,7 +11,7 @@ from fidelio.app.application import Application
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from tests.support import proves
-from tests.surfaces.orchestrator.conftest import Desk, Reply
+from tests.surfaces.orchestrator.conftest import Reply, ToolClient
 
 ASYNC: dict[str, Any] = {"async": True}
 
@@ -31,7 +31,9 @@ def test_every_tool_declares_an_object_and_what_is_always_in_it(declared: dict[s
 
 
 @proves("orchestrator-tools.hints")
-async def test_replies_hold_nothing_that_the_tools_do_not_declare(memory: Desk, declared: dict[str, dict[str, Any]]) -> None:
+async def test_replies_hold_nothing_that_the_tools_do_not_declare(
+    memory: ToolClient, declared: dict[str, dict[str, Any]]
+) -> None:
     memory.script("polite", [{"say": "Hm."}, {"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}])
     schema = {"type": "object", "required": ["topic"]}
     memory.script("strict", [{"data": {"topic": "brass"}}, {"result": "Brass."}], output_schema=schema)

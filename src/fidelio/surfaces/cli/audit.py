@@ -24,7 +24,7 @@ from fidelio.surfaces.commands import substitute_program
 
 if TYPE_CHECKING:
     from fidelio.app.records import ChainVerdict
-    from fidelio.workflows.report import Report, Visit
+    from fidelio.workflows.report import Report, ReportedAnswer, Visit
 
 
 @click.command("trace")

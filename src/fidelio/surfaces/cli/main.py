@@ -18,7 +18,7 @@ from fidelio import __version__
 from fidelio.errors import FidelioError
 from fidelio.surfaces.cli.context import CliContext, escape_line
 from fidelio.surfaces.commands import COMMANDS, PROGRAM, add_home_option, find_program, substitute_program
-from fidelio.surfaces.mcp.stdio.descriptors import occupy_standard_descriptors
+from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
 # Exit codes in addition to those of the error classes; docs/reference/cli.md lists them all.
 INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
@@ -150,7 +150,7 @@ def _add_help_hint(error: click.ClickException) -> str:
 
 def prepare_streams() -> None:
     """Make standard output and error usable: open if they were closed, and able to print any character."""
-    occupy_standard_descriptors()
+    reserve_standard_descriptors()
     # Python sets a stream to None if its descriptor was closed at start. The descriptor points to /dev/null by now.
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)

@@ -20,7 +20,7 @@ from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, run_async, with_cli_context
-from fidelio.surfaces.mcp.options import OPTIONS, SERVING, Flag, McpOptions
+from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
@@ -48,12 +48,12 @@ class ListenAddress:
     names: tuple[str, ...] = ()
 
 
-def click_option(flag: Flag) -> click.Option:
+def click_option(flag: CommandOption) -> click.Option:
     """Build a click option from an entry of the option table that `fidelio mcp` shares."""
     return click.Option(
         [f"--{flag.flag}", flag.name],
         metavar=flag.metavar or None,
-        multiple=flag.many,
+        multiple=flag.is_repeatable,
         is_flag=flag.is_flag,
         help=flag.help,
     )
@@ -61,7 +61,7 @@ def click_option(flag: Flag) -> click.Option:
 
 def serving_options(command: click.Command) -> click.Command:
     """Add the options that every server has to a command."""
-    command.params += [click_option(flag) for flag in SERVING]
+    command.params += [click_option(flag) for flag in SERVER_OPTIONS]
     return command
 
 
@@ -77,7 +77,7 @@ def _serve_mcp(ctx: click.Context, /, **options: object) -> int:
 mcp_command = click.Command(
     "mcp",
     callback=_serve_mcp,
-    params=[click_option(flag) for flag in OPTIONS],
+    params=[click_option(flag) for flag in MCP_OPTIONS],
     help="Serve workflows to an agent over standard input and output (MCP).\n\n"
     "Agents start this command by themselves. It ends when they close the connection.",
 )
@@ -110,16 +110,16 @@ def up_command(
 ) -> None:
     """Serve workflows over HTTP, for agents that connect by URL. Runs until Ctrl-C."""
     from fidelio.app.application import open_bundled
-    from fidelio.surfaces.mcp.server import house_of, settings_of
+    from fidelio.surfaces.mcp.server import load_server_settings, make_application
 
     options = McpOptions(home=cli.home, **serving)
-    settings = settings_of(options)
+    settings = load_server_settings(options)
     bearer = token or os.environ.get("FIDELIO_TOKEN")
     address = ListenAddress(host, _choose_port(host, port, demo=demo), bearer, names or _allowed_hosts_from_environment())
 
     async def work() -> None:
         # Without a bearer token callers are unknown, so the name of a session must not be enough to open it.
-        async with house_of(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as bundled:
+        async with make_application(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as bundled:
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
 
@@ -175,10 +175,10 @@ def _choose_port(host: str, port: int | None, *, demo: bool) -> int:
     """The chosen port or the default; 0, a free port, for a demo whose default port is in use."""
     if port is not None or not demo:
         return PORT if port is None else port
-    from fidelio.surfaces.http.serving import listening_socket
+    from fidelio.surfaces.http.serving import open_listener
 
     try:
-        with listening_socket(host, PORT):
+        with open_listener(host, PORT):
             return PORT
     except UsageProblem as problem:
         if getattr(problem.__cause__, "errno", None) != errno.EADDRINUSE:
@@ -193,15 +193,15 @@ def _allowed_hosts_from_environment() -> tuple[str, ...]:
 
 
 def _all_tools(application: Application) -> dict[str, ServedTools]:
-    from fidelio.surfaces.mcp.dialects import DIALECTS, path_of, tools_of
+    from fidelio.surfaces.mcp.dialects import DIALECTS, endpoint_path, load_tools
 
-    return {path_of(dialect): tools_of(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
+    return {endpoint_path(dialect): load_tools(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
 
 
 def _demo_tools(bundled: Application) -> dict[str, ServedTools]:
-    from fidelio.surfaces.mcp.dialects import DEFAULT, tools_of
+    from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
 
-    return {DEMO_PATH: tools_of(DEFAULT, bundled)}
+    return {DEMO_PATH: load_tools(DEFAULT, bundled)}
 
 
 async def _serve(
@@ -209,18 +209,18 @@ async def _serve(
 ) -> None:
     """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
     from fidelio.surfaces.http.application import create_app
-    from fidelio.surfaces.http.guard import checked_name
+    from fidelio.surfaces.http.guard import validate_host_name
     from fidelio.surfaces.http.serving import serve_http
-    from fidelio.surfaces.mcp.server import identity_of, states_of
-    from fidelio.surfaces.mcp.stdio.descriptors import NOW_AND_THEN, collect_rarely
+    from fidelio.surfaces.mcp.server import make_identity, make_request_states
+    from fidelio.surfaces.mcp.stdio.descriptors import HTTP_GC_THRESHOLD, set_gc_threshold
 
-    collect_rarely(NOW_AND_THEN)
+    set_gc_threshold(HTTP_GC_THRESHOLD)
     web = create_app(
         tools,
-        identity_of(settings),
-        states_of(settings),
+        make_identity(settings),
+        make_request_states(settings),
         bearer_token=address.token,
-        allowed_hosts=[checked_name(name) for name in address.names],
+        allowed_hosts=[validate_host_name(name) for name in address.names],
     )
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result))
@@ -263,20 +263,20 @@ async def run_demo(application: Application, address: str, *, token: str | None,
     `token`: the bearer token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
     `program`: how the commands begin that the output suggests.
     """
-    from fidelio.surfaces.http.demo_agent import AGENT, scripted_agent
+    from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 
     records, inbox = await application.records(), await application.inbox()
     click.echo()
-    async with scripted_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent:
-        session = await agent.begin()
+    async with connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent:
+        session = await agent.start_session()
         display = asyncio.create_task(_print_events(records, session))
         try:
-            request = await agent.reach_question()
+            request = await agent.advance_to_question()
             _print_request_hint(request, program)
             if person is not None:
                 await inbox.answer(request, person, by="person:scripted", channel="cli")
             await inbox.wait_until_closed(request)
-            await agent.go_on()
+            await agent.finish()
             await asyncio.wait_for(display, LAST_EVENT_SECONDS)
         finally:
             display.cancel()

@@ -1,6 +1,6 @@
 """Scripted demo agent: an MCP client over HTTP that carries out the workflow `hello` without a model.
 
-What it leaves is the first record that somebody looks at, so it reports the steps that apply and claims nothing that it has not
+Its session is the first record that a new user sees, so it reports only the steps that apply and claims no work that it has not
 done.
 """
 
@@ -22,61 +22,61 @@ from fidelio.orchestrator.executors.scripted.worker import applies, parse_activi
 AGENT = "demo-agent"
 END = "__terminal__"
 SECONDS = 30.0
-LOOKED = "Scripted: the skill was loaded, no file was read."
-ASKED = "Scripted: the question was put, and it was answered."
-NOTHING = "Scripted: nothing was done here, and nothing was written."
+LOOK_OUTPUT = "Scripted: the skill was loaded, no file was read."
+QUESTION_OUTPUT = "Scripted: the question was put, and it was answered."
+SKIPPED_OUTPUT = "Scripted: nothing was done here, and nothing was written."
 
 
 @asynccontextmanager
-async def scripted_agent(address: str, token: str | None = None, *, project: str = "") -> AsyncIterator[ScriptedAgent]:
-    """`project` is what the agent calls the project; without a name it does not call it anything."""
+async def connect_demo_agent(address: str, token: str | None = None, *, project: str = "") -> AsyncIterator[DemoAgent]:
+    """Connect the agent to the server. `project` is the value of the variable `project_name`; empty leaves it unset."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        # Nobody's proxy lies between a server and the agent that it brings along.
-        httpx2.AsyncClient(headers=headers, timeout=SECONDS, trust_env=False) as web,
-        Client(streamable_http_client(address, http_client=web)) as client,
+        # The server is in this process, so proxies from the environment must not be used.
+        httpx2.AsyncClient(headers=headers, timeout=SECONDS, trust_env=False) as http,
+        Client(streamable_http_client(address, http_client=http)) as client,
     ):
-        yield ScriptedAgent(client, project)
+        yield DemoAgent(client, project)
 
 
-class ScriptedAgent:
-    """Carries out `hello` through the same calls that any agent makes."""
+class DemoAgent:
+    """Runs the workflow `hello` with the calls that any agent makes."""
 
     def __init__(self, client: Client, project: str) -> None:
         self._client, self._project = client, project
         self._token = ""
 
-    async def begin(self) -> str:
-        """Starts the session and gives its id."""
+    async def start_session(self) -> str:
+        """Start the session and return its id."""
         await self._call("discover")
         await self._call("list_workflows")
         await self._call("start_session", workflow_id="hello", agent_id=AGENT)
         return str(json.loads(await self._call("get_trace"))["traceId"])
 
-    async def reach_question(self) -> str:
-        """Up to the checkpoint; the id of the request that waits."""
+    async def advance_to_question(self) -> str:
+        """Work up to the checkpoint; return the id of its request."""
         await self._call("get_workflow")
         await self._call("next_activity", activity_id="greet")
         await self._call("get_activity")
         await self._call("get_skill", step_id="look")
-        yielded = json.loads(await self._call("yield_checkpoint", checkpoint_id="choose-tone"))
-        return str(yielded["request_id"])
+        reply = json.loads(await self._call("yield_checkpoint", checkpoint_id="choose-tone"))
+        return str(reply["request_id"])
 
-    async def go_on(self) -> None:
-        """From the answer to the end, along the transitions that hold."""
+    async def finish(self) -> None:
+        """Work from the answer to the end, along the transitions that hold."""
         await self._call("resume_checkpoint", variables={"project_name": self._project} if self._project else {})
-        done = [_report("look", LOOKED), _report("ask", ASKED)]
+        reports = [_make_report("look", LOOK_OUTPUT), _make_report("ask", QUESTION_OUTPUT)]
         status = await self._status()
-        while (target := _open_transition(status)) != END:
-            await self._call("next_activity", activity_id=target, step_manifest=done)
+        while (target := _find_transition(status)) != END:
+            await self._call("next_activity", activity_id=target, step_manifest=reports)
             status = await self._status()
-            done = await self._walk_through(status["variables"])
-        await self._call("next_activity", activity_id=END, step_manifest=done)
+            reports = await self._report_steps(status["variables"])
+        await self._call("next_activity", activity_id=END, step_manifest=reports)
 
-    async def _walk_through(self, variables: Mapping[str, Any]) -> list[dict[str, str]]:
-        """The steps of the current activity that apply; a script has no hands to do them with."""
+    async def _report_steps(self, variables: Mapping[str, Any]) -> list[dict[str, str]]:
+        """Report the steps of the current activity that apply. The script does no work in them."""
         activity = parse_activity(await self._call("get_activity"))
-        return [_report(step.id, NOTHING) for step in activity.steps if applies(step, variables)]
+        return [_make_report(step.id, SKIPPED_OUTPUT) for step in activity.steps if applies(step, variables)]
 
     async def _status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads(await self._call("get_workflow_status"))
@@ -94,9 +94,9 @@ class ScriptedAgent:
         return block.text
 
 
-def _open_transition(status: Mapping[str, Any]) -> str:
-    return next((way["to"] for way in status["transitions"] if way["holds"]), END)
+def _find_transition(status: Mapping[str, Any]) -> str:
+    return next((transition["to"] for transition in status["transitions"] if transition["holds"]), END)
 
 
-def _report(step: str, output: str) -> dict[str, str]:
+def _make_report(step: str, output: str) -> dict[str, str]:
     return {"step_id": step, "output": output}

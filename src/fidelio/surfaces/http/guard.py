@@ -1,7 +1,7 @@
 """Middleware that checks Host, Origin and bearer token before anything else of a request is read.
 
-A web page can make a browser on this machine send requests here, also under a name that it has pointed at this machine. The
-Host and Origin headers give that away. Other machines get in with a bearer token only.
+A web page can make a browser on this machine send requests to this server, also under a host name that resolves to this
+machine (DNS rebinding). The Host and Origin headers reveal that. Other machines need a bearer token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fidelio.errors import UsageProblem
 
-LONGEST_ADDRESS = 300
+MAX_ADDRESS_LENGTH = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -33,27 +33,27 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def checked_name(name: str) -> str:
-    """A name that clients may call this server by: what a Host header holds, without a port."""
+def validate_host_name(name: str) -> str:
+    """Return a name for the Host header in lower case, without brackets; raise `UsageProblem` if it is no host name."""
     host = name.lower().strip("[]")
     if not _NAME.fullmatch(host) and not _is_address(host):
         remedy = "Give the name alone, such as fidelio.example, without http:// or a port."
-        raise UsageProblem(f"{name!r} is not the name of a host.", remedy=remedy)
+        raise UsageProblem(f"{name!r} is not a host name.", remedy=remedy)
     return host
 
 
-def checked_token(token: str) -> str:
-    """A bearer token that arrives as it was sent: clients write other letters into a header in different ways."""
+def validate_token(token: str) -> str:
+    """Return the token if it is printable ASCII. Clients encode other characters in headers differently."""
     if not (token.isascii() and token.isprintable()) or token != token.strip():
         remedy = "Choose another, such as the output of `openssl rand -hex 32`."
-        raise UsageProblem("A bearer token takes printable ASCII characters without spaces around them.", remedy=remedy)
+        raise UsageProblem("A bearer token must be printable ASCII without surrounding spaces.", remedy=remedy)
     return token
 
 
 class Guard:
-    """Middleware. `open_paths` need no token, so that a monitor can ask whether we are alive.
+    """Middleware. `open_paths` need no token, for health checks.
 
-    `endpoints` are where nearly all requests go, so whoever is let in goes there directly.
+    Requests for `endpoints`, nearly all of them, go there directly and not through the router of `app`.
     """
 
     def __init__(
@@ -71,40 +71,40 @@ class Guard:
         self._open_paths = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope) if scope["type"] != "lifespan" else None
+        refusal = self._check_request(scope) if scope["type"] != "lifespan" else None
         app = self._endpoints.get(scope["path"], self._app) if scope["type"] == "http" else self._app
         await (refusal or app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = _first_of_each(scope)
-        if not self._is_ours(_named_in(b"//" + headers.get(b"host", b""))):
+    def _check_request(self, scope: Scope) -> Response | None:
+        headers = _read_headers(scope)
+        if not self._is_allowed(_parse_host(b"//" + headers.get(b"host", b""))):
             return _refuse(
                 421, "This Host is not served here. Name it with --allowed-host or FIDELIO_ALLOWED_HOSTS if it should be."
             )
         origin = headers.get(b"origin")
-        if origin is not None and not self._is_ours(_named_in(origin)):
+        if origin is not None and not self._is_allowed(_parse_host(origin)):
             return _refuse(403, "Requests from this Origin are not served.")
         if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
             return _refuse(401, "A bearer token is needed.", {"WWW-Authenticate": 'Bearer realm="fidelio"'})
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         if not host:
             return False
         return is_loopback(host) or host in self._hosts or (self._token is not None and _is_address(host))
 
     def _has_token(self, headers: Mapping[bytes, bytes]) -> bool:
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        # Compared in constant time, so that the time tells nothing about how much of it was right.
-        return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token or b"")
+        scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+        # Compared in constant time, against timing attacks.
+        return scheme.lower() == b"bearer" and hmac.compare_digest(credentials.strip(), self._token or b"")
 
 
-def _first_of_each(scope: Scope) -> dict[bytes, bytes]:
+def _read_headers(scope: Scope) -> dict[bytes, bytes]:
     return dict(reversed(scope["headers"]))
 
 
 def _is_address(host: str) -> bool:
-    """A plain address cannot have been pointed here by a foreign name server, so it gives nothing away."""
+    """Whether the host is an IP address, which DNS rebinding cannot use."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -112,13 +112,13 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _named_in(address: bytes) -> str:
-    """The host of an address; empty where there is none. What no name can be as long as is not even remembered."""
-    return _host_of(address) if len(address) <= LONGEST_ADDRESS else ""
+def _parse_host(address: bytes) -> str:
+    """Return the host of an address, or an empty string. Overlong addresses never enter the cache."""
+    return _parse_short_address(address) if len(address) <= MAX_ADDRESS_LENGTH else ""
 
 
 @lru_cache(maxsize=256)
-def _host_of(address: bytes) -> str:
+def _parse_short_address(address: bytes) -> str:
     try:
         return (urlsplit(address.decode("latin-1")).hostname or "").lower()
     except ValueError:

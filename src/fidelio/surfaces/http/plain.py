@@ -1,9 +1,9 @@
-"""Fast path of `tools/call` over HTTP: a call that needs nothing but its reply, without the SDK.
+"""Fast path of `tools/call` over HTTP: answers a plain call without the SDK.
 
-The SDK sets up a connection for every request, checks the call against two models and its reply against a third. That costs
-more than most calls do, and for a plain call of a tool of ours it changes nothing: what comes in is read here as strictly, and
-what goes out is what `Calls` gives over stdio, too. Who may come this way is decided by the SDK's own rules, and only what
-passes beyond doubt does: whoever sends anything else hears of it from the SDK's transport.
+For every request the SDK sets up a connection and validates the call against two models and its reply against a third, which
+costs more than most calls. A plain call gets the same result here: the request is read as strictly, and `CallDispatcher`
+runs it as over stdio. The client is identified by the functions of the SDK. A request that is not clearly a plain call goes
+to the transport of the SDK, which also reports errors in it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from starlette.requests import Request
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.http.sdk import read_client
-from fidelio.surfaces.mcp.endpoint import PREFIX, Client, Identity, ServedTools, render_result
-from fidelio.surfaces.mcp.protocol import UNSENDABLE, Calls, Exchange, failure
-from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.endpoint import META_PREFIX, Client, Identity, RequestStates, ServedTools, render_result
+from fidelio.surfaces.mcp.protocol import ENCODING_ERRORS, CallDispatcher, RequestContext, error_response
 
 JSON: Final = b"application/json"
 _METHOD, _PROGRESS = "tools/call", "progressToken"
-# Whoever nests more than this may nest deeper than the transport reads; that is for the transport to say.
-MOST_BRACKETS = 150
-# Whoever says more about itself than this is left to the transport, so that what is remembered stays small.
-LONGEST_INTRODUCTION, LONGEST_ACCEPT = 4096, 256
-MOST_REMEMBERED = 256
+# A body with more brackets may be nested deeper than the SDK accepts, so the SDK's transport has to decide.
+MAX_BRACKETS = 150
+# Longer introductions and Accept headers go to the SDK's transport, so that the caches stay small.
+MAX_INTRODUCTION_LENGTH, MAX_ACCEPT_LENGTH = 4096, 256
+CACHE_SIZE = 256
 _AGENT = AGENT_HEADER.lower().encode()
 _PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
 
@@ -49,7 +48,7 @@ class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to call a tool, as it stands in the body."""
+    """The body of a `tools/call` request."""
 
     id: str | int
     method: Literal["tools/call"]
@@ -57,11 +56,11 @@ class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: _Params
 
 
-_calls = msgspec.json.Decoder(_Call)
+_call_decoder = msgspec.json.Decoder(_Call)
 
 
 class PlainCall(msgspec.Struct, frozen=True):
-    """A call that is all there is to its request, and who makes it."""
+    """A plain call, its client, and the run id that the client claims."""
 
     call: _Call
     client: Client
@@ -69,79 +68,79 @@ class PlainCall(msgspec.Struct, frozen=True):
 
 
 class _Introduction(NamedTuple):
-    """Everything in a request that says who calls which tool, in headers and in the body."""
+    """The headers and metadata of a request that identify client and tool; the key of a cache."""
 
     tool: str
     envelope: bytes
     revision: bytes
     method: bytes
-    named: bytes
+    tool_header: bytes
 
 
 class PlainCalls:
-    """The plain calls of one endpoint."""
+    """Reads and answers the plain calls of an endpoint."""
 
     def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self._identity = identity
-        self._calls = Calls(tools, states)
-        # Where an argument has to be repeated in a header, the transport compares the two.
-        self._plain = {tool["name"] for tool in tools.table.describe() if not x_mcp_header_map(tool["inputSchema"])}
+        self._dispatcher = CallDispatcher(tools, states)
+        # If a tool requires an argument to be repeated in a header, the SDK's transport compares the two.
+        self._plain_tools = {tool["name"] for tool in tools.table.describe() if not x_mcp_header_map(tool["inputSchema"])}
 
     def read(self, headers: Headers, body: bytes) -> PlainCall | None:
-        """The call that is all there is to this request; None for everything else. No header may be there twice."""
+        """Return the plain call of a request; None for any other request. The caller must rule out duplicate headers."""
         accept = headers.get(b"accept", b"")
-        if headers.get(b"content-type") != JSON or len(accept) > LONGEST_ACCEPT or not _accepts_json(accept):
+        if headers.get(b"content-type") != JSON or len(accept) > MAX_ACCEPT_LENGTH or not _accepts_json(accept):
             return None
-        if body.count(b"[") + body.count(b"{") > MOST_BRACKETS or _PARAM_HEADER in b" ".join(headers):
+        if body.count(b"[") + body.count(b"{") > MAX_BRACKETS or _PARAM_HEADER in b" ".join(headers):
             return None
         try:
-            call = _calls.decode(body)
+            call = _call_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        if call.params.name not in self._plain:
+        if call.params.name not in self._plain_tools:
             return None
-        client = _client(headers, call.params)
+        client = _read_client(headers, call.params)
         return None if client is None else PlainCall(call, client, headers.get(_AGENT, b"").decode("latin-1").strip())
 
     async def answer(self, plain: PlainCall) -> bytes:
-        """The body of the reply. Its status is always 200: whatever went wrong is said in the body."""
+        """Return the body of the reply. The HTTP status is always 200: errors are in the body."""
         call, client = plain.call, plain.client
-        exchange = Exchange(client, caller=plain.agent)
-        result = await self._calls.carry_out(call.params.name, call.params.arguments, exchange)
+        request = RequestContext(client, caller=plain.agent)
+        result = await self._dispatcher.call(call.params.name, call.params.arguments, request)
         try:
             reply = {"jsonrpc": "2.0", "id": call.id, "result": render_result(result, client, self._identity)}
             return msgspec.json.encode(reply)
-        except UNSENDABLE as error:
+        except ENCODING_ERRORS as error:
             problem = modern_error_data(error)
-            return msgspec.json.encode(failure(call.id, problem.code, problem.message))
+            return msgspec.json.encode(error_response(call.id, problem.code, problem.message))
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _accepts_json(accept: bytes) -> bool:
     accepts_json, _ = check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
     return accepts_json
 
 
-def _client(headers: Headers, params: _Params) -> Client | None:
+def _read_client(headers: Headers, params: _Params) -> Client | None:
     if type(params.meta.get(_PROGRESS, "")) not in (str, int):
         return None
-    # Of all that stands there, the protocol's own keys say who calls; others may change with every call.
-    envelope = {key: value for key, value in params.meta.items() if key.startswith(PREFIX)}
-    said = _Introduction(
+    # Only the protocol's own keys identify the client; others may change with every call and would defeat the cache.
+    envelope = {key: value for key, value in params.meta.items() if key.startswith(META_PREFIX)}
+    introduction = _Introduction(
         params.name,
         msgspec.json.encode(envelope),
         headers.get(b"mcp-protocol-version", b""),
         headers.get(b"mcp-method", b""),
         headers.get(b"mcp-name", b""),
     )
-    return _introduced(said) if sum(map(len, said)) <= LONGEST_INTRODUCTION else None
+    return _identify_client(introduction) if sum(map(len, introduction)) <= MAX_INTRODUCTION_LENGTH else None
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _introduced(said: _Introduction) -> Client | None:
-    """Whom the SDK takes the caller for; None when it would refuse. Clients say the same with every call of a tool."""
-    params = {"name": said.tool, "_meta": msgspec.json.decode(said.envelope)}
-    route = _route(said, params)
+@lru_cache(maxsize=CACHE_SIZE)
+def _identify_client(introduction: _Introduction) -> Client | None:
+    """Return the client as the SDK identifies it; None if the SDK would refuse. Cached: a client repeats its introduction."""
+    params = {"name": introduction.tool, "_meta": msgspec.json.decode(introduction.envelope)}
+    route = _route(introduction, params)
     if route is None:
         return None
     try:
@@ -153,9 +152,13 @@ def _introduced(said: _Introduction) -> Client | None:
     return read_client(route.protocol_version, connection.client_capabilities, connection.client_params)
 
 
-def _route(said: _Introduction, params: Mapping[str, Any]) -> InboundModernRoute | None:
-    sent = {"mcp-protocol-version": said.revision, "mcp-method": said.method, "mcp-name": said.named}
-    headers = {name: value.decode("latin-1") for name, value in sent.items()}
+def _route(introduction: _Introduction, params: Mapping[str, Any]) -> InboundModernRoute | None:
+    raw_headers = {
+        "mcp-protocol-version": introduction.revision,
+        "mcp-method": introduction.method,
+        "mcp-name": introduction.tool_header,
+    }
+    headers = {name: value.decode("latin-1") for name, value in raw_headers.items()}
     revision = headers["mcp-protocol-version"]
     if revision in HANDSHAKE_PROTOCOL_VERSIONS:
         return InboundModernRoute(protocol_version=revision, client_info=None, client_capabilities=None)

@@ -1,7 +1,6 @@
-"""Adapter: serves a table of tools with the official SDK's low-level server.
+"""Adapter: serves a table of tools with the low-level server of the official SDK.
 
-The SDK speaks every revision over HTTP; what a call does, and how a person is asked in the middle of it, is the same code that
-serves stdio.
+The SDK implements every revision over HTTP; tool calls and elicitation use the same code as stdio.
 """
 
 from __future__ import annotations
@@ -23,34 +22,36 @@ from fidelio.surfaces.mcp.endpoint import (
     Client,
     Identity,
     ProtocolError,
+    RequestStates,
     ServedTools,
     describe_client,
     find_resource,
 )
-from fidelio.surfaces.mcp.protocol import Calls, Elicit, Exchange, Refused
-from fidelio.surfaces.mcp.states import RequestStates
+from fidelio.surfaces.mcp.protocol import CallDispatcher, Elicit, NoAnswer, RequestContext
 
 Context = ServerRequestContext[Any, Any]
-# The SDK takes it out again for revisions that do not know it.
+# The SDK removes it for revisions that do not have it.
 COMPLETE = {"resultType": "complete"}
 
 
-def sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) -> Server[Any]:
-    """A server of the SDK that lists and calls the tools of one endpoint."""
-    calls = Calls(tools, states)
+def make_sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) -> Server[Any]:
+    """Build a server of the SDK that lists and calls the tools of an endpoint."""
+    dispatcher = CallDispatcher(tools, states)
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.table.describe()})
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            result = await calls.carry_out(params.name, params.arguments or {}, exchange_of(context, params))
+            result = await dispatcher.call(params.name, params.arguments or {}, read_request_context(context, params))
         except ProtocolError as error:
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
         return cast("types.CallToolResult", {**COMPLETE, **result})
 
     async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return cast("types.ListResourcesResult", {**COMPLETE, "resources": [one.describe() for one in tools.resources]})
+        return cast(
+            "types.ListResourcesResult", {**COMPLETE, "resources": [resource.describe() for resource in tools.resources]}
+        )
 
     async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
@@ -73,19 +74,19 @@ def sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) ->
     )
 
 
-def exchange_of(context: Context, params: types.CallToolRequestParams) -> Exchange:
-    client = client_of(context)
-    return Exchange(
+def read_request_context(context: Context, params: types.CallToolRequestParams) -> RequestContext:
+    client = find_client(context)
+    return RequestContext(
         client,
-        _elicit(context) if context.session.can_send_request else None,
+        _make_elicit(context) if context.session.can_send_request else None,
         params.request_state if client.is_stateless else None,
-        _plain(params.input_responses),
+        _dump_responses(params.input_responses),
         context.session.report_progress,
-        _agent_of(context),
+        _read_agent(context),
     )
 
 
-def client_of(context: Context) -> Client:
+def find_client(context: Context) -> Client:
     return read_client(context.protocol_version, context.session.client_capabilities, context.session.client_params)
 
 
@@ -98,21 +99,21 @@ def read_client(
     return describe_client(revision, declared, info)
 
 
-def _agent_of(context: Context) -> str:
-    """The run of the agent that sent this request, as it says itself; empty for everybody else."""
+def _read_agent(context: Context) -> str:
+    """Return the run id that the client claims in a header, or an empty string."""
     return context.request.headers.get(AGENT_HEADER, "").strip() if context.request is not None else ""
 
 
-def _elicit(context: Context) -> Elicit:
+def _make_elicit(context: Context) -> Elicit:
     async def elicit(params: dict[str, Any]) -> object:
         try:
             result = await context.session.elicit_form(params["message"], params["requestedSchema"], context.request_id)
         except MCPError as error:
-            raise Refused("The client could not ask its user.") from error
+            raise NoAnswer("The client could not ask its user.") from error
         return result.model_dump(exclude_none=True)
 
     return elicit
 
 
-def _plain(responses: types.InputResponses | None) -> dict[str, Any]:
+def _dump_responses(responses: types.InputResponses | None) -> dict[str, Any]:
     return {key: response.model_dump(by_alias=True, exclude_none=True) for key, response in (responses or {}).items()}

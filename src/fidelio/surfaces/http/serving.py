@@ -23,13 +23,13 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7333
 async def serve_http(
     app: Starlette, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, *, ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serves until a signal or cancellation. `ready` gets the address, with the real port when 0 was asked for."""
+    """Serve until a signal or cancellation. `ready` gets the address, with the actual port if `port` is 0."""
     if not is_loopback(host) and not app.state.has_token:
         raise UsageProblem(
-            f"Listening on {host} would let other machines in without asking who they are.",
+            f"Listening on {host} would let other machines in without authentication.",
             remedy="Set a bearer token with --token or FIDELIO_TOKEN, or listen on 127.0.0.1.",
         )
-    with listening_socket(host, port) as listener:
+    with open_listener(host, port) as listener:
         server = _Server(_config(app))
         if ready is not None:
             ready(_address(host, listener))
@@ -37,7 +37,7 @@ async def serve_http(
 
 
 async def _until_stopped(server: _Server, listener: socket.socket) -> None:
-    """A cancellation only asks the server to end, as a signal does: it closes what is open and then returns."""
+    """Run the server. A cancellation requests a graceful shutdown, as a signal does, and waits for its end."""
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
@@ -49,21 +49,21 @@ async def _until_stopped(server: _Server, listener: socket.socket) -> None:
 
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Streams that are cut short are what stopping means; nobody needs to read about each of them.
+        # uvicorn would log an error for every stream that the shutdown cuts.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal only asks the server to end. The default would raise it again afterwards, past everybody's clean-up.
+        """Handle signals by a graceful shutdown. The default raises the signal again afterwards, which skips clean-up.
 
-        Streams that are open learn of the end from whom the handler belongs to, so it is a method of this server.
+        Open streams of the SDK find the server by the instance of `handle_exit`, so the handler must be this method.
         """
-        former = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            for number, handler in former.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
 
@@ -79,9 +79,9 @@ def _config(app: Starlette) -> uvicorn.Config:
 
 
 @contextmanager
-def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
+def open_listener(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sends small packets at once; without, every reply would wait for 40 milliseconds.
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it every reply is delayed by 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -98,7 +98,7 @@ def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
 
 def _cannot_listen(host: str, port: int, error: Exception) -> UsageProblem:
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        remedy = "Stop whoever uses it, or choose another with --port; --port 0 takes any that is free."
+        remedy = "Stop the program that uses it, or choose another port with --port; --port 0 takes a free one."
         return UsageProblem(f"Port {port} on {host} is in use.", remedy=remedy)
     reason = getattr(error, "strerror", None) or str(error)
     return UsageProblem(f"Cannot listen on {host}, port {port}: {reason}.", remedy="Choose another with --host and --port.")

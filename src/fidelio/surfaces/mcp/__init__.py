@@ -1,4 +1,4 @@
-"""Workflows over the Model Context Protocol: one table of tools, served by a small stdio loop of our own.
+"""Model Context Protocol server: protocol without transport, a stdio loop, and the sets of tools.
 
 Nothing heavy is imported before the first reply: agents start this server anew for every conversation.
 """

@@ -1,42 +1,54 @@
-"""What one MCP endpoint serves: revisions of the protocol, the client's description of itself, tools and resources.
+"""Model of an MCP endpoint: protocol revisions, client and server identity, tools, resources and request states.
 
-Up to 2025-11-25 a client introduces itself once, in a handshake. From 2026-07-28 on there is no handshake: every request
-carries revision and capabilities in its `_meta`, and every result names its type.
+Up to 2025-11-25 a client sends its revision and capabilities once, in a handshake. From 2026-07-28 on there is no handshake:
+every request carries them in its `_meta`, and every result names its type.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fidelio.errors import UsageProblem
+from fidelio.clock import Clock, now_ms
+from fidelio.errors import BadToken, ExpiredToken, UsageProblem
 from fidelio.surfaces.commands import PROGRAM, substitute_program
 from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
 
-HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-STATELESS = ("2026-07-28",)
-# The first revisions in which a server may ask the client's user, and in which an answer of the list may have a title.
-_ASKS, _TITLES = "2025-06-18", "2025-11-25"
+if TYPE_CHECKING:
+    from fidelio.tokens.keyring import KeyRing
+    from fidelio.tokens.seal import Seal
 
-PREFIX = "io.modelcontextprotocol/"
-VERSION_KEY = f"{PREFIX}protocolVersion"
-CAPABILITIES_KEY = f"{PREFIX}clientCapabilities"
-CLIENT_KEY = f"{PREFIX}clientInfo"
-SERVER_KEY = f"{PREFIX}serverInfo"
+
+HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS_REVISIONS = ("2026-07-28",)
+# The first revisions with form elicitation, and with titles for the options of a form.
+_FIRST_WITH_FORMS, _FIRST_WITH_TITLES = "2025-06-18", "2025-11-25"
+
+META_PREFIX = "io.modelcontextprotocol/"
+VERSION_KEY = f"{META_PREFIX}protocolVersion"
+CAPABILITIES_KEY = f"{META_PREFIX}clientCapabilities"
+CLIENT_KEY = f"{META_PREFIX}clientInfo"
+SERVER_KEY = f"{META_PREFIX}serverInfo"
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INTERNAL_ERROR, UNSUPPORTED_REVISION = -32603, -32022
 
-# Neither the tools nor what the server says about itself change while it runs, and neither depends on who asks.
+# Tools and server information do not change while the server runs and are the same for every client.
 CACHE_MILLISECONDS: Final = 300_000
 CACHE_SCOPE: Final = "public"
 
+SCHEMAS_URI = "workflow-server://schemas"
+JSON_TYPE = "application/json"
+SEAL_PURPOSE = "request-state"
+STATE_LIFETIME_MS = 24 * 60 * 60 * 1000
+
 
 class ProtocolError(Exception):
-    """A message the protocol itself refuses. Becomes a JSON-RPC error."""
+    """A message that violates the protocol. Becomes a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -44,7 +56,7 @@ class ProtocolError(Exception):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the server says about itself."""
+    """Name and version of the server, sent as `serverInfo`."""
 
     name: str
     version: str
@@ -55,75 +67,73 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Whom we talk to, and what it can do. The defaults are those of a client that has not said anything yet."""
+    """A client's revision, name and capabilities. The defaults apply until it has introduced itself."""
 
-    revision: str = HANDSHAKE[-1]
+    revision: str = HANDSHAKE_REVISIONS[-1]
     name: str = ""
-    can_ask: bool = False
+    can_elicit: bool = False
 
     @property
     def is_stateless(self) -> bool:
-        return self.revision in STATELESS
+        return self.revision in STATELESS_REVISIONS
 
     @property
-    def knows_titles(self) -> bool:
-        return self.revision >= _TITLES
+    def supports_titles(self) -> bool:
+        return self.revision >= _FIRST_WITH_TITLES
 
     @property
     def user(self) -> str:
-        """Who gives an answer that this client brings: we know the client, and that it asked its user."""
+        """The person recorded for an elicited answer. Only the client's name is known, not the person's."""
         return f"user of {self.name}" if self.name else "user of an unnamed client"
 
 
 def describe_client(revision: str, capabilities: object, info: object) -> Client:
-    """What a client declares is a claim of a stranger: whatever has the wrong shape counts as absent."""
+    """Parse what a client declares. The input is untrusted: values of the wrong type count as absent."""
     name = info.get("name") if isinstance(info, Mapping) else None
-    return Client(revision, name[:100] if isinstance(name, str) else "", revision >= _ASKS and _has_forms(capabilities))
+    return Client(
+        revision, name[:100] if isinstance(name, str) else "", revision >= _FIRST_WITH_FORMS and _supports_forms(capabilities)
+    )
 
 
-def _has_forms(capabilities: object) -> bool:
+def _supports_forms(capabilities: object) -> bool:
     declared = capabilities.get("elicitation") if isinstance(capabilities, Mapping) else None
-    # Before there were other kinds, an empty object meant forms, and it still does.
+    # An empty object means form mode: revisions before 2025-11-25 had no other mode.
     return isinstance(declared, Mapping) and (not declared or declared.get("form") is not None)
 
 
 def negotiate(params: Mapping[str, Any]) -> Client:
-    """The client of a handshake, at the revision it asked for, or at our newest when we do not know that one."""
-    asked = params.get("protocolVersion")
-    if not isinstance(asked, str):
-        raise ProtocolError(INVALID_PARAMS, "initialize takes a protocolVersion, which is text.")
-    revision = asked if asked in HANDSHAKE else HANDSHAKE[0]
+    """Return the client of a handshake, at the requested revision if it is supported, else at our newest."""
+    requested = params.get("protocolVersion")
+    if not isinstance(requested, str):
+        raise ProtocolError(INVALID_PARAMS, "initialize needs protocolVersion, a string.")
+    revision = requested if requested in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0]
     return describe_client(revision, params.get("capabilities"), params.get("clientInfo"))
 
 
 def read_envelope(params: Mapping[str, Any]) -> Client | None:
-    """The client of a request without handshake; None when the request belongs to a handshake."""
+    """Return the client of a request without handshake; None if the request belongs to a handshake."""
     meta = params.get("_meta")
     if not isinstance(meta, Mapping) or VERSION_KEY not in meta:
         return None
     revision = meta[VERSION_KEY]
     if not isinstance(revision, str) or not isinstance(meta.get(CAPABILITIES_KEY), Mapping):
-        raise ProtocolError(INVALID_PARAMS, f"params._meta takes {VERSION_KEY}, a text, and {CAPABILITIES_KEY}, an object.")
-    if revision not in STATELESS:
-        data = {"supported": list(STATELESS), "requested": revision[:100]}
+        raise ProtocolError(INVALID_PARAMS, f"params._meta needs {VERSION_KEY}, a string, and {CAPABILITIES_KEY}, an object.")
+    if revision not in STATELESS_REVISIONS:
+        data = {"supported": list(STATELESS_REVISIONS), "requested": revision[:100]}
         raise ProtocolError(UNSUPPORTED_REVISION, "Unsupported protocol version", data)
     return describe_client(revision, meta[CAPABILITIES_KEY], meta.get(CLIENT_KEY))
 
 
 def render_result(result: Mapping[str, Any], client: Client, identity: Identity) -> dict[str, Any]:
-    """The result in the shape of the client's revision: newer ones carry a result type and the server's identity."""
+    """Return the result in the form of the client's revision: newer ones carry a result type and `serverInfo`."""
     if not client.is_stateless:
         return dict(result)
     meta = {**result.get("_meta", {}), SERVER_KEY: identity.info}
     return {"resultType": "complete", **result, "_meta": meta}
 
 
-ROOT = "workflow-server://schemas"
-JSON = "application/json"
-
-
-class Resource(msgspec.Struct, frozen=True):
-    """A resource of the protocol. Its text is made when a client reads it."""
+class McpResource(msgspec.Struct, frozen=True):
+    """A resource of MCP. Its text is generated when a client reads it."""
 
     uri: str
     name: str
@@ -131,24 +141,26 @@ class Resource(msgspec.Struct, frozen=True):
     text: Callable[[], str]
 
     def describe(self) -> dict[str, Any]:
-        return {"uri": self.uri, "name": self.name, "description": self.description, "mimeType": JSON}
+        return {"uri": self.uri, "name": self.name, "description": self.description, "mimeType": JSON_TYPE}
 
     def contents(self) -> dict[str, Any]:
-        return {"contents": [{"uri": self.uri, "mimeType": JSON, "text": self.text()}]}
+        return {"contents": [{"uri": self.uri, "mimeType": JSON_TYPE, "text": self.text()}]}
 
 
-def find_resource(resources: Iterable[Resource], uri: object) -> Resource:
-    known = {resource.uri: resource for resource in resources}
-    found = known.get(uri) if isinstance(uri, str) else None
-    if found is None:
-        raise UsageProblem(f"Resource {str(uri)[:200]} not found.", remedy=f"The resources are: {', '.join(known) or 'none'}.")
-    return found
+def find_resource(resources: Iterable[McpResource], uri: object) -> McpResource:
+    resources_by_uri = {resource.uri: resource for resource in resources}
+    resource = resources_by_uri.get(uri) if isinstance(uri, str) else None
+    if resource is None:
+        raise UsageProblem(
+            f"Resource {str(uri)[:200]} not found.", remedy=f"The resources are: {', '.join(resources_by_uri) or 'none'}."
+        )
+    return resource
 
 
 class ServedTools:
-    """The tools of one endpoint. `instructions` tell a client what they are for.
+    """The tools and resources of an endpoint. `instructions` explain to a client what the tools are for.
 
-    `program` is how a person begins a command that replies name. `ask` is the port to the inbox.
+    `program` is the start of the commands in replies, such as `fidelio --home DIR`. `ask` is the port to the inbox.
     """
 
     __slots__ = ("_ask", "_render", "instructions", "resources", "table")
@@ -158,7 +170,7 @@ class ServedTools:
         table: ToolTable,
         *,
         instructions: str = "",
-        resources: tuple[Resource, ...] = (),
+        resources: tuple[McpResource, ...] = (),
         program: str = PROGRAM,
         ask: Ask | None = None,
     ) -> None:
@@ -166,38 +178,44 @@ class ServedTools:
         self.instructions = instructions
         self.resources = resources
         self._ask = ask
-        self._render = _renderer(program)
+        self._render = _make_renderer(program)
 
-    def context(self, reporter: Reporter | None = None, caller: str = "") -> CallContext:
-        """The context of one call, shared by every time that its handler is called."""
+    def make_context(self, reporter: Reporter | None = None, caller: str = "") -> CallContext:
+        """Build the context of a call. The handler gets the same context when it runs again after an answer."""
         return CallContext(self._render, caller, reporter, self._ask)
 
 
-def _renderer(program: str) -> Render:
-    """Renders commands for the home that the server works in; whoever words a reply names the command alone."""
+def _make_renderer(program: str) -> Render:
+    """Return the function that inserts `program` into the commands of a text, where replies write plain `fidelio`."""
     return str if program == PROGRAM else lambda text: substitute_program(str(text), program)
 
 
-def schema_resources() -> tuple[Resource, ...]:
-    """The JSON Schemas of workflow files and of a session's state, made from the models that read the files."""
-    about = {
+def list_schema_resources() -> tuple[McpResource, ...]:
+    """List the JSON Schemas of workflow files and of a session's state, generated from the models that parse them."""
+    descriptions = {
         "workflow": "What a workflow file holds.",
         "activity": "What an activity file holds.",
         "condition": "How a condition is written.",
         "skill": "What a skill file holds.",
         "state": "What the record of a session holds.",
     }
-    each = (Resource(f"{ROOT}/{name}", f"{name}-schema", text, partial(_text, name)) for name, text in about.items())
-    return (Resource(ROOT, "schemas", "All five schemas in one object.", partial(_text, *about)), *each)
+    each = (
+        McpResource(f"{SCHEMAS_URI}/{name}", f"{name}-schema", text, partial(_render_schemas, name))
+        for name, text in descriptions.items()
+    )
+    return (
+        McpResource(SCHEMAS_URI, "schemas", "All five schemas in one object.", partial(_render_schemas, *descriptions)),
+        *each,
+    )
 
 
-def _text(*names: str) -> str:
-    schema = _schema(names[0]) if len(names) == 1 else {name: _schema(name) for name in names}
+def _render_schemas(*names: str) -> str:
+    schema = _load_schema(names[0]) if len(names) == 1 else {name: _load_schema(name) for name in names}
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
 
 
-def _schema(name: str) -> dict[str, Any]:
-    from pydantic import TypeAdapter  # noqa: PLC0415  # only when somebody asks for a schema
+def _load_schema(name: str) -> dict[str, Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415  # only when a client reads a schema
 
     from fidelio.definitions import models  # noqa: PLC0415  # the same
     from fidelio.definitions.models.components import Skill  # noqa: PLC0415  # the same
@@ -212,3 +230,48 @@ def _schema(name: str) -> dict[str, Any]:
         "skill": Skill,
     }[name]
     return TypeAdapter(model).json_schema(by_alias=True)
+
+
+class RequestStates:
+    """Seals and verifies the `requestState` of a call that waits for a person.
+
+    From 2026-07-28 on the server keeps nothing between the call that asks and the call that brings the answer. The state that
+    the client sends back is therefore sealed, bound to the tool and its arguments, and refused if it is old or changed. The
+    keys are opened by the first call that needs them.
+    """
+
+    def __init__(self, open_keys: Callable[[], KeyRing], *, clock: Clock = now_ms) -> None:
+        self._open_keys = open_keys
+        self._clock = clock
+        self._cached_seal: Seal | None = None
+
+    def write(self, request_id: str, tool: str, arguments: Mapping[str, Any]) -> str:
+        payload = {"req": request_id, "call": _digest_call(tool, arguments)}
+        return self._load_seal().seal(payload, expires=self._clock() + STATE_LIFETIME_MS)
+
+    def read(self, state: str, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Return the request id; raise `UsageProblem` if the state is not genuine or belongs to another call."""
+        try:
+            payload = self._load_seal().open(state, now=self._clock())
+        except (BadToken, ExpiredToken) as error:
+            raise UsageProblem(
+                "This requestState is too old, was changed, or was made by another server; nothing was recorded.",
+                remedy="Call the tool again without requestState and inputResponses.",
+            ) from error
+        if payload["call"] != _digest_call(tool, arguments):
+            raise UsageProblem(
+                "This requestState belongs to another call; nothing was recorded.",
+                remedy="Repeat the call with the tool and the arguments it was made with.",
+            )
+        return str(payload["req"])
+
+    def _load_seal(self) -> Seal:
+        if self._cached_seal is None:
+            from fidelio.tokens.seal import Seal  # noqa: PLC0415  # the first reply does not wait for it
+
+            self._cached_seal = Seal(self._open_keys(), SEAL_PURPOSE)
+        return self._cached_seal
+
+
+def _digest_call(tool: str, arguments: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode([tool, arguments], order="deterministic")).hexdigest()[:32]

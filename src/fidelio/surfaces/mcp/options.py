@@ -1,7 +1,7 @@
-"""The options of `fidelio mcp`, in one table; those that every server has are also the options of `fidelio up`.
+"""Command-line options of `fidelio mcp` as a table; the options of every server are also those of `fidelio up`.
 
-Two parsers read it: click, for help and documentation, and the small one here, because an agent waits for this server to start
-and click's import alone takes as long as the rest.
+Two parsers read the table: click, for help and documentation, and the small parser here, because importing click takes as
+long as the rest of the start, and an agent waits for the start.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS
 
 
-class Flag(msgspec.Struct, frozen=True):
-    """One option. `name` is its field in `McpOptions`."""
+class CommandOption(msgspec.Struct, frozen=True):
+    """A command-line option. `name` is its field in `McpOptions`."""
 
     flag: str
     name: str
     help: str
     metavar: str = ""
-    many: bool = False
+    is_repeatable: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -30,27 +30,31 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 # Options of every server, over stdio and over HTTP.
-SERVING = (
-    Flag("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", many=True),
-    Flag("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
-    Flag("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
-    Flag("person", "person", "Take answers to checkpoints from people only, never from the agent."),
-    Flag("no-adoption", "no_adoption", "Refuse tokens that do not verify instead of starting at the place they claim."),
-    Flag("min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"),
-    Flag("server-name", "server_name", "What the server calls itself.", "NAME"),
-    Flag("server-version", "server_version", "Which version the server says it is.", "VERSION"),
+SERVER_OPTIONS = (
+    CommandOption("workflows", "workflows", "Read workflows from here instead (repeatable).", "DIR", is_repeatable=True),
+    CommandOption("with-bundled", "with_bundled", "With --workflows: also the bundled workflows."),
+    CommandOption("enforce", "enforce", "Refuse a wrong transition, a missing manifest and a false claim instead of warning."),
+    CommandOption("person", "person", "Take answers to checkpoints from people only, never from the agent."),
+    CommandOption(
+        "no-adoption", "no_adoption", "Refuse tokens that do not verify instead of starting at the place they claim."
+    ),
+    CommandOption(
+        "min-response-seconds", "min_response_seconds", "How soon a checkpoint may be answered (default: 3).", "SECONDS"
+    ),
+    CommandOption("server-name", "server_name", "What the server calls itself.", "NAME"),
+    CommandOption("server-version", "server_version", "Which version the server says it is.", "VERSION"),
 )
-OPTIONS = (
-    Flag("home", "home", "Where Fidelio keeps its things.", "DIR"),
-    Flag("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
-    Flag("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
-    Flag("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
-    *SERVING,
+MCP_OPTIONS = (
+    CommandOption("home", "home", "Where Fidelio keeps its things.", "DIR"),
+    CommandOption("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
+    CommandOption("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
+    CommandOption("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
+    *SERVER_OPTIONS,
 )
 
 
 class McpOptions(msgspec.Struct, frozen=True):
-    """What was asked for. None stands for what was not."""
+    """Parsed options. None stands for an option that was not passed."""
 
     home: str | None = None
     workflows: tuple[str, ...] = ()
@@ -66,39 +70,39 @@ class McpOptions(msgspec.Struct, frozen=True):
     server_version: str | None = None
 
     def __post_init__(self) -> None:
-        _check("dialect", self.dialect, DIALECTS)
-        _check("toolset", self.toolset, TOOLSETS)
+        _check_choice("dialect", self.dialect, DIALECTS)
+        _check_choice("toolset", self.toolset, TOOLSETS)
 
     @property
     def tools(self) -> str:
-        """The name of the table to serve: the orchestrator's, or that of a dialect of the workflows."""
+        """The name of the set of tools to serve: `orchestrator`, or a dialect."""
         return "orchestrator" if self.toolset == "orchestrator" else self.dialect or DEFAULT
 
 
-def _check(what: str, chosen: str | None, known: Sequence[str]) -> None:
-    if chosen is not None and chosen not in known:
-        raise UsageProblem(f"There is no {what} {chosen!r}.", remedy=f"The {what}s are: {', '.join(known)}.")
+def _check_choice(kind: str, choice: str | None, known: Sequence[str]) -> None:
+    if choice is not None and choice not in known:
+        raise UsageProblem(f"{choice!r} is not a {kind}.", remedy=f"Use one of: {', '.join(known)}.")
 
 
-def parse(arguments: Sequence[str]) -> McpOptions:
-    """Reads `--name value` and `--name=value`."""
-    known = {f"--{option.flag}": option for option in OPTIONS}
-    chosen: dict[str, Any] = {}
+def parse_options(arguments: Sequence[str]) -> McpOptions:
+    """Parse `--name value` and `--name=value`."""
+    known = {f"--{option.flag}": option for option in MCP_OPTIONS}
+    values: dict[str, Any] = {}
     rest = list(arguments)
     while rest:
-        word, equals, value = rest.pop(0).partition("=")
-        option = known.get(word)
+        flag, equals, value = rest.pop(0).partition("=")
+        option = known.get(flag)
         if option is None or (option.is_flag and equals):
-            raise UsageProblem(f"fidelio mcp has no option {word!r}.", remedy="`fidelio mcp --help` lists them.")
+            raise UsageProblem(f"fidelio mcp has no option {flag!r}.", remedy="`fidelio mcp --help` lists them.")
         if not option.is_flag and not equals:
             if not rest:
-                raise UsageProblem(f"{word} needs a value.", remedy="`fidelio mcp --help` shows which.")
+                raise UsageProblem(f"{flag} needs a value.", remedy="`fidelio mcp --help` shows which.")
             value = rest.pop(0)
-        chosen[option.name] = _value(option, value, chosen)
-    return McpOptions(**chosen)
+        values[option.name] = _read_value(option, value, values)
+    return McpOptions(**values)
 
 
-def _value(option: Flag, value: str, chosen: dict[str, Any]) -> Any:
+def _read_value(option: CommandOption, value: str, values: dict[str, Any]) -> Any:
     if option.is_flag:
         return True
-    return (*chosen.get(option.name, ()), value) if option.many else value
+    return (*values.get(option.name, ()), value) if option.is_repeatable else value

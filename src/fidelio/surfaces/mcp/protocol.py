@@ -1,8 +1,8 @@
-"""JSON-RPC and MCP without a transport: a message comes in, a reply goes out.
+"""JSON-RPC and MCP without a transport: maps a message to its reply.
 
-`Calls` carries out `tools/call` to its end, including the question to a person in the middle of it; HTTP uses it too. All
-revisions show a form with one field, the answer; they differ in how a choice gets a readable label. An unexpected error becomes
-a reply here, at the outermost boundary of a request: without one the client would wait until its timeout.
+`CallDispatcher` runs `tools/call` to its end, including elicitation in the middle of it; the HTTP server uses it too. All
+revisions show a form with a single field, the answer; they differ in how an option gets a readable label. An unexpected error
+becomes a reply here, at the outermost boundary of a request: without a reply the client would wait until its timeout.
 """
 
 from __future__ import annotations
@@ -22,77 +22,83 @@ from fidelio.surfaces.mcp.endpoint import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    STATELESS,
+    STATELESS_REVISIONS,
     Client,
     Identity,
     ProtocolError,
+    RequestStates,
     ServedTools,
     find_resource,
     negotiate,
     read_envelope,
     render_result,
 )
-from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.toolkit import AskPerson, CallContext, Done, Option, Reporter
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Reporter
 
-FIELD = "answer"
-METHOD = "elicitation/create"
-
-
-class Refused(Exception):
-    """The person, or the client, did not choose. The text says what happened, as a whole sentence."""
-
-
-def form(question: AskPerson, client: Client) -> dict[str, Any]:
-    """The parameters of `elicitation/create`."""
-    schema = {"type": "object", "properties": {FIELD: _choice(question.options, client)}, "required": [FIELD]}
-    params = {"message": _message(question), "requestedSchema": schema}
-    return {"mode": "form", **params} if client.knows_titles else params
-
-
-def _choice(options: Sequence[Option], client: Client) -> dict[str, Any]:
-    field = {"type": "string", "title": "Answer"}
-    if client.knows_titles:
-        return {**field, "oneOf": [{"const": option.id, "title": option.label} for option in options]}
-    return {**field, "enum": [option.id for option in options], "enumNames": [option.label for option in options]}
-
-
-def _message(question: AskPerson) -> str:
-    # A form has room for labels only, so what an option means goes into the text above it.
-    explained = [f"- {option.label}: {option.description}" for option in question.options if option.description]
-    return "\n".join([question.message, "", *explained]) if explained else question.message
-
-
-def read_choice(response: object, question: AskPerson) -> str:
-    """The chosen option; `Refused` when there is none."""
-    action = response.get("action") if isinstance(response, Mapping) else None
-    if action == "decline":
-        raise Refused("The person declined to answer.")
-    if action == "cancel":
-        raise Refused("The person closed the question without an answer.")
-    content = response.get("content") if isinstance(response, Mapping) else None
-    chosen = content.get(FIELD) if isinstance(content, Mapping) else None
-    if action != "accept" or chosen not in [option.id for option in question.options]:
-        known = ", ".join(option.id for option in question.options)
-        raise Refused(f"The client brought back no answer that can be taken; the options are: {known}.")
-    return str(chosen)
-
-
-# Clients give up on a call after a minute; a call that waits for a person ends before that and says that it still waits.
+ANSWER_FIELD = "answer"
+ELICIT_METHOD = "elicitation/create"
+# Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
 ANSWER_SECONDS = 50.0
-INPUT = "person"
+INPUT_KEY = "person"
+
+# Raised by msgspec when a reply of a tool is not representable as JSON.
+ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
 
 
-class Exchange(msgspec.Struct, frozen=True):
-    """What a front knows about one call beside tool and arguments.
+class NoAnswer(Exception):
+    """Elicitation ended without a choice. The text says why, as a whole sentence."""
 
-    `elicit` sends a question to the client and gives its response, or raises `Refused`; it is None where there is no way to.
-    `state` and `responses` are what a repeated call brings back from 2026-07-28 on. `caller` is the run that an agent's client
-    claims with its request. The claim only takes away rights: what the agent starts counts as its own, and what it asks is
-    answered by others. A client that holds the bearer token and claims nothing counts as a person's program. Over stdio the
-    server is a child of the agent and has the mark in its environment instead.
+
+def build_elicitation(question: AskPerson, client: Client) -> dict[str, Any]:
+    """Build the parameters of `elicitation/create`."""
+    schema = {
+        "type": "object",
+        "properties": {ANSWER_FIELD: _build_field(question.options, client)},
+        "required": [ANSWER_FIELD],
+    }
+    params = {"message": _build_message(question), "requestedSchema": schema}
+    return {"mode": "form", **params} if client.supports_titles else params
+
+
+def _build_field(options: Sequence[AnswerOption], client: Client) -> dict[str, Any]:
+    field = {"type": "string", "title": "Answer"}
+    if client.supports_titles:
+        return {**field, "oneOf": [{"const": option.id, "title": option.label} for option in options]}
+    return {**field, "enum": [option.id for option in options], "enumNames": [option.label for option in options]}
+
+
+def _build_message(question: AskPerson) -> str:
+    # A form shows only labels, so the descriptions of the options go into the message above it.
+    explanations = [f"- {option.label}: {option.description}" for option in question.options if option.description]
+    return "\n".join([question.message, "", *explanations]) if explanations else question.message
+
+
+def read_choice(response: object, question: AskPerson) -> str:
+    """Return the id of the chosen option; raise `NoAnswer` if the response has none."""
+    action = response.get("action") if isinstance(response, Mapping) else None
+    if action == "decline":
+        raise NoAnswer("The person declined to answer.")
+    if action == "cancel":
+        raise NoAnswer("The person closed the question without an answer.")
+    content = response.get("content") if isinstance(response, Mapping) else None
+    choice = content.get(ANSWER_FIELD) if isinstance(content, Mapping) else None
+    if action != "accept" or choice not in [option.id for option in question.options]:
+        option_ids = ", ".join(option.id for option in question.options)
+        raise NoAnswer(f"The client's response holds no valid answer; the options are: {option_ids}.")
+    return str(choice)
+
+
+class RequestContext(msgspec.Struct, frozen=True):
+    """What the transport knows about a `tools/call` request besides tool and arguments.
+
+    `elicit` sends a question to the client and returns its response, or raises `NoAnswer`; None if the transport cannot send
+    requests. `state` and `responses` come with a repeated call from 2026-07-28 on. `caller` is the run id that the client of
+    an agent claims. The claim only removes rights: sessions that the agent starts become its children, and it cannot answer
+    its own requests. A client that has the bearer token and claims no run counts as a person's program. Over stdio the server
+    is a child process of the agent and finds the run id in its environment instead.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -106,27 +112,27 @@ class Exchange(msgspec.Struct, frozen=True):
 class _Call(msgspec.Struct):
     tool: str
     arguments: Mapping[str, Any]
-    exchange: Exchange
+    request: RequestContext
     context: CallContext
     deadline: float
-    # The request whose answer this call brings; empty when it brings none.
-    brings: str = ""
+    # The id of the request whose answer came with this call, empty if none did.
+    answered_request: str = ""
 
 
-class Calls:
-    """Carries out the calls of one endpoint."""
+class CallDispatcher:
+    """Runs the tool calls of an endpoint, including elicitation."""
 
     def __init__(self, tools: ServedTools, states: RequestStates, *, timeout: float = ANSWER_SECONDS) -> None:
         self._tools = tools
         self._states = states
         self._timeout = timeout
 
-    async def carry_out(self, tool: str, arguments: Mapping[str, Any], exchange: Exchange) -> dict[str, Any]:
-        """The result of `tools/call`. Every failure is a result, too, unless it is the client that broke the protocol."""
-        context = self._tools.context(exchange.progress, exchange.caller)
-        call = _Call(tool, arguments, exchange, context, asyncio.get_running_loop().time() + self._timeout)
+    async def call(self, tool: str, arguments: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
+        """Return the result of `tools/call`. Failures are results too; raise `ProtocolError` only for a broken protocol."""
+        context = self._tools.make_context(request.progress, request.caller)
+        call = _Call(tool, arguments, request, context, asyncio.get_running_loop().time() + self._timeout)
         try:
-            return await self._to_the_end(call)
+            return await self._run_until_done(call)
         except ProtocolError:
             raise
         except FidelioError as error:
@@ -136,11 +142,11 @@ class Calls:
             text = f"Unexpected {type(error).__name__} in {tool}; details are in the server's log."
             return Done(text, is_error=True).as_result()
 
-    async def _to_the_end(self, call: _Call) -> dict[str, Any]:
-        if call.exchange.state is not None:
-            call.brings = self._read_state(call.exchange.state, call)
-            # The call that asked was this one: meanwhile the person may have answered elsewhere.
-            call.context.person_requests.add(call.brings)
+    async def _run_until_done(self, call: _Call) -> dict[str, Any]:
+        if call.request.state is not None:
+            call.answered_request = self._read_state(call.request.state, call)
+            # This call put the request to the person, who may have answered through another channel meanwhile.
+            call.context.person_requests.add(call.answered_request)
         while True:
             outcome = await self._tools.table.call(call.tool, call.arguments, call.context)
             if isinstance(outcome, Done):
@@ -153,76 +159,76 @@ class Calls:
         try:
             return self._states.read(state, call.tool, call.arguments)
         except UsageProblem as error:
-            # The client carries it, not the model: so this is for the client to hear.
+            # The client carries the state, not the model, so the client gets the error.
             raise ProtocolError(INVALID_PARAMS, str(error)) from error
 
     async def _ask(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
-        """The reply when there is no answer yet; None when there is one, so that the handler can go on."""
-        exchange = call.exchange
-        if exchange.client.is_stateless:
+        """Ask the person. Return the reply if there is no answer yet; None if there is, so that the handler runs again."""
+        request = call.request
+        if request.client.is_stateless:
             return await self._ask_between_calls(question, call)
-        if exchange.elicit is None or not exchange.client.can_ask:
-            return await _waiting(question, call)
+        if request.elicit is None or not request.client.can_elicit:
+            return await _reply_waiting(question, call)
         try:
-            response = await _first_answer(question, exchange.elicit, exchange.client, call.deadline)
+            response = await _wait_for_answer(question, request.elicit, request.client, call.deadline)
             if response is not None:
-                await question.answered(read_choice(response, question), exchange.client.user)
+                await question.record_answer(read_choice(response, question), request.client.user)
         except TimeoutError:
-            return await _waiting(
+            return await _reply_waiting(
                 question, call, f"Nobody answered within {self._timeout:g} seconds; the question still waits."
             )
-        except Refused as refused:
-            return await _waiting(question, call, f"{refused} Nothing was recorded.")
+        except NoAnswer as problem:
+            return await _reply_waiting(question, call, f"{problem} Nothing was recorded.")
         except asyncio.CancelledError:
-            # The call was made, and is on record, whether its client waits for the end or not.
-            await asyncio.shield(_note(question))
+            # A cancelled call must be recorded like any other unanswered call.
+            await asyncio.shield(_record_unanswered(question))
             raise
         return None
 
     async def _ask_between_calls(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
-        client, response = call.exchange.client, call.exchange.responses.get(INPUT)
-        if call.brings == question.request_id and response is not None:
-            call.brings = ""
+        client, response = call.request.client, call.request.responses.get(INPUT_KEY)
+        if call.answered_request == question.request_id and response is not None:
+            call.answered_request = ""
             try:
-                await question.answered(read_choice(response, question), client.user)
-            except Refused as refused:
-                return await _waiting(question, call, f"{refused} Nothing was recorded.")
+                await question.record_answer(read_choice(response, question), client.user)
+            except NoAnswer as problem:
+                return await _reply_waiting(question, call, f"{problem} Nothing was recorded.")
             return None
-        if not client.can_ask:
-            return await _waiting(question, call)
-        requests = {INPUT: {"method": METHOD, "params": form(question, client)}}
+        if not client.can_elicit:
+            return await _reply_waiting(question, call)
+        requests = {INPUT_KEY: {"method": ELICIT_METHOD, "params": build_elicitation(question, client)}}
         state = self._states.write(question.request_id, call.tool, call.arguments)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
-async def _first_answer(question: AskPerson, elicit: Elicit, client: Client, deadline: float) -> object:
-    """The client's response; None when the question was answered elsewhere in the meantime."""
+async def _wait_for_answer(question: AskPerson, elicit: Elicit, client: Client, deadline: float) -> object:
+    """Wait for the client's response; None if the request was answered through another channel first."""
     async with asyncio.timeout_at(deadline):
-        if question.elsewhere is None:
-            return await elicit(form(question, client))
-        asking = asyncio.ensure_future(elicit(form(question, client)))
-        watching = asyncio.ensure_future(question.elsewhere())
+        if question.wait_until_answered is None:
+            return await elicit(build_elicitation(question, client))
+        client_task = asyncio.ensure_future(elicit(build_elicitation(question, client)))
+        inbox_task = asyncio.ensure_future(question.wait_until_answered())
         try:
-            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
-            return asking.result() if asking.done() else watching.result()
+            await asyncio.wait({client_task, inbox_task}, return_when=asyncio.FIRST_COMPLETED)
+            return client_task.result() if client_task.done() else inbox_task.result()
         finally:
-            asking.cancel()
-            watching.cancel()
-            await asyncio.gather(asking, watching, return_exceptions=True)
+            client_task.cancel()
+            inbox_task.cancel()
+            await asyncio.gather(client_task, inbox_task, return_exceptions=True)
 
 
-async def _note(question: AskPerson) -> None:
-    if question.unanswered is not None:
-        await question.unanswered()
+async def _record_unanswered(question: AskPerson) -> None:
+    if question.record_unanswered is not None:
+        await question.record_unanswered()
 
 
-async def _waiting(question: AskPerson, call: _Call, remark: str = "") -> dict[str, Any]:
-    await _note(question)
-    done = question.waiting or _plain_waiting(question, call.context)
+async def _reply_waiting(question: AskPerson, call: _Call, remark: str = "") -> dict[str, Any]:
+    await _record_unanswered(question)
+    done = question.waiting_reply or _default_waiting_reply(question, call.context)
     return (msgspec.structs.replace(done, remarks=(*done.remarks, remark)) if remark else done).as_result()
 
 
-def _plain_waiting(question: AskPerson, context: CallContext) -> Done:
+def _default_waiting_reply(question: AskPerson, context: CallContext) -> Done:
     options = ", ".join(option.id for option in question.options)
     how = context.render(f"`fidelio answer {question.request_id} OPTION`")
     return Done(
@@ -231,35 +237,30 @@ def _plain_waiting(question: AskPerson, context: CallContext) -> Done:
     )
 
 
-# What writing a reply as JSON can end in when a tool replies with what is none.
-UNSENDABLE: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
-
-
 class Peer(msgspec.Struct, frozen=True):
-    """The way back to a client, as far as the transport has one."""
+    """Sends requests and notifications to the client; None for what the transport cannot send."""
 
     request: Callable[[str, dict[str, Any]], Awaitable[object]] | None = None
     notify: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
 
 
 class Protocol:
-    """Answers the MCP messages of one endpoint."""
+    """The MCP server of an endpoint, without a transport."""
 
     def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self.identity = identity
         self.tools = tools
-        self.calls = Calls(tools, states)
+        self.dispatcher = CallDispatcher(tools, states)
         self.capabilities = (
             {**CAPABILITIES, "resources": {"subscribe": False, "listChanged": False}} if tools.resources else CAPABILITIES
         )
 
-    def conversation(self, peer: Peer | None = None) -> Conversation:
-        return Conversation(self, peer or Peer())
+    def connect(self, peer: Peer | None = None) -> ClientConnection:
+        return ClientConnection(self, peer or Peer())
 
 
-class Conversation:
-    """Everything said with one client."""
+class ClientConnection:
+    """Protocol state of a connected client, and the dispatch of its requests."""
 
     def __init__(self, protocol: Protocol, peer: Peer) -> None:
         self._protocol = protocol
@@ -267,38 +268,38 @@ class Conversation:
         self._client = Client()
 
     async def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to a request."""
+        """Return the response to a request, or an error response."""
         try:
-            result = await self._request(message.get("method"), message.get("params"))
+            result = await self._handle(message.get("method"), message.get("params"))
         except ProtocolError as error:
-            return failure(message["id"], error.code, str(error), error.data)
+            return error_response(message["id"], error.code, str(error), error.data)
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
-    async def _request(self, method: object, params: object) -> dict[str, Any]:
+    async def _handle(self, method: object, params: object) -> dict[str, Any]:
         if not isinstance(method, str):
-            raise ProtocolError(INVALID_REQUEST, "The method of a request is text.")
+            raise ProtocolError(INVALID_REQUEST, "The method of a request must be a string.")
         params = {} if params is None else params
         if not isinstance(params, dict):
-            raise ProtocolError(INVALID_PARAMS, "The params of a request are an object.")
+            raise ProtocolError(INVALID_PARAMS, "The params of a request must be an object.")
         if method == "initialize":
             return self._initialize(params)
-        introduced = read_envelope(params)
-        client = introduced or self._client
-        return render_result(await self._result(method, params, client), client, self._protocol.identity)
+        stateless_client = read_envelope(params)
+        client = stateless_client or self._client
+        return render_result(await self._dispatch(method, params, client), client, self._protocol.identity)
 
-    async def _result(self, method: str, params: dict[str, Any], client: Client) -> dict[str, Any]:
+    async def _dispatch(self, method: str, params: dict[str, Any], client: Client) -> dict[str, Any]:
         match method:
             case "tools/call":
-                return await self._call(params, client)
+                return await self._call_tool(params, client)
             case "tools/list":
-                return _cacheable({"tools": self._protocol.tools.table.describe()}, client)
+                return _mark_cacheable({"tools": self._protocol.tools.table.describe()}, client)
             case "resources/list" | "resources/read" if self._protocol.tools.resources:
-                return _cacheable(self._resources(params, listed=method == "resources/list"), client)
+                return _mark_cacheable(self._read_resources(params, is_list=method == "resources/list"), client)
             case "ping" if not client.is_stateless:
                 return {}
             case "server/discover" if client.is_stateless:
-                about = {"supportedVersions": list(STATELESS), "capabilities": self._protocol.capabilities}
-                return _cacheable({**about, "instructions": self._protocol.tools.instructions}, client)
+                about = {"supportedVersions": list(STATELESS_REVISIONS), "capabilities": self._protocol.capabilities}
+                return _mark_cacheable({**about, "instructions": self._protocol.tools.instructions}, client)
             case _:
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
 
@@ -312,57 +313,57 @@ class Conversation:
             "instructions": self._protocol.tools.instructions,
         }
 
-    def _resources(self, params: Mapping[str, Any], *, listed: bool) -> dict[str, Any]:
+    def _read_resources(self, params: Mapping[str, Any], *, is_list: bool) -> dict[str, Any]:
         resources = self._protocol.tools.resources
-        if listed:
-            return {"resources": [one.describe() for one in resources]}
+        if is_list:
+            return {"resources": [resource.describe() for resource in resources]}
         try:
             return find_resource(resources, params.get("uri")).contents()
         except UsageProblem as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from error
 
-    async def _call(self, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+    async def _call_tool(self, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments")
         arguments = {} if arguments is None else arguments
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ProtocolError(INVALID_PARAMS, "tools/call takes a name, which is text, and an object of arguments.")
-        return await self._protocol.calls.carry_out(name, arguments, self._exchange(params, client))
+            raise ProtocolError(INVALID_PARAMS, "tools/call needs name, a string, and arguments, an object.")
+        return await self._protocol.dispatcher.call(name, arguments, self._read_context(params, client))
 
-    def _exchange(self, params: Mapping[str, Any], client: Client) -> Exchange:
+    def _read_context(self, params: Mapping[str, Any], client: Client) -> RequestContext:
         state, responses = params.get("requestState"), params.get("inputResponses")
-        return Exchange(
+        return RequestContext(
             client,
             self._elicit if self._peer.request is not None else None,
             state if isinstance(state, str) and client.is_stateless else None,
             responses if isinstance(responses, dict) else {},
-            self._reporter(params.get("_meta")),
+            self._make_reporter(params.get("_meta")),
         )
 
     async def _elicit(self, params: dict[str, Any]) -> object:
         assert self._peer.request is not None
-        return await self._peer.request(METHOD, params)
+        return await self._peer.request(ELICIT_METHOD, params)
 
-    def _reporter(self, meta: object) -> Reporter | None:
+    def _make_reporter(self, meta: object) -> Reporter | None:
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         notify = self._peer.notify
-        if notify is None or not is_id(token):
+        if notify is None or not is_request_id(token):
             return None
 
         async def report(done: float, total: float | None, message: str | None) -> None:
-            said = {"progressToken": token, "progress": done, "total": total, "message": message}
-            await notify("notifications/progress", {key: value for key, value in said.items() if value is not None})
+            params = {"progressToken": token, "progress": done, "total": total, "message": message}
+            await notify("notifications/progress", {key: value for key, value in params.items() if value is not None})
 
         return report
 
 
-def _cacheable(result: dict[str, Any], client: Client) -> dict[str, Any]:
+def _mark_cacheable(result: dict[str, Any], client: Client) -> dict[str, Any]:
     return {"ttlMs": CACHE_MILLISECONDS, "cacheScope": CACHE_SCOPE, **result} if client.is_stateless else result
 
 
-def is_id(value: object) -> bool:
+def is_request_id(value: object) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def failure(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
+def error_response(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
     error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
     return {"jsonrpc": "2.0", "id": request, "error": error}

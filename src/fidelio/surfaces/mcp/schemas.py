@@ -1,8 +1,8 @@
-"""Output schemas of the workflow tools, as `tools/list` publishes them.
+"""Output schemas of the workflow tools, as `tools/list` publishes them, and the helpers that build schemas.
 
-Only small replies have one: a client that gets structured content shows the model that, so it has to be everything, and what is
-long is not sent twice. What an agent has found is the exception: programs start agents, and it comes a part at a time.
-`required` is what is always there.
+Only small replies have a schema: clients show the model the structured content instead of the text, so it would have to hold
+everything, and a long document would be sent twice. The result of an agent is the exception: programs read it, and it is sent
+in parts. `required` lists the keys that are always present.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 TEXT: Schema = {"type": "string"}
-FLAG: Schema = {"type": "boolean"}
-COUNT: Schema = {"type": "integer"}
+BOOLEAN: Schema = {"type": "boolean"}
+INTEGER: Schema = {"type": "integer"}
 OBJECT: Schema = {"type": "object"}
 TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
-TRUTH: Schema = {"type": ["boolean", "null"]}
+BOOLEAN_OR_NULL: Schema = {"type": ["boolean", "null"]}
 
 
-def object_with(*required: str, **properties: Schema) -> Schema:
+def object_schema(*required: str, **properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-def list_of(item: Schema) -> Schema:
+def array_schema(item: Schema) -> Schema:
     return {"type": "array", "items": item}
 
 
-TEXTS = list_of(TEXT)
+TEXTS = array_schema(TEXT)
 _WARNED = {"session_token": TEXT, "warnings": TEXTS}
-_EFFECT = object_with(setVariable=OBJECT, transitionTo=TEXT, skipActivities=TEXTS)
-TRANSITIONS = list_of(object_with("to", "holds", "default", to=TEXT, holds=TRUTH, default=FLAG, condition=TEXT))
-HEALTH = object_with(
+_EFFECT = object_schema(setVariable=OBJECT, transitionTo=TEXT, skipActivities=TEXTS)
+TRANSITIONS = array_schema(
+    object_schema("to", "holds", "default", to=TEXT, holds=BOOLEAN_OR_NULL, default=BOOLEAN, condition=TEXT)
+)
+HEALTH_CHECK = object_schema(
     "status",
     "server",
     "version",
@@ -41,15 +43,22 @@ HEALTH = object_with(
     status=TEXT,
     server=TEXT,
     version=TEXT,
-    workflows_available=COUNT,
-    uptime_seconds=COUNT,
+    workflows_available=INTEGER,
+    uptime_seconds=INTEGER,
 )
-_WORKFLOW = object_with("id", "version", "title", id=TEXT, version=TEXT, title=TEXT, description=TEXT_OR_NULL)
-STARTED = object_with(
-    "workflow", "session_token", workflow=_WORKFLOW, inherited=FLAG, adopted=FLAG, recovered=FLAG, warning=TEXT, **_WARNED
+_WORKFLOW = object_schema("id", "version", "title", id=TEXT, version=TEXT, title=TEXT, description=TEXT_OR_NULL)
+START_SESSION = object_schema(
+    "workflow",
+    "session_token",
+    workflow=_WORKFLOW,
+    inherited=BOOLEAN,
+    adopted=BOOLEAN,
+    recovered=BOOLEAN,
+    warning=TEXT,
+    **_WARNED,
 )
-_PARENT = object_with("session_id", "workflow_id", session_id=TEXT, workflow_id=TEXT, activity=TEXT, version=TEXT)
-_LAST_CHECKPOINT = object_with(
+_PARENT = object_schema("session_id", "workflow_id", session_id=TEXT, workflow_id=TEXT, activity=TEXT, version=TEXT)
+_LAST_CHECKPOINT = object_schema(
     "activity_id",
     "checkpoint_id",
     "state",
@@ -59,10 +68,10 @@ _LAST_CHECKPOINT = object_with(
     checkpoint_id=TEXT,
     state={"enum": ["open", "answered", "dismissed"]},
     option_id=TEXT_OR_NULL,
-    timestamp=COUNT,
+    timestamp=INTEGER,
 )
 _STATUS: Schema = {"enum": ["active", "blocked", "completed"]}
-STATUS = object_with(
+GET_WORKFLOW_STATUS = object_schema(
     "status",
     "current_activity",
     "completed_activities",
@@ -75,7 +84,7 @@ STATUS = object_with(
     current_activity=TEXT,
     completed_activities=TEXTS,
     # A workflow whose definition is missing or broken still has its id.
-    workflow=object_with("id", id=TEXT, version=TEXT, title=TEXT),
+    workflow=object_schema("id", id=TEXT, version=TEXT, title=TEXT),
     variables=OBJECT,
     open_checkpoint=TEXT_OR_NULL,
     pending_checkpoints=TEXTS,
@@ -83,11 +92,11 @@ STATUS = object_with(
     transitions=TRANSITIONS,
     parent=_PARENT,
     suspended_by=TEXT,
-    unverified=FLAG,
+    unverified=BOOLEAN,
     claims_to_continue=TEXT_OR_NULL,
     **_WARNED,
 )
-MOVED = object_with(
+NEXT_ACTIVITY = object_schema(
     "activity_id",
     "name",
     "status",
@@ -99,7 +108,7 @@ MOVED = object_with(
     transitions=TRANSITIONS,
     **_WARNED,
 )
-YIELDED = object_with(
+YIELD_CHECKPOINT = object_schema(
     "status",
     "checkpoint_id",
     "checkpoint_handle",
@@ -108,15 +117,15 @@ YIELDED = object_with(
     checkpoint_id=TEXT,
     checkpoint_handle=TEXT,
     request_id=TEXT,
-    already_resolved=FLAG,
+    already_resolved=BOOLEAN,
     resolved_option=TEXT_OR_NULL,
     effect=_EFFECT,
     message=TEXT,
     warnings=TEXTS,
 )
-_ANSWER = {"option_id": TEXT_OR_NULL, "effect": _EFFECT, "dismissed": FLAG, "answered_by": TEXT, "channel": TEXT}
+_ANSWER = {"option_id": TEXT_OR_NULL, "effect": _EFFECT, "dismissed": BOOLEAN, "answered_by": TEXT, "channel": TEXT}
 _ANSWERED = ("option_id", "effect", "answered_by", "channel")
-RESUMED = object_with(
+RESUME_CHECKPOINT = object_schema(
     "status",
     "message",
     "checkpoint_id",
@@ -130,14 +139,22 @@ RESUMED = object_with(
     **_ANSWER,
     **_WARNED,
 )
-_RESOLVED = {"checkpoint_id": TEXT, "resolved": {"const": True}, "resolved_option": TEXT, "effect": _EFFECT, "dismissed": FLAG}
-RESOLVED = object_with("checkpoint_id", "resolved", "checkpoint_handle", **_RESOLVED, checkpoint_handle=TEXT, warnings=TEXTS)
-RESOLVED_ONE_OF_MANY = object_with(
+_RESOLVED = {
+    "checkpoint_id": TEXT,
+    "resolved": {"const": True},
+    "resolved_option": TEXT,
+    "effect": _EFFECT,
+    "dismissed": BOOLEAN,
+}
+RESPOND_CHECKPOINT = object_schema(
+    "checkpoint_id", "resolved", "checkpoint_handle", **_RESOLVED, checkpoint_handle=TEXT, warnings=TEXTS
+)
+RESPOND_PENDING_CHECKPOINT = object_schema(
     "checkpoint_id", "resolved", "session_token", "remaining_checkpoints", **_RESOLVED, remaining_checkpoints=TEXTS, **_WARNED
 )
-_OPTION = object_with("id", "label", id=TEXT, label=TEXT, description=TEXT, effect=_EFFECT)
-CHECKPOINT = {
-    **object_with(
+_OPTION = object_schema("id", "label", id=TEXT, label=TEXT, description=TEXT, effect=_EFFECT)
+GET_CHECKPOINT = {
+    **object_schema(
         "id",
         "name",
         "message",
@@ -147,17 +164,17 @@ CHECKPOINT = {
         id=TEXT,
         name=TEXT,
         message=TEXT,
-        options=list_of(_OPTION),
-        condition_holds=TRUTH,
+        options=array_schema(_OPTION),
+        condition_holds=BOOLEAN_OR_NULL,
         answered_by=TEXT,
-        pending=FLAG,
-        answer=object_with(*_ANSWERED, **_ANSWER),
+        pending=BOOLEAN,
+        answer=object_schema(*_ANSWERED, **_ANSWER),
         **_WARNED,
     ),
-    # Whatever else the definition says about it.
+    # Further keys of the definition.
     "additionalProperties": True,
 }
-QUESTION = object_with(
+QUESTION = object_schema(
     "id",
     "name",
     "message",
@@ -165,9 +182,9 @@ QUESTION = object_with(
     id=TEXT,
     name=TEXT,
     message=TEXT,
-    options=list_of(object_with("id", "label", id=TEXT, label=TEXT, description=TEXT)),
+    options=array_schema(object_schema("id", "label", id=TEXT, label=TEXT, description=TEXT)),
     answered_by=TEXT,
     request_id=TEXT,
 )
-CHECKPOINT_NOW = object_with("active", "message", "state", active=FLAG, checkpoint=QUESTION, message=TEXT, state=TEXT)
-VALIDATED = object_with("valid", valid=FLAG, reason=TEXT)
+NAV_CHECKPOINT = object_schema("active", "message", "state", active=BOOLEAN, checkpoint=QUESTION, message=TEXT, state=TEXT)
+VALIDATE_TRANSITION = object_schema("valid", valid=BOOLEAN, reason=TEXT)

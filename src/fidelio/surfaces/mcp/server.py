@@ -1,4 +1,4 @@
-"""Starts the MCP server on standard input and output, with as little as possible before the first reply."""
+"""Entry point of `fidelio mcp`: the MCP server on standard input and output, with few imports before the first reply."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from fidelio.app.application import Application
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import PROGRAM, add_home_option, find_program, substitute_program
-from fidelio.surfaces.mcp.dialects import tools_of
-from fidelio.surfaces.mcp.endpoint import Identity
-from fidelio.surfaces.mcp.options import McpOptions, parse
+from fidelio.surfaces.mcp.dialects import load_tools
+from fidelio.surfaces.mcp.endpoint import Identity, RequestStates
+from fidelio.surfaces.mcp.options import McpOptions, parse_options
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.states import RequestStates
-from fidelio.surfaces.mcp.stdio.descriptors import collect_rarely, occupy_standard_descriptors
+from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors, set_gc_threshold
 from fidelio.surfaces.mcp.stdio.loop import serve_stdio
 
 if TYPE_CHECKING:
@@ -29,35 +28,35 @@ if TYPE_CHECKING:
 def run(arguments: Sequence[str]) -> int:
     options = McpOptions()
     try:
-        options = parse(arguments)
+        options = parse_options(arguments)
         return serve(options)
     except FidelioError as error:
-        _complain(str(error), options)
+        _print_error(str(error), options)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001  # the outermost boundary: an agent shows its user the last line, not a traceback
-        _complain(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
+    except Exception as error:  # noqa: BLE001  # outermost boundary: agents show their users the last line
+        _print_error(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
         return 70
 
 
-def _complain(sentence: str, options: McpOptions) -> None:
-    print(f"fidelio: {substitute_program(sentence, add_home_option(find_program(), options.home))}", file=sys.stderr)
+def _print_error(message: str, options: McpOptions) -> None:
+    print(f"fidelio: {substitute_program(message, add_home_option(find_program(), options.home))}", file=sys.stderr)
 
 
 def serve(options: McpOptions) -> int:
-    occupy_standard_descriptors()
-    collect_rarely()
-    _look_for_no_plugins()
+    reserve_standard_descriptors()
+    set_gc_threshold()
+    _disable_pydantic_plugins()
     asyncio.run(_serve(options))
     return 0
 
 
-def _look_for_no_plugins() -> None:
-    """Pydantic would look through every installed distribution for plugins that nobody has, while an agent waits.
+def _disable_pydantic_plugins() -> None:
+    """Keep pydantic from scanning every installed distribution for plugins, which delays the first reply.
 
-    Told not to look, it still imports everything that looking takes, from e-mail to archives. So its loader, which is asked
-    for the plugins and for nothing else, is there already when it comes to that.
+    The environment variable stops the scan but not the imports that it needs (`email`, `zipfile`, …). So a stub of the loader
+    module, which pydantic only asks for its plugins, is put into `sys.modules` first.
     """
     if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
         loader = ModuleType("pydantic.plugin._loader")
@@ -66,34 +65,34 @@ def _look_for_no_plugins() -> None:
 
 
 async def _serve(options: McpOptions) -> None:
-    settings = settings_of(options)
-    _look_for_directories(options.workflows, settings)
-    async with house_of(options, settings) as house:
-        house.on_failure = partial(_complain, options=options)
-        await serve_stdio(Protocol(identity_of(settings), tools_of(options.tools, house), states_of(settings)))
+    settings = load_server_settings(options)
+    _check_directories(options.workflows, settings)
+    async with make_application(options, settings) as app:
+        app.on_failure = partial(_print_error, options=options)
+        await serve_stdio(Protocol(make_identity(settings), load_tools(options.tools, app), make_request_states(settings)))
 
 
-def _look_for_directories(directories: Sequence[str], settings: Settings) -> None:
-    """What every call would say is said at once, because a look takes no imports. Who words it is imported only then."""
+def _check_directories(directories: Sequence[str], settings: Settings) -> None:
+    """Fail at start if a workflow directory is missing. The check is cheap; the module that raises is imported only then."""
     if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # never raise
-        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # nothing is served any more
+        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # only to raise
 
         open_library(settings.home, directories)
 
 
-def settings_of(options: McpOptions) -> Settings:
-    """An option wins over the environment; both are checked in the same place."""
-    given = {
+def load_server_settings(options: McpOptions) -> Settings:
+    """Load the settings of a server. Options override the environment, and both are validated by `load_settings`."""
+    options_environ = {
         "FIDELIO_SERVER_NAME": options.server_name,
         "FIDELIO_SERVER_VERSION": options.server_version,
         "FIDELIO_MIN_RESPONSE_SECONDS": options.min_response_seconds,
         "FIDELIO_ADOPTION": "off" if options.no_adoption else None,
     }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return load_settings(options.home, environ={**os.environ, **chosen})
+    overrides = {name: value for name, value in options_environ.items() if value is not None}
+    return load_settings(options.home, environ={**os.environ, **overrides})
 
 
-def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:
+def make_application(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:
     return Application(
         settings,
         options.workflows,
@@ -102,19 +101,19 @@ def house_of(options: McpOptions, settings: Settings, *, handles: bool = True) -
         person=options.person,
         worker=options.worker,
         handles=handles,
-        # Whoever reads it may be anywhere, so the path is whole.
+        # The reader may be in another directory, so the path is absolute.
         program=add_home_option(PROGRAM, str(settings.home.path) if options.home else None),
     )
 
 
-def identity_of(settings: Settings) -> Identity:
+def make_identity(settings: Settings) -> Identity:
     return Identity(settings.server_name, settings.server_version)
 
 
-def states_of(settings: Settings) -> RequestStates:
-    def keys() -> KeyRing:
+def make_request_states(settings: Settings) -> RequestStates:
+    def load_keys() -> KeyRing:
         from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the first reply does not wait for it
 
         return open_keys(settings.home.ensure().keys)
 
-    return RequestStates(keys)
+    return RequestStates(load_keys)

@@ -1,4 +1,4 @@
-"""Registry of the sets of tools. Each is imported only when it is chosen, because an agent waits for the start."""
+"""Registry of the sets of tools. A set is imported only when it is chosen, because an agent waits for the start."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ DIALECTS = (DEFAULT, "gates", "navigator")
 TOOLSETS = ("workflows", "orchestrator")
 
 
-def path_of(dialect: str) -> str:
-    """Where a dialect, or the orchestrator, is served over HTTP."""
+def endpoint_path(dialect: str) -> str:
+    """The path of a dialect, or of the orchestrator, over HTTP."""
     return "/mcp" if dialect == DEFAULT else f"/mcp/{dialect}"
 
 
-def tools_of(dialect: str, house: Application) -> ServedTools:
-    return _LOADERS[dialect](house)
+def load_tools(dialect: str, app: Application) -> ServedTools:
+    return _LOADERS[dialect](app)
 
 
-def _sessions(house: Application) -> ServedTools:
+def _load_sessions(app: Application) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # only when it is chosen
 
-    return SessionsDialect(house).tools()
+    return SessionsDialect(app).tools()
 
 
-def _gates(house: Application) -> ServedTools:
+def _load_gates(app: Application) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # only when it is chosen
 
-    return GatesDialect(house).tools()
+    return GatesDialect(app).tools()
 
 
-def _navigator(house: Application) -> ServedTools:
+def _load_navigator(app: Application) -> ServedTools:
     from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # only when it is chosen
 
-    return NavigatorDialect(house).tools()
+    return NavigatorDialect(app).tools()
 
 
-def _orchestrator(house: Application) -> ServedTools:
+def _load_orchestrator(app: Application) -> ServedTools:
     from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # only when it is chosen
 
-    return AgentToolset(house).tools()
+    return AgentToolset(app).tools()
 
 
-_LOADERS = {"sessions": _sessions, "gates": _gates, "navigator": _navigator, "orchestrator": _orchestrator}
+_LOADERS = {"sessions": _load_sessions, "gates": _load_gates, "navigator": _load_navigator, "orchestrator": _load_orchestrator}

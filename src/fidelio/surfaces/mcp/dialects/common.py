@@ -1,4 +1,4 @@
-"""Shared parts of the dialects: the base class of their handlers, JSON of results, and `_meta`."""
+"""Base class of the dialects' handlers, and the JSON and `_meta` that their replies share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.definitions import META
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
-from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
-from fidelio.surfaces.mcp.schemas import HEALTH
+from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
+from fidelio.surfaces.mcp.schemas import HEALTH_CHECK
 from fidelio.toolkit import AskPerson, CallContext, Done, Tool
 
 if TYPE_CHECKING:
@@ -29,61 +29,61 @@ if TYPE_CHECKING:
 
 
 class Dialect:
-    """Base of the handlers of a dialect."""
+    """Base class of the handlers of a dialect."""
 
-    def __init__(self, house: Application) -> None:
-        self.house = house
-        self._began = now_ms()
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        self._started_at = now_ms()
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
-        """A call with bad arguments is on record, too, when it says which session it means."""
+        """Record a call whose arguments were refused, if it names a session."""
         token = arguments.get("session_token") or arguments.get("checkpoint_handle")
         if isinstance(token, str) and token:
-            await (await self.house.workflows()).record_refused_call(tool, token, error)
+            await (await self.app.workflows()).record_refused_call(tool, token, error)
 
     def render_error(self, error: FidelioError) -> str:
-        """The text of an error, without the directories of the server."""
-        return self.house.remove_root_paths(str(error))
+        """Return the text of an error, without the directories of the server."""
+        return self.app.remove_root_paths(str(error))
 
-    def health_tool(self, handler: Callable[[Nothing, CallContext], Awaitable[Done]]) -> Tool[Nothing]:
-        """The row of health_check, which is the same everywhere."""
+    def make_health_tool(self, handler: Callable[[NoParameters, CallContext], Awaitable[Done]]) -> Tool[NoParameters]:
+        """Declare health_check, which is the same in every dialect."""
         return Tool(
             "health_check",
             "Check the server",
             "Returns the server's state, version, number of workflows and uptime. Needs no token.",
-            Nothing,
+            NoParameters,
             handler,
             read_only=True,
-            output_schema=HEALTH,
+            output_schema=HEALTH_CHECK,
         )
 
-    async def health(self) -> dict[str, Any]:
-        """The body of health_check."""
+    async def describe_health(self) -> dict[str, Any]:
+        """Return the body of health_check."""
         return {
             "status": "healthy",
-            "server": self.house.settings.server_name,
-            "version": self.house.settings.server_version,
-            "workflows_available": len(offered_workflows(await self.house.library())),
-            "uptime_seconds": (now_ms() - self._began) // 1000,
+            "server": self.app.settings.server_name,
+            "version": self.app.settings.server_version,
+            "workflows_available": len(list_startable_workflows(await self.app.library())),
+            "uptime_seconds": (now_ms() - self._started_at) // 1000,
         }
 
-    async def ask(self, context: CallContext, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
-        """Puts the request to the person at the client; a call that stays without an answer is recorded as refused."""
+    async def ask_person(self, context: CallContext, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
+        """Put the request to the person at the client; a call that gets no answer is recorded as refused."""
         question = await context.ask(needed.request)
 
-        async def unanswered() -> None:
-            await (await self.house.workflows()).record_refused_call(tool, token, needed, session=question.session)
+        async def record_unanswered() -> None:
+            await (await self.app.workflows()).record_refused_call(tool, token, needed, session=question.session)
 
-        return replace(question, waiting=Done(context.render(needed), is_error=True), unanswered=unanswered)
+        return replace(question, waiting_reply=Done(context.render(needed), is_error=True), record_unanswered=record_unanswered)
 
 
-def offered_workflows(library: Library) -> list[WorkflowSummary]:
-    """The workflows that can be started; `meta` is not one to choose."""
+def list_startable_workflows(library: Library) -> list[WorkflowSummary]:
+    """List the workflows that an agent can start: not `meta`, and none that is broken."""
     return [entry for entry in library.list() if entry.id != META and not entry.broken]
 
 
-def procedure(library: Library, instructions: str, *pages: str) -> str:
-    """How to begin: the first of these pages that the library has, else its first page, else what the dialect itself says."""
+def load_procedure(library: Library, instructions: str, *pages: str) -> str:
+    """Return the first of `pages` that the library has, else page 00 of `meta`, else the instructions of the dialect."""
     for page in (*pages, "00"):
         try:
             return library.source("resource", page, workflow=META).content.decode()
@@ -92,40 +92,45 @@ def procedure(library: Library, instructions: str, *pages: str) -> str:
     return f"# How to begin\n\n{instructions}\n"
 
 
-def meta_of(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
+def build_meta(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
     return {"session_token": outcome.token, "validation": validation_json(context, outcome.warnings)}
 
 
 def validation_json(context: CallContext, warnings: Sequence[str]) -> dict[str, Any]:
-    """What clients look at to see whether a call was all right."""
-    return {"status": "warning" if warnings else "valid", "warnings": [context.render(one) for one in warnings]}
+    """The `validation` object of `_meta`: status and warnings of a call."""
+    return {"status": "warning" if warnings else "valid", "warnings": [context.render(warning) for warning in warnings]}
 
 
-def with_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
-    """A model sees no `_meta`, so warnings stand in the body too."""
-    warnings = [context.render(one) for one in outcome.warnings] if outcome is not None else []
+def add_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
+    """Add the warnings to the body, because a model does not see `_meta`."""
+    warnings = [context.render(warning) for warning in outcome.warnings] if outcome is not None else []
     return {**body, "warnings": warnings} if warnings else dict(body)
 
 
 def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
-    """Every way on, with `holds`: true, false, or null when it is not known yet."""
+    """All transitions of the current activity, with `holds`: true, false, or null while it is undecided."""
     from fidelio.engine.transitions import list_transitions  # noqa: PLC0415  # the first reply does not wait for it
 
     return [
-        {"to": way.to, "holds": way.holds, "default": way.default, **({"condition": way.condition} if way.condition else {})}
-        for way in list_transitions(workflow, record)
+        {
+            "to": transition.to,
+            "holds": transition.holds,
+            "default": transition.default,
+            **({"condition": transition.condition} if transition.condition else {}),
+        }
+        for transition in list_transitions(workflow, record)
     ]
 
 
 def started_json(outcome: CallResult[StartResult]) -> dict[str, Any]:
     """The body of start_session."""
-    started, workflow = outcome.result, outcome.result.workflow
-    about = {"id": workflow.id, "version": workflow.version, "title": workflow.title, "description": workflow.description}
-    flags = {name: True for name in ("inherited", "adopted", "recovered") if getattr(started, name)}
-    warning = {"warning": started.warning} if started.warning else {}
-    return {"workflow": about, "session_token": outcome.token, **flags, **warning}
+    result, workflow = outcome.result, outcome.result.workflow
+    description = {"id": workflow.id, "version": workflow.version, "title": workflow.title, "description": workflow.description}
+    flags = {name: True for name in ("inherited", "adopted", "recovered") if getattr(result, name)}
+    warning = {"warning": result.warning} if result.warning else {}
+    return {"workflow": description, "session_token": outcome.token, **flags, **warning}
 
 
 def trace_json(outcome: CallResult[Trace]) -> dict[str, Any]:
@@ -141,16 +146,16 @@ def trace_json(outcome: CallResult[Trace]) -> dict[str, Any]:
 
 
 def _rest_json(trace: Trace) -> dict[str, Any]:
-    """How to get what did not find room in the reply."""
-    if (rest := trace.rest) is None:
+    """The keys that say how to read the rest of a long trace."""
+    if (remainder := trace.rest) is None:
         return {}
-    tokens = f"the trace_tokens from number {rest.done} on (counted from 0) and " if trace.source == "tokens" else ""
-    more = f"This is not all. Call get_trace again with {tokens}after: {rest.after}."
-    return {"more": more, "next": {"after": rest.after, **({"from_token": rest.done} if tokens else {})}}
+    tokens = f"the trace_tokens from number {remainder.done} on (counted from 0) and " if trace.source == "tokens" else ""
+    more = f"This is not all. Call get_trace again with {tokens}after: {remainder.after}."
+    return {"more": more, "next": {"after": remainder.after, **({"from_token": remainder.done} if tokens else {})}}
 
 
 def answer_json(answer: CheckpointAnswer) -> dict[str, Any]:
-    """An answer on record, and whose it is."""
+    """A recorded answer, with its person and channel."""
     body: dict[str, Any] = {"option_id": answer.option or None, "effect": answer.effect}
     if answer.mode == "condition_not_met":
         body["dismissed"] = True
@@ -158,38 +163,38 @@ def answer_json(answer: CheckpointAnswer) -> dict[str, Any]:
 
 
 def resolution_json(resolved: ResolvedCheckpoint) -> dict[str, Any]:
-    """What became of an answer that was just given."""
+    """The result of an answer: option, effect, or dismissal."""
     resolution = resolved.resolution
     body = {"resolved_option": resolution.option, "effect": resolution.effect, "dismissed": resolution.dismissed}
     return {key: value for key, value in body.items() if value}
 
 
 def definition_json(definition: Definition) -> dict[str, Any]:
-    """A definition with its defaults, without lists and objects that are empty by default or say only where its file lies."""
-    fields = [(key, getattr(definition, name), default) for name, key, default in _fields(type(definition))]
-    shown = {key: _plain(value) for key, value, default in fields if not _left_out(value, default)}
-    return {**shown, **(definition.model_extra or {})}
+    """A definition with its defaults, without empty collections and without fields about its file."""
+    fields = [(key, getattr(definition, name), default) for name, key, default in _list_fields(type(definition))]
+    body = {key: _to_builtins(value) for key, value, default in fields if not _is_omitted(value, default)}
+    return {**body, **(definition.model_extra or {})}
 
 
 @cache
-def _fields(kind: type[Definition]) -> list[tuple[str, str, Any]]:
-    """What is shown of such a definition: by which name, under which key, and what it is where nobody says it."""
+def _list_fields(kind: type[Definition]) -> list[tuple[str, str, Any]]:
+    """List attribute, key and default of the fields of a definition that replies include."""
     fields = kind.model_fields.items()
-    return [(name, field.alias or name, field.default) for name, field in fields if name not in _ABOUT_THE_FILE]
+    return [(name, field.alias or name, field.default) for name, field in fields if name not in _FILE_FIELDS]
 
 
-_ABOUT_THE_FILE = frozenset({"owner", "broken", "schema_hint"})
+_FILE_FIELDS = frozenset({"owner", "broken", "schema_hint"})
 
 
-def _left_out(value: Any, default: Any) -> bool:
+def _is_omitted(value: Any, default: Any) -> bool:
     return value is None or (value == default and not isinstance(default, (bool, int, str)))
 
 
-def _plain(value: Any) -> Any:
+def _to_builtins(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_to_builtins(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_builtins(item) for key, item in value.items()}
     return definition_json(value) if hasattr(value, "model_extra") else value
 
 

@@ -1,4 +1,4 @@
-"""Process set-up of a server: garbage collection and the standard descriptors. Imports nothing heavy, because it runs first."""
+"""Process set-up of a server: garbage collection and standard descriptors. It runs first, so it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# How many new objects there have to be before Python looks. Over HTTP every request leaves some behind.
-RARELY = 100_000
-NOW_AND_THEN = 20_000
+# New objects before Python collects garbage. Lower over HTTP, where every request leaves reference cycles behind.
+STDIO_GC_THRESHOLD = 100_000
+HTTP_GC_THRESHOLD = 20_000
 
 
-def collect_rarely(after: int = RARELY) -> None:
-    """What is imported and read at the start stays: looking through it again and again delays the replies."""
-    gc.set_threshold(after, 20, 50)
+def set_gc_threshold(threshold: int = STDIO_GC_THRESHOLD) -> None:
+    """Collect garbage rarely: modules and definitions stay in memory, and traversing them again delays replies."""
+    gc.set_threshold(threshold, 20, 50)
 
 
-def occupy_standard_descriptors() -> None:
-    """A process may be started without them; then the next file that is opened, whichever it is, would take their place."""
+def reserve_standard_descriptors() -> None:
+    """Fill descriptors 0 to 2 if the process was started without them; otherwise the next file would get their number."""
     lowest = os.open(os.devnull, os.O_RDWR)
     while lowest <= 2:
         lowest = os.open(os.devnull, os.O_RDWR)
@@ -28,21 +28,20 @@ def occupy_standard_descriptors() -> None:
 
 @contextmanager
 def private_standard_streams() -> Iterator[tuple[int, int]]:
-    """Descriptors of the real input and output. Afterwards everything is as it was."""
+    """Yield duplicates of standard input and output; redirect the originals, so that a print cannot break the stream."""
     source, sink = os.dup(0), os.dup(1)
     blocking = os.get_blocking(source), os.get_blocking(sink)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
     os.dup2(2, 1)
-    os.close(nothing)
+    os.close(null)
     try:
         yield source, sink
     finally:
-        # What was printed is still in Python's buffer; it must leave before the real output is back. Without standard output
-        # Python has no such object at all.
+        # Buffered prints must be flushed before the real output is restored. Without standard output `sys.stdout` is None.
         with suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
-        for private, public, was_blocking in ((source, 0, blocking[0]), (sink, 1, blocking[1])):
-            os.set_blocking(private, was_blocking)
-            os.dup2(private, public)
-            os.close(private)
+        for own, standard, was_blocking in ((source, 0, blocking[0]), (sink, 1, blocking[1])):
+            os.set_blocking(own, was_blocking)
+            os.dup2(own, standard)
+            os.close(own)

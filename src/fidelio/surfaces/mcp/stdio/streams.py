@@ -17,32 +17,32 @@ CHUNK = 64 * 1024
 
 
 class LineSplitter:
-    """Cuts a stream into lines. None stands for a line that was too long and was dropped as a whole."""
+    """Splits a stream into lines. None stands for a line over the limit, which is dropped as a whole."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._begun = bytearray()
-        self._dropping = False
+        self._partial = bytearray()
+        self._is_dropping = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes | None]:
-        if chunk and chunk.find(b"\n") == len(chunk) - 1 <= self._limit and not (self._begun or self._dropping):
-            # Nearly always: exactly one whole message.
+        if chunk and chunk.find(b"\n") == len(chunk) - 1 <= self._limit and not (self._partial or self._is_dropping):
+            # Fast path: the chunk is exactly one whole message.
             yield chunk[:-1]
             return
-        first, *others = chunk.split(b"\n")
-        self._keep(first)
-        for following in others:
-            yield None if self._dropping else bytes(self._begun)
-            self._begun.clear()
-            self._dropping = False
-            self._keep(following)
+        first, *rest = chunk.split(b"\n")
+        self._append(first)
+        for part in rest:
+            yield None if self._is_dropping else bytes(self._partial)
+            self._partial.clear()
+            self._is_dropping = False
+            self._append(part)
 
-    def _keep(self, part: bytes) -> None:
-        if self._dropping or len(self._begun) + len(part) > self._limit:
-            self._dropping = True
-            self._begun.clear()
+    def _append(self, part: bytes) -> None:
+        if self._is_dropping or len(self._partial) + len(part) > self._limit:
+            self._is_dropping = True
+            self._partial.clear()
         else:
-            self._begun += part
+            self._partial += part
 
 
 class InputReader(Protocol):
@@ -53,11 +53,11 @@ class InputReader(Protocol):
     def close(self) -> None: ...
 
 
-async def open_reader(source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> InputReader:
-    """Calls `received` with every chunk, then `ended` once."""
+async def open_reader(source: int, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> InputReader:
+    """Start a reader that calls `on_chunk` with every chunk, then `on_end` once."""
     if _can_be_polled(source):
-        return _PipeReader(source, received, ended)
-    return _FileReader(source, received, ended)
+        return _PipeReader(source, on_chunk, on_end)
+    return _FileReader(source, on_chunk, on_end)
 
 
 def _can_be_polled(source: int) -> bool:
@@ -66,15 +66,15 @@ def _can_be_polled(source: int) -> bool:
 
 
 class _PipeReader:
-    """Reads whenever there is something, without the layers of a transport in between: this runs for every message."""
+    """Reads a pipe or socket when the event loop reports data; faster than an asyncio transport."""
 
-    def __init__(self, source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    def __init__(self, source: int, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         self._source = source
-        self._received = received
-        self._ended = ended
+        self._on_chunk = on_chunk
+        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._is_reading = False
-        self._closed = False
+        self._is_closed = False
         os.set_blocking(source, False)
         self.resume()
 
@@ -83,13 +83,13 @@ class _PipeReader:
             chunk = os.read(self._source, CHUNK)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:  # torn away: there will be nothing more
+        except OSError:  # closed from outside: treat as end of file
             chunk = b""
         if chunk:
-            self._received(chunk)
+            self._on_chunk(chunk)
         else:
             self.close()
-            self._ended()
+            self._on_end()
 
     def pause(self) -> None:
         if self._is_reading:
@@ -97,55 +97,55 @@ class _PipeReader:
             self._loop.remove_reader(self._source)
 
     def resume(self) -> None:
-        if not self._is_reading and not self._closed:
+        if not self._is_reading and not self._is_closed:
             self._is_reading = True
             self._loop.add_reader(self._source, self._read)
 
     def close(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self.pause()
 
 
 class _FileReader:
-    """A file or a device cannot be polled, so a thread reads it."""
+    """Reads a file or a device, which cannot be polled, in a thread."""
 
-    def __init__(self, source: int, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    def __init__(self, source: int, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         self._source = source
-        self._received = received
-        self._ended = ended
+        self._on_chunk = on_chunk
+        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._may_read = threading.Event()
         self._may_read.set()
-        self._closed = False
+        self._is_closed = False
         threading.Thread(target=self._read, name="fidelio-stdin", daemon=True).start()
 
     def _read(self) -> None:
-        while self._may_read.wait() and not self._closed:
-            chunk = self._next()
-            # One chunk at a time: whoever receives it says whether there may be more.
+        while self._may_read.wait() and not self._is_closed:
+            chunk = self._read_chunk()
+            # Wait until the loop has received the chunk: it may pause the reader.
             self._may_read.clear()
             if not self._deliver(chunk) or not chunk:
                 return
 
-    def _next(self) -> bytes:
+    def _read_chunk(self) -> bytes:
         try:
             return os.read(self._source, CHUNK)
-        except OSError:  # closed or torn away: there will be nothing more
+        except OSError:  # closed from outside: treat as end of file
             return b""
 
     def _deliver(self, chunk: bytes) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._receive, chunk)
-        except RuntimeError:  # the loop has ended, and nobody waits for the rest
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
     def _receive(self, chunk: bytes) -> None:
         self._may_read.set()
         if chunk:
-            self._received(chunk)
+            self._on_chunk(chunk)
         else:
-            self._ended()
+            self._on_end()
 
     def pause(self) -> None:
         self._may_read.clear()
@@ -154,21 +154,21 @@ class _FileReader:
         self._may_read.set()
 
     def close(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self._may_read.set()
 
 
 class OutputWriter:
-    """One descriptor. `drained` is called when the buffer is empty again, `broken` when the client can no longer read."""
+    """Writes to a descriptor. Calls `on_drained` when the buffer becomes empty, `on_broken` when writing fails."""
 
-    def __init__(self, sink: int, *, drained: Callable[[], None], broken: Callable[[], None]) -> None:
+    def __init__(self, sink: int, *, on_drained: Callable[[], None], on_broken: Callable[[], None]) -> None:
         self._sink = sink
-        self._drained = drained
-        self._broken = broken
+        self._on_drained = on_drained
+        self._on_broken = on_broken
         self._buffer = bytearray()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._closed = False
+        self._is_closed = False
         self._loop = asyncio.get_running_loop()
         os.set_blocking(sink, False)
 
@@ -177,41 +177,41 @@ class OutputWriter:
         return len(self._buffer)
 
     def write(self, data: bytes) -> None:
-        if self._closed:
+        if self._is_closed:
             return
         if self._buffer:
             self._buffer += data
             return
-        written = self._try(data)
-        if written < len(data) and not self._closed:
-            self._buffer += data[written:]
+        count = self._try_write(data)
+        if count < len(data) and not self._is_closed:
+            self._buffer += data[count:]
             self._empty.clear()
             self._loop.add_writer(self._sink, self._write_more)
 
-    def _try(self, data: bytes | memoryview) -> int:
+    def _try_write(self, data: bytes | memoryview) -> int:
         try:
             return os.write(self._sink, data)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:  # whatever the reason is, this client will not get another byte
-            self._give_up()
+        except OSError:  # the client cannot be reached any more, whatever the reason
+            self._close_broken()
             return 0
 
     def _write_more(self) -> None:
         with memoryview(self._buffer) as view:
-            written = self._try(view)
-        if self._closed:
+            count = self._try_write(view)
+        if self._is_closed:
             return
-        del self._buffer[:written]
+        del self._buffer[:count]
         if not self._buffer:
             self._stop_waiting()
-            self._drained()
+            self._on_drained()
 
-    def _give_up(self) -> None:
-        self._closed = True
+    def _close_broken(self) -> None:
+        self._is_closed = True
         if self._buffer:
             self._stop_waiting()
-        self._broken()
+        self._on_broken()
 
     def _stop_waiting(self) -> None:
         self._loop.remove_writer(self._sink)
@@ -219,10 +219,10 @@ class OutputWriter:
         self._empty.set()
 
     async def flush(self, timeout: float) -> None:
-        """Waits until the buffer is empty, at most `timeout` seconds; what a client does not read until then is dropped."""
+        """Wait until the buffer is empty, at most `timeout` seconds; then drop what the client has not read."""
         try:
             async with asyncio.timeout(timeout):
                 await self._empty.wait()
         except TimeoutError:
-            self._closed = True
+            self._is_closed = True
             self._stop_waiting()

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.gates import parameters as p
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken
+from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, NoParameters, TokenReference
 from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect
 
 
-def rows(dialect: GatesDialect) -> list[Tool[Any]]:
-    return [*_without_session(dialect), *_moving(dialect), *_checkpoints(dialect), *_reading(dialect)]
+def declare_tools(dialect: GatesDialect) -> list[Tool[Any]]:
+    return [*_declare_discovery(dialect), *_declare_moves(dialect), *_declare_checkpoints(dialect), *_declare_reads(dialect)]
 
 
-def _without_session(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_discovery(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "discover",
             "How to begin",
             "Start here. Returns the server's name and version, the workflows that can be started, and the procedure. Needs no "
             "token.",
-            Nothing,
+            NoParameters,
             dialect.discover,
             read_only=True,
         ),
@@ -32,15 +32,15 @@ def _without_session(dialect: GatesDialect) -> list[Tool[Any]]:
             "list_workflows",
             "List workflows",
             "Lists the workflows that can be started, each with id, title, version and description. Needs no token.",
-            Nothing,
+            NoParameters,
             dialect.list_workflows,
             read_only=True,
         ),
-        dialect.health_tool(dialect.health_check),
+        dialect.make_health_tool(dialect.health_check),
     ]
 
 
-def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_moves(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "start_session",
@@ -49,7 +49,7 @@ def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
             "that every other tool needs.",
             p.StartSession,
             dialect.start_session,
-            output_schema=schemas.STARTED,
+            output_schema=schemas.START_SESSION,
         ),
         Tool(
             "next_activity",
@@ -72,7 +72,7 @@ def _moving(dialect: GatesDialect) -> list[Tool[Any]]:
     ]
 
 
-def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_checkpoint",
@@ -81,7 +81,7 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
             p.GetCheckpoint,
             dialect.get_checkpoint,
             read_only=True,
-            output_schema=schemas.CHECKPOINT,
+            output_schema=schemas.GET_CHECKPOINT,
         ),
         Tool(
             "respond_checkpoint",
@@ -92,12 +92,12 @@ def _checkpoints(dialect: GatesDialect) -> list[Tool[Any]]:
             p.RespondCheckpoint,
             dialect.respond_checkpoint,
             idempotent=True,
-            output_schema=schemas.RESOLVED_ONE_OF_MANY,
+            output_schema=schemas.RESPOND_PENDING_CHECKPOINT,
         ),
     ]
 
 
-def _reading(dialect: GatesDialect) -> list[Tool[Any]]:
+def _declare_reads(dialect: GatesDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_workflow",
@@ -113,7 +113,7 @@ def _reading(dialect: GatesDialect) -> list[Tool[Any]]:
             "Read the workflow's skills",
             "Returns the skills of the workflow as a whole, by id: how to conduct it. `_resources` name what to read with "
             "get_resource.",
-            WithToken,
+            TokenReference,
             dialect.get_skills,
             read_only=True,
         ),

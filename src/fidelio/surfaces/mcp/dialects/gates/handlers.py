@@ -1,11 +1,12 @@
-"""Handlers of the `gates` dialect: entering an activity opens all its checkpoints, and each has to be answered first.
+"""Handlers and replies of the `gates` dialect: entering an activity opens its checkpoints, and each must be answered first.
 
-Tools translate only: arguments into calls of the service, results into the shapes that clients know.
+Handlers translate arguments into calls of the service. Every reply is a compact JSON object.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,8 +14,13 @@ from fidelio.app.application import Application
 from fidelio.errors import PersonNeeded
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
-    offered_workflows,
-    procedure,
+    add_warnings,
+    answer_json,
+    build_meta,
+    definition_json,
+    list_startable_workflows,
+    load_procedure,
+    resolution_json,
     started_json,
     trace_json,
     transitions_json,
@@ -27,143 +33,241 @@ from fidelio.surfaces.mcp.dialects.gates.parameters import (
     RespondCheckpoint,
     StartSession,
 )
-from fidelio.surfaces.mcp.dialects.gates.replies import (
-    DefinitionEncoder,
-    checkpoint_json,
-    document,
-    pending_json,
-    reply,
-    resolved_json,
-    skill_json,
+from fidelio.surfaces.mcp.dialects.sessions.parameters import (
+    GetTrace,
+    NextActivity,
+    NoParameters,
+    TokenReference,
+    build_move,
+    none_if_unset,
 )
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, Nothing, WithToken, move_of, none_if_unset
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Definition, Workflow
+    from fidelio.engine.record import Record
+    from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
+    from fidelio.workflows.content import ContentService, SkillText
+    from fidelio.workflows.unit_of_work import CallResult
+
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure and the workflows: "
     "start_session, get_skills, get_workflow, next_activity. Entering an activity asks its checkpoints; answer every pending "
     "one with respond_checkpoint before you go on. Always pass the newest session_token."
 )
+# More than the definitions of all workflows that a server runs at a time.
+MAX_CACHED_DEFINITIONS = 512
+
+
+def render_reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """Return a small reply: JSON as text, and the same as structured content."""
+    whole = add_warnings(context, body, outcome)
+    return Done(_encode_json(whole), {**build_meta(context, outcome), **meta}, structured=whole)
+
+
+def render_document(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """Return a large reply as text alone: clients show the model structured content instead of the text if both are there."""
+    return Done(_encode_json(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
+
+
+class DefinitionEncoder:
+    """Encodes definitions as JSON, with a cache: agents read the same definitions repeatedly."""
+
+    def __init__(self) -> None:
+        self._cache: dict[int, tuple[Definition, bytes]] = {}
+
+    def document(
+        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
+    ) -> Done:
+        """Return the definition as reply, with the fields of `body` after its own."""
+        extra = msgspec.json.encode(add_warnings(context, body, outcome))
+        text = b"%s,%s" % (self._encode(definition)[:-1], extra[1:])
+        return Done(text.decode(), {**build_meta(context, outcome), **meta})
+
+    def _encode(self, definition: Definition) -> bytes:
+        # By id(), because comparing large definitions costs more than encoding them. The entry holds the definition, so that
+        # its id is not reused.
+        entry = self._cache.get(id(definition))
+        if entry is None:
+            if len(self._cache) >= MAX_CACHED_DEFINITIONS:
+                self._cache.clear()
+            entry = self._cache[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
+        return entry[1]
+
+
+def _definition_json(definition: Definition) -> dict[str, Any]:
+    """The JSON of a definition in this dialect, where a workflow lists all its skills together."""
+    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
+
+    body = definition_json(definition)
+    if isinstance(definition, Workflow) and "skills" in body:
+        skill_ids = (definition.skills.primary, *definition.skills.supporting)
+        body["skills"] = list(dict.fromkeys(skill for skill in skill_ids if skill))
+    return body
+
+
+def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
+    """The pending checkpoints, with `condition_holds`: true, false, or null while it is undecided."""
+    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
+
+    return [
+        {"checkpoint_id": pending.checkpoint, "condition_holds": truth, "request_id": pending.request}
+        for pending, truth in list_pending_checkpoints(workflow, record)
+    ]
+
+
+def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
+    body = {**definition_json(presented.definition), "condition_holds": presented.condition_holds}
+    if presented.demands_person:
+        body["answered_by"] = "person"
+    if presented.request:
+        body["pending"] = presented.answer is None
+    if presented.answer is not None:
+        body["answer"] = answer_json(presented.answer)
+    return body
+
+
+def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
+    remaining = [checkpoint.checkpoint for checkpoint in outcome.record.pending]
+    token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
+    return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
+
+
+def skill_json(reads: ContentService, skill: SkillText, workflow: str) -> dict[str, Any]:
+    """The skill, with its resources as references that get_resource accepts."""
+    if skill.loaded is None:
+        return {}
+    body = definition_json(skill.loaded.definition)
+    body.pop("resources", None)
+    skill_ids = [msgspec.to_builtins(resource) for resource in reads.list_resources(skill.loaded, workflow)]
+    return {**body, "_resources": skill_ids} if skill_ids else body
+
+
+def _encode_json(body: Any) -> str:
+    return msgspec.json.encode(body).decode()
 
 
 class GatesDialect(Dialect):
-    """The twelve tools of the dialect."""
+    """Handlers of the twelve tools of the dialect."""
 
-    def __init__(self, house: Application) -> None:
-        super().__init__(house)
+    def __init__(self, app: Application) -> None:
+        super().__init__(app)
         self._encoder = DefinitionEncoder()
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.gates.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.dialects.gates.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.record_refused_call, render_error=self.render_error),
+            ToolTable(declare_tools(self), on_misuse=self.record_refused_call, render_error=self.render_error),
             instructions=INSTRUCTIONS,
-            program=self.house.program,
-            ask=self.house.ask,
+            program=self.app.program,
+            ask=self.app.ask,
         )
 
-    async def discover(self, _: Nothing, context: CallContext) -> Done:
-        library = await self.house.library()
-        listed = [{"id": entry.id, "title": entry.title, "version": entry.version} for entry in offered_workflows(library)]
-        about = {"server": self.house.settings.server_name, "version": self.house.settings.server_version}
-        guide = procedure(library, INSTRUCTIONS, "bootstrap-gates")
-        return document(context, {**about, "available_workflows": listed, "discovery": guide})
-
-    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
-        listed = [
-            {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in offered_workflows(await self.house.library())
+    async def discover(self, _: NoParameters, context: CallContext) -> Done:
+        library = await self.app.library()
+        workflows = [
+            {"id": entry.id, "title": entry.title, "version": entry.version} for entry in list_startable_workflows(library)
         ]
-        return Done(msgspec.json.encode(listed).decode())
+        server = {"server": self.app.settings.server_name, "version": self.app.settings.server_version}
+        discovery = load_procedure(library, INSTRUCTIONS, "bootstrap-gates")
+        return render_document(context, {**server, "available_workflows": workflows, "discovery": discovery})
 
-    async def health_check(self, _: Nothing, context: CallContext) -> Done:
-        return reply(context, await self.health())
+    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
+        workflows = [
+            {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
+            for entry in list_startable_workflows(await self.app.library())
+        ]
+        return Done(msgspec.json.encode(workflows).decode())
+
+    async def health_check(self, _: NoParameters, context: CallContext) -> Done:
+        return render_reply(context, await self.describe_health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
         outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
-        return reply(context, started_json(outcome), outcome)
+        return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         from fidelio.workflows.content import SUMMARY_WITH_ROLES, summarize_workflow  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
         if arguments.summary:
-            return document(context, {**summarize_workflow(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
+            return render_document(context, {**summarize_workflow(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
         return self._encoder.document(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
-        service = await self.house.workflows()
-        outcome = await service.moves.enter(arguments.session_token, move_of(arguments))
+        service = await self.app.workflows()
+        outcome = await service.moves.enter(arguments.session_token, build_move(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
         meta = {"trace_token": service.moves.make_trace_token(outcome), "transitions": transitions_json(workflow, record)}
         if activity is None:
-            ended = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
-            return document(context, {**ended, "session_token": outcome.token}, outcome, **meta)
-        more = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
-        return self._encoder.document(context, activity, more, outcome, **meta)
+            end = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
+            return render_document(context, {**end, "session_token": outcome.token}, outcome, **meta)
+        extra = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
+        return self._encoder.document(context, activity, extra, outcome, **meta)
 
     async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.checkpoints.read(arguments.session_token, arguments.activity_id, arguments.checkpoint_id)
-        return reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
+        return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(
                 arguments.session_token, arguments.checkpoint_id, choice, elicited=context.person_requests
             )
         except PersonNeeded as needed:
-            return await self.ask(context, needed, "respond_checkpoint", arguments.session_token)
+            return await self.ask_person(context, needed, "respond_checkpoint", arguments.session_token)
         transitions = transitions_json(outcome.result.workflow, outcome.record)
-        return reply(context, resolved_json(outcome), outcome, transitions=transitions)
+        return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
-    async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
+    async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
         workflow = outcome.record.workflow
-        found = {one.id: skill_json(service.reads, one, workflow) for one in outcome.result if one.loaded is not None}
-        body: dict[str, Any] = {"scope": "workflow", "skills": found, "session_token": outcome.token}
-        if failed := [one.id for one in outcome.result if one.loaded is None]:
-            body["failed_skills"] = failed
-        return document(context, body, outcome)
+        skills = {skill.id: skill_json(service.reads, skill, workflow) for skill in outcome.result if skill.loaded is not None}
+        body: dict[str, Any] = {"scope": "workflow", "skills": skills, "session_token": outcome.token}
+        if failed_ids := [skill.id for skill in outcome.result if skill.loaded is None]:
+            body["failed_skills"] = failed_ids
+        return render_document(context, body, outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
         skill = skill_json(service.reads, outcome.result, outcome.record.workflow)
-        return document(context, {"skill": skill, "session_token": outcome.token}, outcome)
+        return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
-        found = outcome.result
-        resource = {"index": found.reference, "id": found.id, "version": found.version, "content": found.content}
-        return document(context, {"resource": resource, "session_token": outcome.token}, outcome)
+        skills = outcome.result
+        resource = {"index": skills.reference, "id": skills.id, "version": skills.version, "content": skills.content}
+        return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.traces.trace(
             arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=allow_always
         )
-        return document(context, trace_json(outcome), outcome)
+        return render_document(context, trace_json(outcome), outcome)

@@ -11,30 +11,28 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import AgentId, AutoAdvan
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
-Resumed = Annotated[
+ResumedToken = Annotated[
     str,
     Meta(
         min_length=1,
-        description="Continues this session, with its place and its pending checkpoints. For workers and for resuming.",
+        description="Continues this session, with its position and its pending checkpoints. For workers and for resuming.",
     ),
 ]
 
 
 class StartSession(msgspec.Struct):
-    """What start_session takes."""
+    """Parameters of start_session."""
 
     workflow_id: Annotated[
         str,
-        Meta(
-            min_length=1, description="The workflow; discover names them. Beside session_token: the workflow of that session."
-        ),
+        Meta(min_length=1, description="The workflow; discover names them. With session_token: the workflow of that session."),
     ]
-    session_token: Resumed | msgspec.UnsetType = msgspec.UNSET
+    session_token: ResumedToken | msgspec.UnsetType = msgspec.UNSET
     agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET
 
 
 class GetWorkflow(msgspec.Struct):
-    """What get_workflow takes."""
+    """Parameters of get_workflow."""
 
     session_token: Token
     summary: Annotated[
@@ -43,7 +41,7 @@ class GetWorkflow(msgspec.Struct):
 
 
 class GetCheckpoint(msgspec.Struct):
-    """What get_checkpoint takes."""
+    """Parameters of get_checkpoint."""
 
     session_token: Token
     activity_id: Annotated[Name, Meta(description="The activity that has the checkpoint. It need not be the current one.")]
@@ -51,7 +49,7 @@ class GetCheckpoint(msgspec.Struct):
 
 
 class RespondCheckpoint(msgspec.Struct):
-    """What respond_checkpoint takes."""
+    """Parameters of respond_checkpoint."""
 
     session_token: Token
     checkpoint_id: Annotated[Name, Meta(description="One of the pending checkpoints.")]
@@ -61,14 +59,14 @@ class RespondCheckpoint(msgspec.Struct):
 
 
 class GetSkill(msgspec.Struct):
-    """What get_skill takes."""
+    """Parameters of get_skill."""
 
     session_token: Token
     step_id: Annotated[Name, Meta(description="A step of the current activity that names a skill.")]
 
 
 class GetResource(msgspec.Struct):
-    """What get_resource takes."""
+    """Parameters of get_resource."""
 
     session_token: Token
     resource_index: Annotated[

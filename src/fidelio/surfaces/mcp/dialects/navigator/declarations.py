@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.navigator import parameters as p
-from fidelio.surfaces.mcp.dialects.sessions.parameters import Nothing
+from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
 from fidelio.toolkit import Tool
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect
 
 
-def rows(dialect: NavigatorDialect) -> list[Tool[Any]]:
-    return [*_navigation(dialect), *_workflows(dialect), *_guidance(dialect), *_texts(dialect)]
+def declare_tools(dialect: NavigatorDialect) -> list[Tool[Any]]:
+    return [*_declare_navigation(dialect), *_declare_workflows(dialect), *_declare_guidance(dialect), *_declare_texts(dialect)]
 
 
-def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "nav_start",
@@ -31,7 +31,7 @@ def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "nav_situation",
             "Where the workflow stands",
             "Returns the same for a saved state, as it is now. Use it to come back to a workflow. Changes nothing.",
-            p.WithState,
+            p.StateReference,
             dialect.nav_situation,
             read_only=True,
         ),
@@ -50,21 +50,21 @@ def _navigation(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "Read the checkpoint",
             "Returns the checkpoint that has to be answered before anything else goes on, with its options, to put to the "
             "user; or that there is none.",
-            p.WithState,
+            p.StateReference,
             dialect.nav_checkpoint,
             read_only=True,
-            output_schema=schemas.CHECKPOINT_NOW,
+            output_schema=schemas.NAV_CHECKPOINT,
         ),
     ]
 
 
-def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "list_workflows",
             "List workflows",
             "Lists the workflows that can be started, each with id, title, version and description.",
-            Nothing,
+            NoParameters,
             dialect.list_workflows,
             read_only=True,
         ),
@@ -72,7 +72,7 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_workflow",
             "Read a workflow",
             "Returns a workflow whole, with all its activities. Large: nav_start leads you through it without reading it.",
-            p.OfWorkflow,
+            p.WorkflowReference,
             dialect.get_workflow,
             read_only=True,
         ),
@@ -80,7 +80,7 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_workflow_activity",
             "Read an activity of a workflow",
             "Returns one activity: steps, checkpoints, loops, decisions, transitions, rules and skills.",
-            p.OfActivity,
+            p.GetWorkflowActivity,
             dialect.get_workflow_activity,
             read_only=True,
         ),
@@ -88,30 +88,30 @@ def _workflows(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_checkpoint",
             "Read a checkpoint of an activity",
             "Returns a checkpoint with its options and their effects, whether or not it is to be answered now.",
-            p.OfCheckpoint,
+            p.GetCheckpoint,
             dialect.get_checkpoint,
             read_only=True,
         ),
         Tool(
             "validate_transition",
             "Check a transition",
-            "Says whether the definition has a way from one activity to another, and why not.",
-            p.OfTransition,
+            "Says whether the definition has a transition from one activity to another, and why not.",
+            p.ValidateTransition,
             dialect.validate_transition,
             read_only=True,
-            output_schema=schemas.VALIDATED,
+            output_schema=schemas.VALIDATE_TRANSITION,
         ),
-        dialect.health_tool(dialect.health_check),
+        dialect.make_health_tool(dialect.health_check),
     ]
 
 
-def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_activities",
             "Find an activity",
             "Start here. Lists the activities of all workflows by the problem they solve, with phrases of users to match.",
-            Nothing,
+            NoParameters,
             dialect.get_activities,
             read_only=True,
         ),
@@ -119,7 +119,7 @@ def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_activity",
             "Read an activity",
             "Returns an activity by its id, whichever workflow it is in, and what to read next.",
-            p.AnyActivity,
+            p.GetActivity,
             dialect.get_activity,
             read_only=True,
         ),
@@ -127,7 +127,7 @@ def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_skills",
             "Find a skill",
             "Lists all skills with what they are for: those for every workflow, and those of each.",
-            Nothing,
+            NoParameters,
             dialect.get_skills,
             read_only=True,
         ),
@@ -135,7 +135,7 @@ def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "list_skills",
             "List skills",
             "Lists the skills for every workflow and, with workflow_id, those of that workflow.",
-            p.MaybeOfWorkflow,
+            p.ListSkills,
             dialect.list_skills,
             read_only=True,
         ),
@@ -143,20 +143,20 @@ def _guidance(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_skill",
             "Read a skill",
             "Returns a skill: of the workflow if it has one of that name, else the universal one.",
-            p.OfSkill,
+            p.GetSkill,
             dialect.get_skill,
             read_only=True,
         ),
     ]
 
 
-def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
+def _declare_texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "list_workflow_resources",
             "List resources",
             "Lists the resources of a workflow by their numbers.",
-            p.OfWorkflow,
+            p.WorkflowReference,
             dialect.list_workflow_resources,
             read_only=True,
         ),
@@ -164,7 +164,7 @@ def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_resource",
             "Read a resource",
             "Returns a resource of a workflow by its number.",
-            p.ByIndex,
+            p.IndexReference,
             dialect.get_resource,
             read_only=True,
         ),
@@ -172,7 +172,7 @@ def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "list_templates",
             "List templates",
             "Lists the templates of a workflow by their numbers.",
-            p.OfWorkflow,
+            p.WorkflowReference,
             dialect.list_templates,
             read_only=True,
         ),
@@ -180,7 +180,7 @@ def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "get_template",
             "Read a template",
             "Returns a template of a workflow by its number, to be filled in.",
-            p.ByIndex,
+            p.IndexReference,
             dialect.get_template,
             read_only=True,
         ),
@@ -188,7 +188,7 @@ def _texts(dialect: NavigatorDialect) -> list[Tool[Any]]:
             "discover_resources",
             "See what there is",
             "Summarises workflows, activities, skills, resources and templates, each with the tool that serves it.",
-            Nothing,
+            NoParameters,
             dialect.discover_resources,
             read_only=True,
         ),

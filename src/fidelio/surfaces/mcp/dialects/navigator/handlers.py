@@ -1,7 +1,6 @@
-"""Handlers of the `navigator` dialect: the server offers the possible actions of a session, and the agent picks one.
+"""Handlers of the `navigator` dialect: the server lists the possible actions of a session, and the agent chooses.
 
-Tools translate only: arguments into calls of the service, results into the shapes that clients know. What is read without a
-session is in `library`.
+Handlers translate arguments into calls of the service, and results into replies. Tools that need no session are in `library`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from fidelio.errors import FidelioError, MoveRefused, PersonNeeded, UsageProblem, WorkflowRefusal
 from fidelio.surfaces.mcp.dialects.common import Dialect
 from fidelio.surfaces.mcp.dialects.navigator.library import NavigatorLibrary
-from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, WithState
+from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, StateReference
 from fidelio.surfaces.mcp.dialects.sessions.parameters import none_if_unset
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
@@ -33,45 +32,45 @@ INSTRUCTIONS = (
 
 
 class NavigatorDialect(NavigatorLibrary, Dialect):
-    """The twenty tools of the dialect."""
+    """Handlers of the twenty tools of the dialect."""
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.navigator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.dialects.navigator.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.record_refused_call, render_error=self.render_error),
+            ToolTable(declare_tools(self), on_misuse=self.record_refused_call, render_error=self.render_error),
             instructions=INSTRUCTIONS,
-            program=self.house.program,
-            ask=self.house.ask,
+            program=self.app.program,
+            ask=self.app.ask,
         )
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         await super().record_refused_call(tool, {"session_token": arguments.get("state")}, error)
 
     async def nav_start(self, arguments: NavStart, context: CallContext) -> Done:
-        service = await self.house.workflows()
-        begun = await service.navigation.start(arguments.workflow_id, arguments.initial_variables, agent=arguments.agent_id)
-        return _reply(context, begun)
+        service = await self.app.workflows()
+        reply = await service.navigation.start(arguments.workflow_id, arguments.initial_variables, agent=arguments.agent_id)
+        return _reply(context, reply)
 
-    async def nav_situation(self, arguments: WithState, context: CallContext) -> Done:
-        service = await self.house.workflows()
+    async def nav_situation(self, arguments: StateReference, context: CallContext) -> Done:
+        service = await self.app.workflows()
         return _reply(context, await service.navigation.look(arguments.state))
 
-    async def nav_checkpoint(self, arguments: WithState, context: CallContext) -> Done:
-        from fidelio.surfaces.mcp.dialects.navigator.replies import checkpoint_reply  # noqa: PLC0415  # waits for the first call
+    async def nav_checkpoint(self, arguments: StateReference, context: CallContext) -> Done:
+        from fidelio.surfaces.mcp.dialects.navigator.replies import render_checkpoint  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
-        return checkpoint_reply(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
+        service = await self.app.workflows()
+        return render_checkpoint(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
 
     async def nav_action(self, arguments: NavAction, context: CallContext) -> Outcome:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         try:
             return _reply(context, await self._perform(context, service, arguments))
         except PersonNeeded as needed:
-            question = await self.ask(context, needed, "nav_action", arguments.state)
-            return replace(question, waiting=await _refused(context, service, needed, arguments.state))
+            question = await self.ask_person(context, needed, "nav_action", arguments.state)
+            return replace(question, waiting_reply=await _render_refused(context, service, needed, arguments.state))
         except WorkflowRefusal as refusal:
-            return await _refused(context, service, refusal, arguments.state)
+            return await _render_refused(context, service, refusal, arguments.state)
         except UsageProblem as problem:
             await service.record_refused_call("nav_action", arguments.state, problem)
             raise
@@ -81,25 +80,25 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
             index = _require(arguments.index, "index", arguments.action)
             return await service.navigation.read(arguments.state, index, arguments.variables)
         return await service.navigation.act(
-            arguments.state, _act(arguments), arguments.variables, elicited=context.person_requests
+            arguments.state, _build_request(arguments), arguments.variables, elicited=context.person_requests
         )
 
 
-async def _refused(context: CallContext, service: WorkflowService, refusal: WorkflowRefusal, state: str) -> Done:
-    """A refusal in the shape of every reply. A move that was refused leaves the state as it is, so it is given back.
+async def _render_refused(context: CallContext, service: WorkflowService, refusal: WorkflowRefusal, state: str) -> Done:
+    """Render a refusal like every other reply. A refused move changes nothing, so the reply returns the same state.
 
-    Not one that stands elsewhere: the agent would never come on with it.
+    A stale state is replaced by the current one: the agent could not continue with it.
     """
-    from fidelio.surfaces.mcp.dialects.navigator.replies import refusal_reply  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import render_refusal  # noqa: PLC0415  # waits for the first call
     from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
 
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.load_view(state)
-    keeps = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
-    return refusal_reply(context, refusal, standing, state if keeps else await navigation.make_state(standing))
+    keeps_state = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
+    return render_refusal(context, refusal, standing, state if keeps_state else await navigation.make_state(standing))
 
 
-def _act(arguments: NavAction) -> MoveRequest:
+def _build_request(arguments: NavAction) -> MoveRequest:
     from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
 
     if arguments.action == "complete_step":
@@ -109,10 +108,10 @@ def _act(arguments: NavAction) -> MoveRequest:
     if arguments.action == "advance_loop":
         loop = _require(arguments.loop_id, "loop_id", arguments.action)
         return MoveRequest("advance_loop", loop, items=none_if_unset(arguments.loop_items))
-    return _response(arguments)
+    return _build_answer(arguments)
 
 
-def _response(arguments: NavAction) -> MoveRequest:
+def _build_answer(arguments: NavAction) -> MoveRequest:
     from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
     from fidelio.engine.phrases import ANSWER_MODE_REQUIRED  # noqa: PLC0415  # waits for the first call
@@ -134,12 +133,12 @@ def _require(value: str, name: str, action: str) -> str:
 
 
 def _reply(context: CallContext, found: NavigatorReply) -> Done:
-    return _renderer()(context, found)
+    return _load_renderer()(context, found)
 
 
 @cache
-def _renderer() -> Callable[[CallContext, NavigatorReply], Done]:
+def _load_renderer() -> Callable[[CallContext, NavigatorReply], Done]:
     """Cached because nearly every call ends with it, and an import statement costs time even for a loaded module."""
-    from fidelio.surfaces.mcp.dialects.navigator.replies import situation_reply  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import render_situation  # noqa: PLC0415  # waits for the first call
 
-    return situation_reply
+    return render_situation

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-MOST_ITEMS = 1000
+MAX_LOOP_ITEMS = 1000
 State = Annotated[
     str,
     Meta(min_length=1, description="The state of the newest reply, exactly as it was returned. A session_token does, too."),
@@ -18,7 +18,7 @@ Action = Literal["complete_step", "respond_to_checkpoint", "transition", "advanc
 
 
 class NavStart(msgspec.Struct):
-    """What nav_start takes."""
+    """Parameters of nav_start."""
 
     workflow_id: WorkflowId
     initial_variables: Annotated[
@@ -27,14 +27,14 @@ class NavStart(msgspec.Struct):
     agent_id: Annotated[str, Meta(min_length=1, max_length=48, description="Who is calling, for the record.")] = "orchestrator"
 
 
-class WithState(msgspec.Struct):
-    """What a tool of a running session takes."""
+class StateReference(msgspec.Struct):
+    """Parameters of the tools that need only a session."""
 
     state: State
 
 
 class NavAction(msgspec.Struct):
-    """What nav_action takes."""
+    """Parameters of nav_action."""
 
     state: State
     action: Annotated[Action, Meta(description="One of the actions that the last reply offers as required or optional.")]
@@ -50,10 +50,10 @@ class NavAction(msgspec.Struct):
         bool, Meta(description="For respond_to_checkpoint, instead of option_id, where it is offered: time has run out.")
     ] = False
     activity_id: Annotated[Name, Meta(description="For transition; __terminal__ ends the workflow.")] = ""
-    loop_id: Annotated[Name, Meta(description="For advance_loop: goes into the first or the next pass.")] = ""
+    loop_id: Annotated[Name, Meta(description="For advance_loop: starts the first or the next iteration.")] = ""
     loop_items: Annotated[
-        Annotated[list[Any], Meta(max_length=MOST_ITEMS)] | msgspec.UnsetType,
-        Meta(description="For the first pass of a loop over a list that the record does not know."),
+        Annotated[list[Any], Meta(max_length=MAX_LOOP_ITEMS)] | msgspec.UnsetType,
+        Meta(description="For the first iteration of a loop over a list that the record does not know."),
     ] = msgspec.UNSET
     index: Annotated[Name, Meta(description="For get_resource: a number, such as 03.")] = ""
     output: Annotated[
@@ -68,56 +68,56 @@ class NavAction(msgspec.Struct):
     ] = {}
 
 
-class OfWorkflow(msgspec.Struct):
-    """What a tool about one workflow takes."""
+class WorkflowReference(msgspec.Struct):
+    """Parameters of the tools about a workflow."""
 
     workflow_id: WorkflowId
 
 
-class OfActivity(msgspec.Struct):
-    """What get_workflow_activity takes."""
+class GetWorkflowActivity(msgspec.Struct):
+    """Parameters of get_workflow_activity."""
 
     workflow_id: WorkflowId
     activity_id: Name
 
 
-class OfCheckpoint(msgspec.Struct):
-    """What get_checkpoint takes."""
+class GetCheckpoint(msgspec.Struct):
+    """Parameters of get_checkpoint."""
 
     workflow_id: WorkflowId
     activity_id: Name
     checkpoint_id: Name
 
 
-class OfTransition(msgspec.Struct):
-    """What validate_transition takes."""
+class ValidateTransition(msgspec.Struct):
+    """Parameters of validate_transition."""
 
     workflow_id: WorkflowId
     from_activity: Name
     to_activity: Name
 
 
-class AnyActivity(msgspec.Struct):
-    """What get_activity takes."""
+class GetActivity(msgspec.Struct):
+    """Parameters of get_activity."""
 
     activity_id: Annotated[Name, Meta(description="As get_activities names it; workflow/activity for one of several.")]
 
 
-class MaybeOfWorkflow(msgspec.Struct):
-    """What list_skills takes."""
+class ListSkills(msgspec.Struct):
+    """Parameters of list_skills."""
 
     workflow_id: Annotated[Name, Meta(description="Also lists the skills of this workflow.")] = ""
 
 
-class OfSkill(msgspec.Struct):
-    """What get_skill takes."""
+class GetSkill(msgspec.Struct):
+    """Parameters of get_skill."""
 
     skill_id: Name
     workflow_id: Annotated[Name, Meta(description="Looked up here first, then among the universal skills.")] = ""
 
 
-class ByIndex(msgspec.Struct):
-    """What get_resource and get_template take."""
+class IndexReference(msgspec.Struct):
+    """Parameters of get_resource and get_template."""
 
     workflow_id: WorkflowId
     index: Annotated[Name, Meta(description="A number such as 03, or the name.")]

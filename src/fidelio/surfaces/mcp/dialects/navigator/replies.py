@@ -12,7 +12,7 @@ from fidelio.surfaces.mcp.dialects.common import as_json, validation_json
 from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Checkpoint, Step
+    from fidelio.definitions.models import Activity, Checkpoint, Option, Step
     from fidelio.engine.moves import LoopPosition, PossibleMove
     from fidelio.errors import WorkflowRefusal
     from fidelio.workflows.navigator.service import NavigatorReply
@@ -21,106 +21,109 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def situation_reply(context: CallContext, found: NavigatorReply) -> Done:
-    """The one shape of every navigation reply."""
-    body = _landscape(context, found.view, found.message, found.state, success=True)
+def render_situation(context: CallContext, found: NavigatorReply) -> Done:
+    """Return the reply of every navigation tool: position, actions, checkpoint, state."""
+    body = _describe_situation(context, found.view, found.message, found.state, success=True)
     if found.resource is not None:
         about = {"index": found.resource.index, "name": found.resource.name, "title": found.resource.title}
         body["resource"] = {**about, "content": found.resource.content}
     validation = validation_json(context, found.warnings)
     if found.warnings:
         body["warnings"] = validation["warnings"]
-    # As text alone: with offers and resources it grows long, and a client that gets structured content drops the text.
+    # As text alone: the reply grows long, and clients drop the text if there is structured content.
     return Done(as_json(body), {"session_token": found.token, "validation": validation})
 
 
-def refusal_reply(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:
-    """A move that was refused: nothing has moved, and the reply says what is possible instead."""
+def render_refusal(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:
+    """Return the reply to a refused move: the error, and the unchanged situation with its possible actions."""
     message = context.render(refusal)
-    body = _landscape(context, standing, f"Action failed: {message}", state, success=False)
-    return Done(as_json({**body, "error": {"code": _code(refusal.reason), "message": message}}), is_error=True)
+    body = _describe_situation(context, standing, f"Action failed: {message}", state, success=False)
+    return Done(as_json({**body, "error": {"code": _find_code(refusal.reason), "message": message}}), is_error=True)
 
 
-def checkpoint_reply(context: CallContext, found: NavigatorReply) -> Done:
+def render_checkpoint(context: CallContext, found: NavigatorReply) -> Done:
     body: Json = {"active": False, "message": f"No checkpoint has to be answered now. {found.message}"}
-    if (question := _question(context, found.view)) is not None:
+    if (question := _describe_question(context, found.view)) is not None:
         how = "Put it to the user; answer with respond_to_checkpoint." if question["options"] else question["message"]
         body = {"active": True, "checkpoint": question, "message": how}
     whole = {**body, "state": found.state}
     return Done(as_json(whole), {"session_token": found.token}, structured=whole)
 
 
-def _landscape(context: CallContext, standing: NavigatorView, message: str, state: str, *, success: bool) -> Json:
+def _describe_situation(context: CallContext, standing: NavigatorView, message: str, state: str, *, success: bool) -> Json:
     unverified = {"unverified": True} if standing.record.unverified else {}
     return {
         "success": success,
-        "position": _position(standing),
+        "position": _describe_position(standing),
         "message": message,
         "status": standing.record.status,
-        "availableActions": _actions(context, standing),
-        "checkpoint": _question(context, standing),
+        "availableActions": _describe_actions(context, standing),
+        "checkpoint": _describe_question(context, standing),
         **unverified,
         "state": state,
     }
 
 
-def _position(standing: NavigatorView) -> Json:
-    position, activity = standing.situation.position, _activity(standing)
-    place: Json = {"workflow": position.workflow, "activity": None, "step": None, "loop": None}
+def _describe_position(standing: NavigatorView) -> Json:
+    position, activity = standing.situation.position, _find_activity(standing)
+    body: Json = {"workflow": position.workflow, "activity": None, "step": None, "loop": None}
     if activity is not None:
-        place["activity"] = {"id": activity.id, "name": activity.name, **_artifacts(standing)}
+        body["activity"] = {"id": activity.id, "name": activity.name, **_describe_artifacts(standing)}
     if position.step:
-        place["step"] = {"id": position.step, "index": position.step_number, "name": position.step_name}
+        body["step"] = {"id": position.step, "index": position.step_number, "name": position.step_name}
     if position.loops:
         *outer, inner = position.loops
-        place["loop"] = {**_loop(inner), **({"within": [_loop(one) for one in reversed(outer)]} if outer else {})}
-    return place
+        body["loop"] = {
+            **_render_loop(inner),
+            **({"within": [_render_loop(loop) for loop in reversed(outer)]} if outer else {}),
+        }
+    return body
 
 
-def _artifacts(standing: NavigatorView) -> Json:
-    """What the activity is to leave behind: said once, when nothing in it is done yet."""
+def _describe_artifacts(standing: NavigatorView) -> Json:
+    """The expected artifacts of the activity; only before its first step, so that they are sent once."""
     here = standing.record.here
     expected = [] if here.at or here.running else find_expected_artifacts(standing.workflow, standing.record)
-    listed = [{"id": one.id, "name": one.name, "directory": one.directory, "action": one.action} for one in expected]
+    listed = [{"id": item.id, "name": item.name, "directory": item.directory, "action": item.action} for item in expected]
     return {"artifacts": listed} if listed else {}
 
 
-def _loop(loop: LoopPosition) -> Json:
+def _render_loop(loop: LoopPosition) -> Json:
     item = {} if loop.item is None else {"item": loop.item}
     return {"id": loop.id, "name": loop.name, "iteration": loop.iteration, "total": loop.total, **item}
 
 
-def _actions(context: CallContext, standing: NavigatorView) -> Json:
+def _describe_actions(context: CallContext, standing: NavigatorView) -> Json:
     found = standing.situation
-    optional = [_offer(standing, move) for move in found.optional]
+    optional = [_describe_offer(standing, move) for move in found.optional]
     if standing.resources:
         optional.append({"action": "get_resource", "resources": list(standing.resources)})
     return {
-        "required": [_offer(standing, move) for move in found.required],
+        "required": [_describe_offer(standing, move) for move in found.required],
         "optional": optional,
-        "blocked": [{**_named(move), "reason": context.render(move.reason)} for move in found.blocked],
+        "blocked": [{**_name_move(move), "reason": context.render(move.reason)} for move in found.blocked],
     }
 
 
-def _offer(standing: NavigatorView, move: PossibleMove) -> Json:
-    offer = _named(move)
-    offer.update(_details(standing, move))
+def _describe_offer(standing: NavigatorView, move: PossibleMove) -> Json:
+    offer = _name_move(move)
+    offer.update(_describe_details(standing, move))
     return offer
 
 
 _TARGETS = {"complete_step": "step", "advance_loop": "loop", "transition": "activity"}
-# Two ways of answering that the rules tell apart are one action with a flag here.
+# The engine has separate actions for these answers; this dialect has a single action with a flag.
 _FLAGS = {"dismiss_checkpoint": "condition_not_met", "take_default": "auto_advance"}
 
 
-def _named(move: PossibleMove) -> Json:
+def _name_move(move: PossibleMove) -> Json:
     if (kind := _TARGETS.get(move.action)) is not None:
         return {"action": move.action, kind: move.target}
     flag = {_FLAGS[move.action]: True} if move.action in _FLAGS else {}
     return {"action": "respond_to_checkpoint", "checkpoint": move.target, **flag}
 
 
-def _details(standing: NavigatorView, move: PossibleMove) -> Iterator[tuple[str, Any]]:
+def _describe_details(standing: NavigatorView, move: PossibleMove) -> Iterator[tuple[str, Any]]:
     if move.options:
         yield "options", list(move.options)
     if move.person:
@@ -130,14 +133,14 @@ def _details(standing: NavigatorView, move: PossibleMove) -> Iterator[tuple[str,
     if move.needs:
         yield "needs", move.needs
     if move.task is not None and move.task.step is not None:
-        yield from _of_step(standing, move.task.step)
+        yield from _describe_step(standing, move.task.step)
     elif move.action == "transition":
-        yield from _of_activity(standing, move.target)
+        yield from _describe_activity(standing, move.target)
     elif move.action == "advance_loop":
-        yield from _of_loop(standing, move.target)
+        yield from _describe_loop(standing, move.target)
 
 
-def _of_step(standing: NavigatorView, step: Step) -> Iterator[tuple[str, Any]]:
+def _describe_step(standing: NavigatorView, step: Step) -> Iterator[tuple[str, Any]]:
     yield "name", step.name
     if step.description:
         yield "description", render_text(standing.workflow, standing.record, step.description)
@@ -147,7 +150,7 @@ def _of_step(standing: NavigatorView, step: Step) -> Iterator[tuple[str, Any]]:
         yield "starts", [trigger.workflow for trigger in step.triggers]
 
 
-def _of_activity(standing: NavigatorView, target: str) -> Iterator[tuple[str, Any]]:
+def _describe_activity(standing: NavigatorView, target: str) -> Iterator[tuple[str, Any]]:
     activity = standing.workflow.activity(target)
     if activity is None:
         yield from [("ends", True)] if ends_workflow(standing.workflow, target) else []
@@ -159,28 +162,28 @@ def _of_activity(standing: NavigatorView, target: str) -> Iterator[tuple[str, An
     yield "recognition", list(activity.recognition)
 
 
-def _of_loop(standing: NavigatorView, name: str) -> Iterator[tuple[str, Any]]:
-    activity, running = _activity(standing), standing.record.here.running
-    loop = next((one for one in activity.loops if one.id == name), None) if activity is not None else None
+def _describe_loop(standing: NavigatorView, name: str) -> Iterator[tuple[str, Any]]:
+    activity, running = _find_activity(standing), standing.record.here.running
+    loop = next((loop for loop in activity.loops if loop.id == name), None) if activity is not None else None
     if loop is None:
         return
     yield "name", loop.name
     yield "iteration", running.iteration + 1 if running is not None and running.loop == name else 1
 
 
-def _question(context: CallContext, standing: NavigatorView) -> Json | None:
+def _describe_question(context: CallContext, standing: NavigatorView) -> Json | None:
     name = standing.situation.checkpoint
     checkpoint = find_current_checkpoint(standing.workflow, standing.record, name) if name else None
     if checkpoint is None:
-        return _without_definition(context, standing)
+        return _describe_undefined_question(context, standing)
     values = collect_values(standing.workflow, standing.record)
     body: Json = {"id": checkpoint.id, "name": checkpoint.name, "message": fill_template(checkpoint.message, values)}
-    body["options"] = [_option(one.id, one.label, one.description, values) for one in checkpoint.options]
-    return {**body, **_who(standing, checkpoint)}
+    body["options"] = [_render_option(option, values) for option in checkpoint.options]
+    return {**body, **_describe_answerer(standing, checkpoint)}
 
 
-def _without_definition(context: CallContext, standing: NavigatorView) -> Json | None:
-    """A pending checkpoint that the definition no longer has: who can still answer it, and how."""
+def _describe_undefined_question(context: CallContext, standing: NavigatorView) -> Json | None:
+    """Describe a pending checkpoint that the definition no longer has, which only a person can answer."""
     waiting = standing.record.waiting
     if waiting is None or not standing.situation.checkpoint:
         return None
@@ -194,7 +197,7 @@ def _without_definition(context: CallContext, standing: NavigatorView) -> Json |
     return {**about, "answered_by": "person", "request_id": waiting.request}
 
 
-def _who(standing: NavigatorView, checkpoint: Checkpoint) -> Json:
+def _describe_answerer(standing: NavigatorView, checkpoint: Checkpoint) -> Json:
     waiting = standing.record.find_pending(checkpoint.id)
     person = needs_person(standing.workflow, standing.record, checkpoint, server=standing.person)
     return {
@@ -203,12 +206,12 @@ def _who(standing: NavigatorView, checkpoint: Checkpoint) -> Json:
     }
 
 
-def _option(name: str, label: str, description: str | None, values: Mapping[str, Any]) -> Json:
-    explained = {"description": fill_template(description, values)} if description else {}
-    return {"id": name, "label": fill_template(label, values), **explained}
+def _render_option(option: Option, values: Mapping[str, Any]) -> Json:
+    extra = {"description": fill_template(option.description, values)} if option.description else {}
+    return {"id": option.id, "label": fill_template(option.label, values), **extra}
 
 
-def _activity(standing: NavigatorView) -> Activity | None:
+def _find_activity(standing: NavigatorView) -> Activity | None:
     return standing.workflow.activity(standing.record.activity)
 
 
@@ -219,5 +222,5 @@ _CODES = {
 }
 
 
-def _code(reason: str) -> str:
+def _find_code(reason: str) -> str:
     return _CODES.get(reason) or reason.upper().replace(".", "_").replace("-", "_")

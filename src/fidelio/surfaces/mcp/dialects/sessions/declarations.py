@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect
 
 
-def rows(dialect: SessionsDialect) -> list[Tool[Any]]:
-    return [*_without_session(dialect), *_sessions(dialect), *_checkpoints(dialect), *_reading(dialect)]
+def declare_tools(dialect: SessionsDialect) -> list[Tool[Any]]:
+    return [*_declare_discovery(dialect), *_declare_sessions(dialect), *_declare_checkpoints(dialect), *_declare_reads(dialect)]
 
 
-def _without_session(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_discovery(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "discover",
             "How to begin",
             "Start here. Returns the server's name and version and the procedure for starting a session and following a "
             "workflow. Needs no token.",
-            p.Nothing,
+            p.NoParameters,
             dialect.discover,
             read_only=True,
         ),
@@ -32,15 +32,15 @@ def _without_session(dialect: SessionsDialect) -> list[Tool[Any]]:
             "List workflows",
             "Lists the workflows that can be started, each with id, title, version and tags. Match the user's goal to one. "
             "Needs no token.",
-            p.Nothing,
+            p.NoParameters,
             dialect.list_workflows,
             read_only=True,
         ),
-        dialect.health_tool(dialect.health_check),
+        dialect.make_health_tool(dialect.health_check),
     ]
 
 
-def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "start_session",
@@ -49,17 +49,17 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             "(parent_session_token). Returns the session_token that every other tool needs.",
             p.StartSession,
             dialect.start_session,
-            output_schema=schemas.STARTED,
+            output_schema=schemas.START_SESSION,
         ),
         Tool(
             "get_workflow_status",
             "Where the session stands",
             "Returns status (active, blocked, completed), current and completed activities, variables, the checkpoint that "
-            "waits, and every way on with whether it holds now. Works while a checkpoint waits, too.",
-            p.WithToken,
+            "waits, and every transition with whether it holds now. Works while a checkpoint waits, too.",
+            p.TokenReference,
             dialect.get_workflow_status,
             read_only=True,
-            output_schema=schemas.STATUS,
+            output_schema=schemas.GET_WORKFLOW_STATUS,
         ),
         Tool(
             "next_activity",
@@ -68,7 +68,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
             "activity you leave in step_manifest. Returns only id and name; read the activity with get_activity.",
             p.NextActivity,
             dialect.next_activity,
-            output_schema=schemas.MOVED,
+            output_schema=schemas.NEXT_ACTIVITY,
         ),
         Tool(
             "get_trace",
@@ -82,7 +82,7 @@ def _sessions(dialect: SessionsDialect) -> list[Tool[Any]]:
     ]
 
 
-def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "yield_checkpoint",
@@ -91,7 +91,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             "checkpoint_handle to give to the orchestrator.",
             p.YieldCheckpoint,
             dialect.yield_checkpoint,
-            output_schema=schemas.YIELDED,
+            output_schema=schemas.YIELD_CHECKPOINT,
         ),
         Tool(
             "resume_checkpoint",
@@ -101,7 +101,7 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.ResumeCheckpoint,
             dialect.resume_checkpoint,
             idempotent=True,
-            output_schema=schemas.RESUMED,
+            output_schema=schemas.RESUME_CHECKPOINT,
         ),
         Tool(
             "present_checkpoint",
@@ -121,12 +121,12 @@ def _checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
             p.RespondCheckpoint,
             dialect.respond_checkpoint,
             idempotent=True,
-            output_schema=schemas.RESOLVED,
+            output_schema=schemas.RESPOND_CHECKPOINT,
         ),
     ]
 
 
-def _reading(dialect: SessionsDialect) -> list[Tool[Any]]:
+def _declare_reads(dialect: SessionsDialect) -> list[Tool[Any]]:
     return [
         Tool(
             "get_workflow",
@@ -142,7 +142,7 @@ def _reading(dialect: SessionsDialect) -> list[Tool[Any]]:
             "Read the activity",
             "For the worker: returns the whole definition of the current activity: steps, checkpoints, loops, decisions, "
             "transitions, rules and skills.",
-            p.WithToken,
+            p.TokenReference,
             dialect.get_activity,
             read_only=True,
         ),
@@ -150,7 +150,7 @@ def _reading(dialect: SessionsDialect) -> list[Tool[Any]]:
             "get_skills",
             "Read the workflow's skill",
             "Returns the workflow's primary skill: how to conduct it.",
-            p.WithToken,
+            p.TokenReference,
             dialect.get_skills,
             read_only=True,
         ),

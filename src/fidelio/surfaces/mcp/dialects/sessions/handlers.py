@@ -1,4 +1,4 @@
-"""Handlers and replies of the `sessions` dialect: an opaque token names the session, a worker reads one activity at a time.
+"""Handlers and replies of the `sessions` dialect: a token names the session, a worker reads the current activity.
 
 Handlers translate arguments into calls of the service. Small replies are JSON, documents are text with header lines.
 """
@@ -13,16 +13,16 @@ import msgspec
 from fidelio.errors import DefinitionError, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
+    add_warnings,
     answer_json,
     as_json,
-    meta_of,
-    offered_workflows,
-    procedure,
+    build_meta,
+    list_startable_workflows,
+    load_procedure,
     resolution_json,
     started_json,
     trace_json,
     transitions_json,
-    with_warnings,
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     GetResource,
@@ -30,17 +30,17 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     GetTrace,
     GetWorkflow,
     NextActivity,
-    Nothing,
+    NoParameters,
     PresentCheckpoint,
     RespondCheckpoint,
     ResumeCheckpoint,
     StartSession,
-    WithToken,
+    TokenReference,
     YieldCheckpoint,
-    move_of,
+    build_move,
     none_if_unset,
 )
-from fidelio.surfaces.mcp.endpoint import ServedTools, schema_resources
+from fidelio.surfaces.mcp.endpoint import ServedTools, list_schema_resources
 from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
 
 if TYPE_CHECKING:
@@ -51,28 +51,33 @@ if TYPE_CHECKING:
     from fidelio.workflows.unit_of_work import CallResult
 
 
-EITHER = "Either checkpoint_handle or session_token must be provided."
+INSTRUCTIONS = (
+    "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
+    "start_session, get_workflow, next_activity, get_activity. At a checkpoint call yield_checkpoint and stop until it was "
+    "answered; then call resume_checkpoint. Always pass the newest session_token."
+)
+MISSING_HANDLE = "Either checkpoint_handle or session_token must be provided."
 
 
-def reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
-    """A small reply: JSON as text, and the same as structured content."""
-    whole = with_warnings(context, body, outcome)
-    return Done(as_json(whole), {**meta_of(context, outcome), **meta}, structured=whole)
+def render_reply(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None = None, **meta: Any) -> Done:
+    """Return a small reply: JSON as text, and the same as structured content."""
+    whole = add_warnings(context, body, outcome)
+    return Done(as_json(whole), {**build_meta(context, outcome), **meta}, structured=whole)
 
 
-def listing(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any]) -> Done:
-    """A reply that grows with its session: JSON without indentation, and nothing beside it."""
-    return document(context, msgspec.json.encode(with_warnings(context, body, outcome)).decode(), outcome)
+def render_listing(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any]) -> Done:
+    """Return a reply that grows with its session: JSON without indentation, as text alone."""
+    return render_document(context, msgspec.json.encode(add_warnings(context, body, outcome)).decode(), outcome)
 
 
-def document(context: CallContext, text: str, outcome: CallResult[Any], **meta: Any) -> Done:
-    """A large text, and nothing beside it: clients that get structured content show the model that and drop the text."""
-    return Done(text, {**meta_of(context, outcome), **meta})
+def render_document(context: CallContext, text: str, outcome: CallResult[Any], **meta: Any) -> Done:
+    """Return a large text alone: clients show the model structured content instead of the text if both are there."""
+    return Done(text, {**build_meta(context, outcome), **meta})
 
 
-def with_header(outcome: CallResult[Any], text: str, *lines: str) -> str:
-    """Header lines, an empty line, the text."""
-    return "\n".join([*lines, f"session_token: {outcome.token}", "", text])
+def add_header(outcome: CallResult[Any], text: str, *header_lines: str) -> str:
+    """Put header lines and an empty line before the text."""
+    return "\n".join([*header_lines, f"session_token: {outcome.token}", "", text])
 
 
 def resolved_json(resolved: ResolvedCheckpoint, handle: str) -> dict[str, Any]:
@@ -84,16 +89,16 @@ def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -
     yielded = outcome.result
     body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.token}
     if yielded.answer is not None:
-        known = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
-        return {**body, **known, "message": "This checkpoint was answered before in this visit. Go on."}
+        answer = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
+        return {**body, **answer, "message": "This checkpoint was answered before in this visit. Go on."}
     from fidelio.workflows.unit_of_work import person_remedy  # noqa: PLC0415  # the first reply does not wait for it
 
     waiting = outcome.record.waiting
-    demands = waiting is not None and waiting.request == yielded.request and waiting.person
-    also = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
+    demands_person = waiting is not None and waiting.request == yielded.request and waiting.person
+    hint = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
     message = (
         "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
-        f"resolved, call resume_checkpoint. {person_remedy(yielded.request) if demands else also}"
+        f"resolved, call resume_checkpoint. {person_remedy(yielded.request) if demands_person else hint}"
     )
     return {**body, "request_id": yielded.request, "message": context.render(message)}
 
@@ -106,54 +111,47 @@ def workflow_json(library: Library, workflow_id: str) -> dict[str, Any]:
     return {"id": entry.id, "version": entry.version, "title": entry.title}
 
 
-def transitions_if_known(library: Library, record: Record) -> list[dict[str, Any]]:
-    """The status of a session can be read also when its definition is missing or broken."""
+def list_known_transitions(library: Library, record: Record) -> list[dict[str, Any]]:
+    """List the transitions; none if the definition is missing or broken, so that the status can still be read."""
     try:
         return transitions_json(library.workflow(record.workflow), record)
     except DefinitionError:
         return []
 
 
-INSTRUCTIONS = (
-    "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
-    "start_session, get_workflow, next_activity, get_activity. At a checkpoint call yield_checkpoint and stop until it was "
-    "answered; then call resume_checkpoint. Always pass the newest session_token."
-)
-
-
 class SessionsDialect(Dialect):
-    """The sixteen tools of the dialect."""
+    """Handlers of the sixteen tools of the dialect."""
 
-    _newest: tuple[Workflow, str] | None = None
+    _cached_summary: tuple[Workflow, str] | None = None
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.sessions.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.dialects.sessions.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
         return ServedTools(
-            ToolTable(rows(self), on_misuse=self.record_refused_call, render_error=self.render_error),
+            ToolTable(declare_tools(self), on_misuse=self.record_refused_call, render_error=self.render_error),
             instructions=INSTRUCTIONS,
-            resources=schema_resources(),
-            program=self.house.program,
-            ask=self.house.ask,
+            resources=list_schema_resources(),
+            program=self.app.program,
+            ask=self.app.ask,
         )
 
-    async def discover(self, _: Nothing, __: CallContext) -> Done:
-        lines = [f"server: {self.house.settings.server_name}", f"version: {self.house.settings.server_version}"]
-        return Done("\n".join([*lines, "", procedure(await self.house.library(), INSTRUCTIONS)]))
+    async def discover(self, _: NoParameters, __: CallContext) -> Done:
+        header_lines = [f"server: {self.app.settings.server_name}", f"version: {self.app.settings.server_version}"]
+        return Done("\n".join([*header_lines, "", load_procedure(await self.app.library(), INSTRUCTIONS)]))
 
-    async def list_workflows(self, _: Nothing, __: CallContext) -> Done:
+    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
         from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
-        entries = offered_workflows(await self.house.library())
+        entries = list_startable_workflows(await self.app.library())
         return Done(encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
 
-    async def health_check(self, _: Nothing, context: CallContext) -> Done:
-        return reply(context, await self.health())
+    async def health_check(self, _: NoParameters, context: CallContext) -> Done:
+        return render_reply(context, await self.describe_health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.sessions.start(
             StartInput(
                 arguments.workflow_id,
@@ -163,14 +161,14 @@ class SessionsDialect(Dialect):
                 none_if_unset(arguments.fidelity),
             )
         )
-        return reply(context, started_json(outcome), outcome)
+        return render_reply(context, started_json(outcome), outcome)
 
-    async def get_workflow_status(self, arguments: WithToken, context: CallContext) -> Done:
+    async def get_workflow_status(self, arguments: TokenReference, context: CallContext) -> Done:
         from fidelio.engine.checkpoints import describe_last_checkpoint  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.status(arguments.session_token)
-        record, library = outcome.record, await self.house.library()
+        record, library = outcome.record, await self.app.library()
         body: dict[str, Any] = {
             "status": record.status,
             "current_activity": record.activity or "none",
@@ -178,11 +176,11 @@ class SessionsDialect(Dialect):
             "workflow": workflow_json(library, record.workflow),
             "variables": record.variables,
             "open_checkpoint": record.waiting.checkpoint if record.waiting else None,
-            "transitions": transitions_if_known(library, record),
+            "transitions": list_known_transitions(library, record),
             "session_token": outcome.token,
         }
         if record.armed:
-            body["pending_checkpoints"] = [one.checkpoint for one in record.pending]
+            body["pending_checkpoints"] = [checkpoint.checkpoint for checkpoint in record.pending]
         if record.parent is not None:
             parent = record.parent
             ids = {"session_id": parent.session, "workflow_id": parent.workflow}
@@ -193,62 +191,62 @@ class SessionsDialect(Dialect):
             body["suspended_by"] = record.suspended_by
         if record.unverified:
             body |= {"unverified": True, "claims_to_continue": record.claims_to_continue or None}
-        return reply(context, body, outcome)
+        return render_reply(context, body, outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token)
         found = outcome.result
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if arguments.summary:
-            about = with_warnings(context, {}, outcome) | {"session_token": outcome.token}
-            text = f"{self._summary(found.workflow)}\n{encode_toon(about)}"
+            extra = add_warnings(context, {}, outcome) | {"session_token": outcome.token}
+            text = f"{self._summary(found.workflow)}\n{encode_toon(extra)}"
         else:
-            text = with_header(outcome, found.source)
-        return document(context, skill + text, outcome)
+            text = add_header(outcome, found.source)
+        return render_document(context, skill + text, outcome)
 
     def _summary(self, workflow: Workflow) -> str:
-        """The summary as TOON. The newest is cached: encoding takes longer than the rest of a call, and every session asks."""
+        """Return the summary as TOON. The latest is cached: encoding takes longer than the rest of a call."""
         from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
         from fidelio.workflows.content import SUMMARY, summarize_workflow  # noqa: PLC0415  # waits for the first call
 
-        if self._newest is None or self._newest[0] is not workflow:
-            self._newest = workflow, encode_toon(summarize_workflow(workflow, SUMMARY))
-        return self._newest[1]
+        if self._cached_summary is None or self._cached_summary[0] is not workflow:
+            self._cached_summary = workflow, encode_toon(summarize_workflow(workflow, SUMMARY))
+        return self._cached_summary[1]
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
-        service = await self.house.workflows()
-        outcome = await service.moves.move(arguments.session_token, move_of(arguments))
+        service = await self.app.workflows()
+        outcome = await service.moves.move(arguments.session_token, build_move(arguments))
         activity = outcome.result.activity
         name, title = (activity.id, activity.name) if activity is not None else (arguments.activity_id, "Completed")
         body = {"activity_id": name, "name": title}
         transitions = transitions_json(outcome.result.workflow, outcome.record)
         more = {"status": outcome.record.status, "transitions": transitions, "session_token": outcome.token}
-        return reply(
+        return render_reply(
             context, {**body, **more}, outcome, trace_token=service.moves.make_trace_token(outcome), transitions=transitions
         )
 
-    async def get_activity(self, arguments: WithToken, context: CallContext) -> Done:
+    async def get_activity(self, arguments: TokenReference, context: CallContext) -> Done:
         from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.activity(arguments.session_token)
         found = outcome.result
         meta = {
             "transitions": transitions_json(found.workflow, outcome.record),
             "unattached_checkpoints": [checkpoint.id for checkpoint in find_unattached_checkpoints(found.activity)],
         }
-        return document(context, with_header(outcome, found.source), outcome, **meta)
+        return render_document(context, add_header(outcome, found.source), outcome, **meta)
 
     async def yield_checkpoint(self, arguments: YieldCheckpoint, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.checkpoints.yield_(arguments.session_token, arguments.checkpoint_id, arguments.variables)
-        return reply(context, yielded_json(context, outcome), outcome)
+        return render_reply(context, yielded_json(context, outcome), outcome)
 
     async def resume_checkpoint(self, arguments: ResumeCheckpoint, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.checkpoints.resume(arguments.session_token, arguments.variables)
         answer = outcome.result
         body = {
@@ -259,13 +257,13 @@ class SessionsDialect(Dialect):
             "variables": answer.effect.get("setVariable", {}),
             "session_token": outcome.token,
         }
-        return reply(context, body, outcome)
+        return render_reply(context, body, outcome)
 
     async def present_checkpoint(self, arguments: PresentCheckpoint, context: CallContext) -> Done:
         from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
-        outcome = await service.checkpoints.present(_handle(arguments))
+        service = await self.app.workflows()
+        outcome = await service.checkpoints.present(_find_handle(arguments))
         presented = outcome.result
         body = presented.definition.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
         body["blocking"] = presented.definition.blocking
@@ -273,50 +271,50 @@ class SessionsDialect(Dialect):
             body["answered_by"] = "person"
         if presented.answer is not None:
             body["answer"] = answer_json(presented.answer)
-        return document(context, encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
+        return render_document(context, encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
 
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
-            outcome = await service.checkpoints.respond(_handle(arguments), choice, elicited=context.person_requests)
+            outcome = await service.checkpoints.respond(_find_handle(arguments), choice, elicited=context.person_requests)
         except PersonNeeded as needed:
-            return await self.ask(context, needed, "respond_checkpoint", _handle(arguments))
-        return reply(context, resolved_json(outcome.result, outcome.token), outcome)
+            return await self.ask_person(context, needed, "respond_checkpoint", _find_handle(arguments))
+        return render_reply(context, resolved_json(outcome.result, outcome.token), outcome)
 
-    async def get_skills(self, arguments: WithToken, context: CallContext) -> Done:
-        service = await self.house.workflows()
+    async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
+        service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=False)
         skill = outcome.result[0] if outcome.result else None
         head = ["scope: workflow", f"session_token: {outcome.token}"]
         if skill is not None and not skill.text:
             head.append(f"failed_skills: {skill.id}")
         body = ["", "---", "", skill.text] if skill is not None and skill.text else [""]
-        return document(context, "\n".join([*head, *body]), outcome)
+        return render_document(context, "\n".join([*head, *body]), outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, none_if_unset(arguments.step_id))
-        return document(context, with_header(outcome, outcome.result.text), outcome)
+        return render_document(context, add_header(outcome, outcome.result.text), outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_id)
         found = outcome.result
-        named = {"resource_id": found.reference, "id": found.id, "version": found.version}
-        lines = [f"{key}: {value}" for key, value in named.items() if value]
-        return document(context, with_header(outcome, found.content, *lines), outcome)
+        header = {"resource_id": found.reference, "id": found.id, "version": found.version}
+        header_lines = [f"{key}: {value}" for key, value in header.items() if value]
+        return render_document(context, add_header(outcome, found.content, *header_lines), outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
-        service = await self.house.workflows()
+        service = await self.app.workflows()
         outcome = await service.traces.trace(arguments.session_token, arguments.trace_tokens, after=arguments.after)
-        return listing(context, trace_json(outcome), outcome)
+        return render_listing(context, trace_json(outcome), outcome)
 
 
-def _handle(arguments: PresentCheckpoint | RespondCheckpoint) -> str:
+def _find_handle(arguments: PresentCheckpoint | RespondCheckpoint) -> str:
     token = arguments.checkpoint_handle or arguments.session_token
     if not token:
-        raise UsageProblem(EITHER, remedy="Pass the checkpoint_handle that yield_checkpoint returned.")
+        raise UsageProblem(MISSING_HANDLE, remedy="Pass the checkpoint_handle that yield_checkpoint returned.")
     return token

@@ -10,8 +10,8 @@ from msgspec import Meta
 if TYPE_CHECKING:
     from fidelio.workflows.moves import Move
 
-# Together with the length of an entry this keeps a manifest below what any honest one needs, and far below ten megabytes.
-MOST_ENTRIES = 500
+# With the length limit of an entry this bounds a manifest to about ten megabytes; real ones are far smaller.
+MAX_MANIFEST_ENTRIES = 500
 Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
 Variables = Annotated[
     dict[str, Any],
@@ -22,12 +22,12 @@ Variables = Annotated[
 AgentId = Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")]
 
 
-class Nothing(msgspec.Struct):
+class NoParameters(msgspec.Struct):
     """A tool without parameters."""
 
 
 class StartSession(msgspec.Struct):
-    """What start_session takes."""
+    """Parameters of start_session."""
 
     workflow_id: Annotated[
         str, Meta(description="The workflow of a fresh session; list_workflows names them. Default: meta.")
@@ -45,14 +45,14 @@ class StartSession(msgspec.Struct):
     ] = msgspec.UNSET
 
 
-class WithToken(msgspec.Struct):
-    """What a tool of a running session takes."""
+class TokenReference(msgspec.Struct):
+    """Parameters of the tools that need only a session."""
 
     session_token: Token
 
 
 class GetWorkflow(msgspec.Struct):
-    """What get_workflow takes."""
+    """Parameters of get_workflow."""
 
     session_token: Token
     summary: Annotated[bool, Meta(description="true: rules, variables and the list of activities. false: the whole file.")] = (
@@ -61,14 +61,14 @@ class GetWorkflow(msgspec.Struct):
 
 
 class StepEntry(msgspec.Struct):
-    """One step that was done."""
+    """A completed step."""
 
     step_id: Annotated[str, Meta(max_length=256)]
     output: Annotated[str, Meta(max_length=10_000, description="What came of it, in a sentence.")]
 
 
 class ActivityEntry(msgspec.Struct):
-    """One activity that was completed."""
+    """A completed activity."""
 
     activity_id: Annotated[str, Meta(max_length=256)]
     outcome: Annotated[str, Meta(max_length=10_000)]
@@ -76,7 +76,7 @@ class ActivityEntry(msgspec.Struct):
 
 
 class NextActivity(msgspec.Struct):
-    """What next_activity takes."""
+    """Parameters of next_activity."""
 
     session_token: Token
     activity_id: Annotated[
@@ -92,18 +92,18 @@ class NextActivity(msgspec.Struct):
         Meta(description="The condition that led there, as the definition writes it, or `default`. It is checked."),
     ] = msgspec.UNSET
     step_manifest: Annotated[
-        Annotated[list[StepEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Annotated[list[StepEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
         Meta(description="The steps of the activity you leave, in order, with their output."),
     ] = msgspec.UNSET
     activity_manifest: Annotated[
-        Annotated[list[ActivityEntry], Meta(max_length=MOST_ENTRIES)] | msgspec.UnsetType,
+        Annotated[list[ActivityEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
         Meta(description="The activities completed so far, with their outcome."),
     ] = msgspec.UNSET
     variables: Variables = {}
 
 
 class YieldCheckpoint(msgspec.Struct):
-    """What yield_checkpoint takes."""
+    """Parameters of yield_checkpoint."""
 
     session_token: Token
     checkpoint_id: Annotated[str, Meta(min_length=1, max_length=256, description="A checkpoint of the current activity.")]
@@ -111,25 +111,28 @@ class YieldCheckpoint(msgspec.Struct):
 
 
 class ResumeCheckpoint(msgspec.Struct):
-    """What resume_checkpoint takes."""
+    """Parameters of resume_checkpoint."""
 
     session_token: Token
     variables: Variables = {}
 
 
 Handle = Annotated[str, Meta(description="The checkpoint_handle that yield_checkpoint returned (preferred).")]
-OrToken = Annotated[str, Meta(description="The session_token, when there is no handle. Either this or checkpoint_handle.")]
+FallbackToken = Annotated[
+    str, Meta(description="The session_token, when there is no handle. Either this or checkpoint_handle.")
+]
 
 
 class PresentCheckpoint(msgspec.Struct):
-    """What present_checkpoint takes."""
+    """Parameters of present_checkpoint."""
 
     checkpoint_handle: Handle = ""
-    session_token: OrToken = ""
+    session_token: FallbackToken = ""
 
 
 OptionId = Annotated[
-    str | msgspec.UnsetType, Meta(description="The option that the user chose. Exactly one of the three ways.")
+    str | msgspec.UnsetType,
+    Meta(description="The option that the user chose. Pass exactly one of option_id, auto_advance and condition_not_met."),
 ]
 AutoAdvance = Annotated[
     bool, Meta(description="true takes the default option of a non-blocking checkpoint once its time has run out.")
@@ -138,17 +141,17 @@ ConditionNotMet = Annotated[bool, Meta(description="true dismisses a conditional
 
 
 class RespondCheckpoint(msgspec.Struct):
-    """What respond_checkpoint takes."""
+    """Parameters of respond_checkpoint."""
 
     checkpoint_handle: Handle = ""
-    session_token: OrToken = ""
+    session_token: FallbackToken = ""
     option_id: OptionId = msgspec.UNSET
     auto_advance: AutoAdvance = False
     condition_not_met: ConditionNotMet = False
 
 
 class GetSkill(msgspec.Struct):
-    """What get_skill takes."""
+    """Parameters of get_skill."""
 
     session_token: Token
     step_id: Annotated[
@@ -158,7 +161,7 @@ class GetSkill(msgspec.Struct):
 
 
 class GetResource(msgspec.Struct):
-    """What get_resource takes."""
+    """Parameters of get_resource."""
 
     session_token: Token
     resource_id: Annotated[
@@ -167,7 +170,7 @@ class GetResource(msgspec.Struct):
 
 
 class GetTrace(msgspec.Struct):
-    """What get_trace takes."""
+    """Parameters of get_trace."""
 
     session_token: Token
     trace_tokens: Annotated[
@@ -180,12 +183,12 @@ class GetTrace(msgspec.Struct):
 
 
 def none_if_unset(value: Any) -> Any:
-    """None for what the caller left out."""
+    """Return None for an argument that the caller left out."""
     return None if value is msgspec.UNSET else value
 
 
-def move_of(arguments: NextActivity) -> Move:
-    """What next_activity asks of the service."""
+def build_move(arguments: NextActivity) -> Move:
+    """Convert the arguments of next_activity to a move of the service."""
     from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # waits for the first call
     from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call
 

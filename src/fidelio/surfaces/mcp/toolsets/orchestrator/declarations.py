@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fidelio.surfaces.mcp.schemas import COUNT, FLAG, OBJECT, TEXT, TEXT_OR_NULL, TEXTS, Schema, list_of, object_with
+from fidelio.surfaces.mcp.schemas import (
+    BOOLEAN,
+    INTEGER,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NULL,
+    TEXTS,
+    Schema,
+    array_schema,
+    object_schema,
+)
 from fidelio.surfaces.mcp.toolsets.orchestrator import parameters as p
 from fidelio.toolkit import Tool
 
@@ -12,45 +22,45 @@ if TYPE_CHECKING:
     from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 
 _STATUS: Schema = {"enum": ["running", "finished", "not_existent"]}
-_OPTION = object_with("id", "label", id=TEXT, label=TEXT)
-_QUESTION = object_with(
-    "request_id", "kind", "text", "options", request_id=TEXT, kind=TEXT, text=TEXT, options=list_of(_OPTION), detail=OBJECT
+_OPTION = object_schema("id", "label", id=TEXT, label=TEXT)
+_QUESTION = object_schema(
+    "request_id", "kind", "text", "options", request_id=TEXT, kind=TEXT, text=TEXT, options=array_schema(_OPTION), detail=OBJECT
 )
-_ASKED = {"questions": list_of(_QUESTION)}
-_RUN: dict[str, Schema] = {"session_name": TEXT, "session_id": TEXT, "run": COUNT, "status": _STATUS, "state": TEXT}
-_USAGE = object_with(
+_QUESTIONS = {"questions": array_schema(_QUESTION)}
+_RUN: dict[str, Schema] = {"session_name": TEXT, "session_id": TEXT, "run": INTEGER, "status": _STATUS, "state": TEXT}
+_USAGE = object_schema(
     "turns",
     "input_tokens",
     "output_tokens",
     "cost_usd",
-    turns=COUNT,
-    input_tokens=COUNT,
-    output_tokens=COUNT,
+    turns=INTEGER,
+    input_tokens=INTEGER,
+    output_tokens=INTEGER,
     cost_usd={"type": "number"},
 )
-# Of a session that does not exist there is nothing but its status.
-_STANDING = object_with(
+# A session that does not exist has only `status`.
+_SESSION_STATUS = object_schema(
     "status",
     **_RUN,
     reason=TEXT,
     detail=TEXT,
     last_activity=TEXT,
-    tool_calls=COUNT,
+    tool_calls=INTEGER,
     usage=_USAGE,
     started_at=TEXT,
     ended_at=TEXT,
     question=TEXT,
-    queued_messages=COUNT,
+    queued_messages=INTEGER,
     changes=TEXT,
-    **_ASKED,
+    **_QUESTIONS,
 )
-_BEGUN = object_with(*_RUN, "message", **_RUN, message=TEXT, **_ASKED)
-# `data` may be any JSON, as the output schema of the blueprint has it.
-_FOUND: dict[str, Schema] = {"result": TEXT, "data": {}, "next_offset": COUNT}
-_RESULT = object_with(*_RUN, "result", **_RUN, **_FOUND)
-# `result` when the run has ended, `message` while it has not.
-_TURN = object_with(*_RUN, **_RUN, **_FOUND, message=TEXT, **_ASKED)
-_SESSION = object_with(
+_ACCEPTED = object_schema(*_RUN, "message", **_RUN, message=TEXT, **_QUESTIONS)
+# `data` may be any JSON; the output schema of the blueprint describes it.
+_RESULT_PROPERTIES: dict[str, Schema] = {"result": TEXT, "data": {}, "next_offset": INTEGER}
+_RESULT = object_schema(*_RUN, "result", **_RUN, **_RESULT_PROPERTIES)
+# `result` after the end of the run, `message` before.
+_RESULT_OR_MESSAGE = object_schema(*_RUN, **_RUN, **_RESULT_PROPERTIES, message=TEXT, **_QUESTIONS)
+_SESSION = object_schema(
     "name",
     "session_id",
     "project_dir",
@@ -63,18 +73,18 @@ _SESSION = object_with(
     state=TEXT,
     blueprint=TEXT_OR_NULL,
     updated_at=TEXT,
-    **_ASKED,
+    **_QUESTIONS,
 )
-_BLUEPRINT = object_with("name", "description", "permissions", name=TEXT, description=TEXT, permissions=TEXT)
-_BROKEN = object_with("name", "error", name=TEXT, error=TEXT)
-_EVENT = object_with("seq", "type", "time", "body", seq=COUNT, type=TEXT, time=TEXT, body=OBJECT)
+_BLUEPRINT = object_schema("name", "description", "permissions", name=TEXT, description=TEXT, permissions=TEXT)
+_BROKEN = object_schema("name", "error", name=TEXT, error=TEXT)
+_EVENT = object_schema("seq", "type", "time", "body", seq=INTEGER, type=TEXT, time=TEXT, body=OBJECT)
 
 
-def rows(toolset: AgentToolset) -> list[Tool[Any]]:
-    return [*_of_the_contract(toolset), *_beyond_it(toolset)]
+def declare_tools(toolset: AgentToolset) -> list[Tool[Any]]:
+    return [*_declare_contract(toolset), *_declare_extensions(toolset)]
 
 
-def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
+def _declare_contract(toolset: AgentToolset) -> list[Tool[Any]]:
     return [
         Tool(
             "list_agent_blueprints",
@@ -85,8 +95,13 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.list_agent_blueprints,
             read_only=True,
             idempotent=True,
-            output_schema=object_with(
-                "total", "agents", total=COUNT, agents=list_of(_BLUEPRINT), broken=list_of(_BROKEN), next_cursor=TEXT
+            output_schema=object_schema(
+                "total",
+                "agents",
+                total=INTEGER,
+                agents=array_schema(_BLUEPRINT),
+                broken=array_schema(_BROKEN),
+                next_cursor=TEXT,
             ),
         ),
         Tool(
@@ -97,7 +112,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.list_agent_sessions,
             read_only=True,
             idempotent=True,
-            output_schema=object_with("total", "sessions", total=COUNT, sessions=list_of(_SESSION), next_cursor=TEXT),
+            output_schema=object_schema("total", "sessions", total=INTEGER, sessions=array_schema(_SESSION), next_cursor=TEXT),
         ),
         Tool(
             "start_agent_session",
@@ -108,7 +123,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             p.StartAgentSession,
             toolset.start_agent_session,
             open_world=True,
-            output_schema=_TURN,
+            output_schema=_RESULT_OR_MESSAGE,
         ),
         Tool(
             "resume_agent_session",
@@ -117,17 +132,17 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             p.ResumeAgentSession,
             toolset.resume_agent_session,
             open_world=True,
-            output_schema=_TURN,
+            output_schema=_RESULT_OR_MESSAGE,
         ),
         Tool(
             "delete_all_agent_sessions",
             "Delete all agent sessions",
             "Stops and permanently deletes all agent sessions, or those of one project.",
-            p.InProject,
+            p.DeleteAllSessions,
             toolset.delete_all_agent_sessions,
             destructive=True,
             idempotent=True,
-            output_schema=object_with("message", "removed", message=TEXT, removed=COUNT),
+            output_schema=object_schema("message", "removed", message=TEXT, removed=INTEGER),
         ),
         Tool(
             "get_agent_session_status",
@@ -138,7 +153,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.get_agent_session_status,
             read_only=True,
             idempotent=True,
-            output_schema=_STANDING,
+            output_schema=_SESSION_STATUS,
         ),
         Tool(
             "get_agent_session_result",
@@ -154,7 +169,7 @@ def _of_the_contract(toolset: AgentToolset) -> list[Tool[Any]]:
     ]
 
 
-def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
+def _declare_extensions(toolset: AgentToolset) -> list[Tool[Any]]:
     return [
         Tool(
             "wait_for_agent_sessions",
@@ -164,7 +179,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.wait_for_agent_sessions,
             read_only=True,
             idempotent=True,
-            output_schema=object_with(
+            output_schema=object_schema(
                 "finished",
                 "running",
                 "deleted",
@@ -172,26 +187,26 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
                 finished=TEXTS,
                 running=TEXTS,
                 deleted=TEXTS,
-                sessions=list_of(_SESSION),
+                sessions=array_schema(_SESSION),
             ),
         ),
         Tool(
             "stop_agent_session",
             "Stop an agent session",
             "Stops the agent at work, with everything it has started. The session stays and can be resumed.",
-            p.OneSession,
+            p.SessionReference,
             toolset.stop_agent_session,
             idempotent=True,
-            output_schema=_STANDING,
+            output_schema=_SESSION_STATUS,
         ),
         Tool(
             "delete_agent_session",
             "Delete an agent session",
             "Stops and permanently deletes one agent session; its name is free again.",
-            p.OneSession,
+            p.SessionReference,
             toolset.delete_agent_session,
             destructive=True,
-            output_schema=object_with(
+            output_schema=object_schema(
                 "session_name",
                 "session_id",
                 "status",
@@ -208,7 +223,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.SendMessage,
             toolset.send_agent_message,
             open_world=True,
-            output_schema=_BEGUN,
+            output_schema=_ACCEPTED,
         ),
         Tool(
             "get_agent_session_events",
@@ -218,8 +233,8 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             toolset.get_agent_session_events,
             read_only=True,
             idempotent=True,
-            output_schema=object_with(
-                "events", "next_after", "more", events=list_of(_EVENT), next_after=COUNT, more=FLAG, **_ASKED
+            output_schema=object_schema(
+                "events", "next_after", "more", events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_QUESTIONS
             ),
         ),
         Tool(
@@ -230,7 +245,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             "for those who started it.",
             p.AnswerQuestion,
             toolset.answer_agent_question,
-            output_schema=_STANDING,
+            output_schema=_SESSION_STATUS,
         ),
         Tool(
             "run_workflow",
@@ -240,7 +255,7 @@ def _beyond_it(toolset: AgentToolset) -> list[Tool[Any]]:
             p.RunWorkflow,
             toolset.run_workflow,
             open_world=True,
-            output_schema=object_with(
+            output_schema=object_schema(
                 "session_id",
                 "workflow_id",
                 "status",

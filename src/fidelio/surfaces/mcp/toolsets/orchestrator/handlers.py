@@ -1,191 +1,274 @@
-"""Handlers of the orchestrator's tools: agent sessions under the names that its clients know.
+"""Handlers of the orchestrator's tools, and the background runs of workflows.
 
-Everything is decided in `fidelio.orchestrator`; here arguments become calls and sessions become replies.
+Translation only: the rules are in `fidelio.orchestrator` and `fidelio.conductor`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fidelio.app.application import Application
 from fidelio.clock import now_ms
-from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
+from fidelio.errors import AgentSessionNotFound, BadAgentInput, ConductorFailure, ExecutorFailure, UsageProblem
 from fidelio.ids import is_short_handle, session_of_run
 from fidelio.processes.table import AGENT_MARKER, agent_above
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import (
     AnswerQuestion,
+    DeleteAllSessions,
     GetEvents,
     GetResult,
     GetStatus,
-    InProject,
     ListBlueprints,
     ListSessions,
-    OneSession,
     ResumeAgentSession,
     RunWorkflow,
     SendMessage,
+    SessionReference,
     StartAgentSession,
     WaitForSessions,
 )
 from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
-    as_json,
-    blueprints_markdown,
     describe_background_run,
     events_json,
-    failure_reply,
-    result_part,
-    sessions_markdown,
+    render_blueprints,
+    render_failure,
+    render_json,
+    render_result_part,
+    render_sessions,
     started_json,
 )
-from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns
 from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
 from fidelio.toolkit import CallContext, Done, ToolTable
 
 if TYPE_CHECKING:
+    from fidelio.conductor.conductor import Conductor
+    from fidelio.conductor.plan import Plan
+    from fidelio.engine.record import Record
     from fidelio.orchestrator.record.model import AgentSession
     from fidelio.orchestrator.service.service import AgentService
+    from fidelio.workflows.service import WorkflowService
+
 
 INSTRUCTIONS = (
     "Fidelio starts and watches other coding agents. list_agent_blueprints shows what can be started; start_agent_session with "
     "async true returns at once; wait_for_agent_sessions waits; get_agent_session_result gives what the agent has found. "
     "resume_agent_session goes on with a finished one, send_agent_message reaches a busy one."
 )
-# How long an answer may take to be noted.
-NOTED_MS = 2_000
+# The longest wait for the agent host to record an answer.
+ANSWER_NOTED_MS = 2_000
+PROGRESS_SECONDS = 10.0
 POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and get_agent_session_result for its result."
 
 
-class AgentToolset:
-    """The tools of the orchestrator."""
+class WorkflowRuns:
+    """Background runs of workflows in this process, for run_workflow.
 
-    def __init__(self, house: Application, *, environ: Mapping[str, str] | None = None) -> None:
-        self._house = house
-        self._workflow_runs = WorkflowRuns(house)
-        # An agent that Fidelio started, and that starts others, carries the name of its run.
-        self._above = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
+    Only the tasks are held here: the state of a run is in the ledger, and calling the tool again continues it.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._tasks: dict[str, asyncio.Task[object]] = {}
+        # Reasons of failed runs that could not record the failure themselves.
+        self._failures: dict[str, str] = {}
+
+    async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
+        """Start or continue the run, and return its status after at most `seconds`."""
+        from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
+
+        conductor = await self._app.conductor(nobody)
+        record = await conductor.find_or_begin(plan, anew=anew)
+        if record.session not in self._tasks:
+            self._failures.pop(record.session, None)
+            task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(record.session))
+            self._tasks[record.session] = task
+            task.add_done_callback(partial(self._on_end, record.session))
+        await self._watch(context, conductor, record.session, seconds)
+        return await self._status(conductor, record.session)
+
+    def _on_end(self, session: str, task: asyncio.Task[object]) -> None:
+        """Keep the reason of a failure that the conductor could not record; otherwise the run would end without a trace."""
+        self._tasks.pop(session, None)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, ConductorFailure):
+            self._failures[session] = f"{problem} Calling run_workflow again goes on from here."
+
+    async def _watch(self, context: CallContext, conductor: Conductor, session: str, seconds: float) -> None:
+        """Wait for the end of the run, and report its progress to the client."""
+        started_at = now_ms()
+        while (task := self._tasks.get(session)) is not None and (
+            remaining_seconds := seconds - (now_ms() - started_at) / 1000
+        ) > 0:
+            await asyncio.wait([task], timeout=min(remaining_seconds, PROGRESS_SECONDS))
+            status = await self._status(conductor, session)
+            await context.report((now_ms() - started_at) / 1000, None, status.get("activity") or status["status"])
+
+    async def _status(self, conductor: Conductor, session: str) -> dict[str, Any]:
+        service = await self._app.workflows()
+        record = await service.current_record(session)
+        failed = self._failures.get(session) or await conductor.last_failure(session)
+        body = {
+            "session_id": session,
+            "workflow_id": record.workflow,
+            "status": "failed" if failed else record.status,
+            "activity": record.activity,
+            "completed_activities": list(record.completed),
+            "question": await _answer_command(service, record),
+            "reason": failed,
+        }
+        return {key: value for key, value in body.items() if value}
+
+
+async def _answer_command(service: WorkflowService, record: Record) -> str:
+    """Return the command that answers the open request of the run, or of the workflow that it has started."""
+    while record.suspended_by:
+        record = await service.current_record(record.suspended_by)
+    return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""
+
+
+class AgentToolset:
+    """Handlers of the orchestrator's tools."""
+
+    def __init__(self, app: Application, *, environ: Mapping[str, str] | None = None) -> None:
+        self._app = app
+        self._workflow_runs = WorkflowRuns(app)
+        # An agent that Fidelio started has its run id in the environment; sessions that it starts are its children.
+        self._parent = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
 
     def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import rows  # noqa: PLC0415  # the descriptions are read only when they are listed
+        from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
 
-        return ServedTools(ToolTable(rows(self)), instructions=INSTRUCTIONS, program=self._house.program, ask=self._house.ask)
+        return ServedTools(
+            ToolTable(declare_tools(self)), instructions=INSTRUCTIONS, program=self._app.program, ask=self._app.ask
+        )
 
     async def list_agent_blueprints(self, arguments: ListBlueprints, _: CallContext) -> Done:
         from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # waits for the first call
 
-        listing = await list_in_thread(self._house.blueprints().list, _checked_project(arguments))
+        listing = await list_in_thread(self._app.blueprints().list, _resolve_project(arguments))
         body = blueprints_json(listing, arguments.cursor, arguments.limit)
-        return as_json(body) if arguments.response_format == "json" else Done(blueprints_markdown(body), structured=body)
+        return render_json(body) if arguments.response_format == "json" else Done(render_blueprints(body), structured=body)
 
     async def list_agent_sessions(self, arguments: ListSessions, _: CallContext) -> Done:
-        service = await self._house.agents()
-        project, status = _project(arguments), arguments.state or None
+        service = await self._app.agents()
+        project, status = _read_project(arguments), arguments.state or None
         page = await service.list(project, status=status, cursor=arguments.cursor or None, limit=arguments.limit)
         is_all = not arguments.cursor and page.next is None
         total = len(page.items) if is_all else await service.count(project, status=status)
         body = sessions_json(page.items, page.next, total)
         if arguments.response_format == "json":
-            return as_json(body)
-        return Done(sessions_markdown(page.items, body), structured=body)
+            return render_json(body)
+        return Done(render_sessions(page.items, body), structured=body)
 
     async def start_agent_session(self, arguments: StartAgentSession, context: CallContext) -> Done:
         from fidelio.orchestrator.record.model import StartAgent  # noqa: PLC0415  # waits for the first call
 
-        service = await self._house.agents()
-        wanted = StartAgent(
+        service = await self._app.agents()
+        start = StartAgent(
             name=arguments.session_name,
             prompt=arguments.prompt,
             blueprint=arguments.agent_blueprint_name or arguments.agent_name or None,
-            project=_project(arguments),
+            project=_read_project(arguments),
             model=arguments.model or None,
             parent=self._caller(context),
             callback=arguments.callback,
         )
         try:
-            session = await service.start(wanted)
+            session = await service.start(start)
         except BadAgentInput as error:
             return Done(context.render(error), is_error=True, structured={"schema": error.schema})
         return await self._reply_to_start(context, service, session, "started", in_background=arguments.is_async)
 
     async def resume_agent_session(self, arguments: ResumeAgentSession, context: CallContext) -> Done:
-        service = await self._house.agents()
-        session = await service.resume(arguments.session_name, arguments.prompt, _project(arguments), by=self._actor(context))
+        service = await self._app.agents()
+        session = await service.resume(
+            arguments.session_name, arguments.prompt, _read_project(arguments), by=self._actor(context)
+        )
         return await self._reply_to_start(context, service, session, "resumed", in_background=arguments.is_async)
 
-    async def delete_all_agent_sessions(self, arguments: InProject, context: CallContext) -> Done:
-        service = await self._house.agents()
-        deleted = await service.delete_all(_project(arguments), by=self._actor(context))
+    async def delete_all_agent_sessions(self, arguments: DeleteAllSessions, context: CallContext) -> Done:
+        service = await self._app.agents()
+        deleted = await service.delete_all(_read_project(arguments), by=self._actor(context))
         message = "All sessions removed" if deleted else "No sessions to remove"
-        kept = (f"These worktrees hold changes and were kept: {', '.join(deleted.kept)}",) if deleted.kept else ()
-        own = (f"These stay, because this call is part of their work: {', '.join(deleted.spared)}",) if deleted.spared else ()
-        return Done(message, structured={"message": message, "removed": deleted.count}, remarks=kept + own)
+        worktrees = (f"These worktrees hold changes and were kept: {', '.join(deleted.kept)}",) if deleted.kept else ()
+        spared = (
+            (f"These stay, because this call is part of their work: {', '.join(deleted.spared)}",) if deleted.spared else ()
+        )
+        return Done(message, structured={"message": message, "removed": deleted.count}, remarks=worktrees + spared)
 
     async def get_agent_session_status(self, arguments: GetStatus, context: CallContext) -> Done:
-        service = await self._house.agents()
+        service = await self._app.agents()
         try:
-            session = await service.find(arguments.session_name, _project(arguments))
+            session = await service.find(arguments.session_name, _read_project(arguments))
             if arguments.wait_seconds and session.run.is_active:
                 session = await self._watch(context, service, session, arguments.wait_seconds)
         except AgentSessionNotFound:
-            return as_json({"status": "not_existent"})
-        return as_json(status_json(session, await service.questions(session), render=context.render))
+            return render_json({"status": "not_existent"})
+        return render_json(status_json(session, await service.questions(session), render=context.render))
 
     async def get_agent_session_result(self, arguments: GetResult, context: CallContext) -> Done:
-        service = await self._house.agents()
+        service = await self._app.agents()
         try:
             result = await service.result(
-                arguments.session_name, _project(arguments), run=str(arguments.run) if arguments.run else None
+                arguments.session_name, _read_project(arguments), run=str(arguments.run) if arguments.run else None
             )
         except ExecutorFailure as failure:
-            return failure_reply(context, failure, arguments.limit)
-        return result_part(result, arguments.offset, arguments.limit)
+            return render_failure(context, failure, arguments.limit)
+        return render_result_part(result, arguments.offset, arguments.limit)
 
     async def wait_for_agent_sessions(self, arguments: WaitForSessions, context: CallContext) -> Done:
-        service = await self._house.agents()
-        before = [await service.find(name, _project(arguments)) for name in arguments.session_names]
-        named = [one.id for one in before]
-        sessions = await service.wait(named, mode=arguments.mode, seconds=arguments.timeout_seconds, notice=_reporter(context))
-        there = {one.id for one in sessions}
+        service = await self._app.agents()
+        named = [await service.find(name, _read_project(arguments)) for name in arguments.session_names]
+        session_ids = [session.id for session in named]
+        sessions = await service.wait(
+            session_ids, mode=arguments.mode, seconds=arguments.timeout_seconds, notice=_make_reporter(context)
+        )
+        remaining = {session.id for session in sessions}
         body = {
-            "finished": [one.name for one in sessions if not one.run.is_active],
-            "running": [one.name for one in sessions if one.run.is_active],
-            "deleted": [one.name for one in before if one.id not in there],
-            "sessions": [session_json(one, await service.questions(one)) for one in sessions],
+            "finished": [session.name for session in sessions if not session.run.is_active],
+            "running": [session.name for session in sessions if session.run.is_active],
+            "deleted": [session.name for session in named if session.id not in remaining],
+            "sessions": [session_json(session, await service.questions(session)) for session in sessions],
         }
-        return as_json(body)
+        return render_json(body)
 
-    async def stop_agent_session(self, arguments: OneSession, context: CallContext) -> Done:
-        service = await self._house.agents()
-        session = await service.stop(arguments.session_name, _project(arguments), by=self._actor(context))
-        return as_json(status_json(session, render=context.render))
+    async def stop_agent_session(self, arguments: SessionReference, context: CallContext) -> Done:
+        service = await self._app.agents()
+        session = await service.stop(arguments.session_name, _read_project(arguments), by=self._actor(context))
+        return render_json(status_json(session, render=context.render))
 
-    async def delete_agent_session(self, arguments: OneSession, context: CallContext) -> Done:
-        service = await self._house.agents()
-        session = await service.find(arguments.session_name, _project(arguments))
+    async def delete_agent_session(self, arguments: SessionReference, context: CallContext) -> Done:
+        service = await self._app.agents()
+        session = await service.find(arguments.session_name, _read_project(arguments))
         deleted = await service.delete(session.id, by=self._actor(context))
-        kept = {"kept_worktree": deleted.kept[0]} if deleted.kept else {}
-        return as_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **kept})
+        worktree = {"kept_worktree": deleted.kept[0]} if deleted.kept else {}
+        return render_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **worktree})
 
     async def send_agent_message(self, arguments: SendMessage, context: CallContext) -> Done:
-        service = await self._house.agents()
-        session = await service.send(arguments.session_name, arguments.message, _project(arguments), by=self._actor(context))
-        waits = session.queued_messages > 0
-        said = "The agent is busy; it gets the message with its next turn." if waits else "The agent is at work on it."
-        return as_json(started_json(session, f"{said} {POLL}"))
+        service = await self._app.agents()
+        session = await service.send(
+            arguments.session_name, arguments.message, _read_project(arguments), by=self._actor(context)
+        )
+        is_queued = session.queued_messages > 0
+        message = "The agent is busy; it gets the message with its next turn." if is_queued else "The agent is at work on it."
+        return render_json(started_json(session, f"{message} {POLL}"))
 
     async def get_agent_session_events(self, arguments: GetEvents, _: CallContext) -> Done:
-        service = await self._house.agents()
-        session = await service.find(arguments.session_name, _project(arguments))
+        service = await self._app.agents()
+        session = await service.find(arguments.session_name, _read_project(arguments))
         events = await service.events(session.id, after=arguments.after, limit=arguments.limit)
         questions = await service.questions(session)
-        return as_json(events_json(events, arguments.after, more=len(events) == arguments.limit, questions=questions))
+        return render_json(events_json(events, arguments.after, more=len(events) == arguments.limit, questions=questions))
 
     async def answer_agent_question(self, arguments: AnswerQuestion, context: CallContext) -> Done:
         if not arguments.option_id and not arguments.text:
             raise UsageProblem("An answer is missing.", remedy="Pass option_id, or text where the question has no options.")
-        service = await self._house.agents()
-        session = await service.find(arguments.session_name, _project(arguments))
+        service = await self._app.agents()
+        session = await service.find(arguments.session_name, _read_project(arguments))
         await service.answer(
             session.id,
             option=arguments.option_id,
@@ -195,38 +278,36 @@ class AgentToolset:
             channel="relayed",
             caller=self._caller(context),
         )
-        now = await self._wait_until_noted(service, session)
-        return as_json(status_json(now, await service.questions(now), render=context.render))
+        current = await self._wait_until_noted(service, session)
+        return render_json(status_json(current, await service.questions(current), render=context.render))
 
     async def _wait_until_noted(self, service: AgentService, session: AgentSession) -> AgentSession:
-        """The session once its agent host, which may be another process, has taken note of the answer."""
-        records = await self._house.records()
+        """Wait until the agent host, which may be another process, has recorded the answer; return the session."""
+        records = await self._app.records()
         position = await records.wait(after=-1, timeout=0)
-        deadline = now_ms() + NOTED_MS
-        while (now := await service.find(session.id)).question == session.question and now_ms() < deadline:
+        deadline = now_ms() + ANSWER_NOTED_MS
+        while (current := await service.find(session.id)).question == session.question and now_ms() < deadline:
             position = await records.wait(after=position, timeout=(deadline - now_ms()) / 1000)
-        return now
+        return current
 
     async def run_workflow(self, arguments: RunWorkflow, context: CallContext) -> Done:
         from fidelio.conductor.plan import WORKER, Plan  # noqa: PLC0415  # waits for the first call
 
-        service = await self._house.agents()
+        service = await self._app.agents()
         plan = Plan(
             workflow=arguments.workflow_id,
-            project=_checked_project(arguments) or service.project,
+            project=_resolve_project(arguments) or service.project,
             agent=arguments.agent_blueprint_name or WORKER,
             activity_agents=arguments.activity_agents,
             inputs=arguments.inputs,
             caller=self._caller(context),
         )
-        standing = await self._workflow_runs.run(context, plan, anew=arguments.new, seconds=arguments.wait_seconds)
-        return as_json(
-            {**standing, **{key: context.render(standing[key]) for key in ("question", "reason") if key in standing}}
-        )
+        status = await self._workflow_runs.run(context, plan, anew=arguments.new, seconds=arguments.wait_seconds)
+        return render_json({**status, **{key: context.render(status[key]) for key in ("question", "reason") if key in status}})
 
     def _caller(self, context: CallContext) -> str | None:
-        """The session of the calling agent. Where this server runs below an agent, that agent is every caller."""
-        return self._above or _claimed_session(context.caller)
+        """Return the session of the calling agent. If this server is a child of an agent, that agent is always the caller."""
+        return self._parent or _claimed_session(context.caller)
 
     def _actor(self, context: CallContext) -> str:
         caller = self._caller(context)
@@ -236,62 +317,64 @@ class AgentToolset:
         self, context: CallContext, service: AgentService, session: AgentSession, how: str, *, in_background: bool
     ) -> Done:
         if in_background:
-            said = f"Agent session {session.name} has {how} and {describe_background_run(session)}. {POLL}"
-            return as_json(started_json(session, said))
-        seconds = self._house.settings.sync_seconds
+            message = f"Agent session {session.name} has {how} and {describe_background_run(session)}. {POLL}"
+            return render_json(started_json(session, message))
+        seconds = self._app.settings.sync_seconds
         session = await self._watch(context, service, session, seconds or None)
         if session.question:
-            said = (
+            message = (
                 f"Agent session {session.name} asks something; {answer_hint(session.question, render=context.render)}. {POLL}"
             )
-            return as_json(started_json(session, said, await service.questions(session)))
+            return render_json(started_json(session, message, await service.questions(session)))
         if session.run.is_active:
             how = "is not done and" if session.run.state == "queued" else "is still running and"
-            said = f"Agent session {session.name} {how} {describe_background_run(session)}. {POLL}"
-            return as_json(started_json(session, said))
+            message = f"Agent session {session.name} {how} {describe_background_run(session)}. {POLL}"
+            return render_json(started_json(session, message))
         try:
             result = await service.result(session.id)
         except ExecutorFailure as failure:
-            return failure_reply(context, failure)
-        return result_part(result)
+            return render_failure(context, failure)
+        return render_result_part(result)
 
     async def _watch(
         self, context: CallContext, service: AgentService, session: AgentSession, seconds: float | None
     ) -> AgentSession:
-        """The session when it has finished, asks something, or the time is over. None: however long it takes."""
-        await service.wait([session.id], mode="all", seconds=seconds, notice=_reporter(context))
+        """Return the session when it has finished, asks something, or `seconds` are over; None waits without limit."""
+        await service.wait([session.id], mode="all", seconds=seconds, notice=_make_reporter(context))
         return await service.find(session.id)
 
 
 def _claimed_session(run: str) -> str | None:
-    """The session of the run that the client claims, or None; raises `UsageProblem` where the claim is no run id."""
+    """Return the session of the run that the client claims, or None; raise `UsageProblem` if the claim is no run id."""
     if not run:
         return None
     session, number = session_of_run(run), run.rpartition(".")[2]
     if not (is_short_handle(session) and number.isascii() and number.isdecimal()):
         raise UsageProblem(
-            f"The header Fidelio-Agent names no run of an agent: {run!r:.80}.",
-            remedy="Send what FIDELIO_AGENT is in the environment of the agent, or leave the header out.",
+            f"The header Fidelio-Agent holds no run id: {run!r:.80}.",
+            remedy="Send the value of FIDELIO_AGENT from the environment of the agent, or leave the header out.",
         )
     return session
 
 
-def _reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]], Awaitable[None]]:
-    """Tells the client every few seconds what the agents are doing: some clients give up after a minute of silence."""
-    began = now_ms()
+def _make_reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]], Awaitable[None]]:
+    """Return a callback that reports the agents' activity, because some clients time out after a minute without progress."""
+    started_at = now_ms()
 
     async def report(sessions: tuple[AgentSession, ...]) -> None:
-        doing = [f"{one.name}: {one.run.last_activity or one.run.state}" for one in sessions if one.run.is_active]
-        await context.report((now_ms() - began) / 1000, None, "; ".join(doing)[:200])
+        activities = [
+            f"{session.name}: {session.run.last_activity or session.run.state}" for session in sessions if session.run.is_active
+        ]
+        await context.report((now_ms() - started_at) / 1000, None, "; ".join(activities)[:200])
 
     return report
 
 
-def _checked_project(arguments: Any) -> str | None:
+def _resolve_project(arguments: Any) -> str | None:
     from fidelio.orchestrator.runs.context import project_path  # noqa: PLC0415  # waits for the first call
 
     return project_path(arguments.project_dir) if arguments.project_dir else None
 
 
-def _project(arguments: Any) -> str | None:
+def _read_project(arguments: Any) -> str | None:
     return arguments.project_dir or None

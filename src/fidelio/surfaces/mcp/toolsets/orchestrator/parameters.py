@@ -29,7 +29,7 @@ IsAsync = Annotated[
 
 
 class ListBlueprints(msgspec.Struct):
-    """What list_agent_blueprints takes."""
+    """Parameters of list_agent_blueprints."""
 
     project_dir: ProjectDir = ""
     response_format: Format = "markdown"
@@ -38,7 +38,7 @@ class ListBlueprints(msgspec.Struct):
 
 
 class ListSessions(msgspec.Struct):
-    """What list_agent_sessions takes."""
+    """Parameters of list_agent_sessions."""
 
     project_dir: ProjectDir = ""
     response_format: Format = "markdown"
@@ -51,7 +51,7 @@ class ListSessions(msgspec.Struct):
 
 
 class StartAgentSession(msgspec.Struct, rename={"is_async": "async"}):
-    """What start_agent_session takes."""
+    """Parameters of start_agent_session."""
 
     session_name: Annotated[
         str,
@@ -71,7 +71,7 @@ class StartAgentSession(msgspec.Struct, rename={"is_async": "async"}):
 
 
 class ResumeAgentSession(msgspec.Struct, rename={"is_async": "async"}):
-    """What resume_agent_session takes."""
+    """Parameters of resume_agent_session."""
 
     session_name: Name
     prompt: Annotated[Text, Meta(description="What to do next; the agent still knows what was said before.")]
@@ -79,21 +79,21 @@ class ResumeAgentSession(msgspec.Struct, rename={"is_async": "async"}):
     is_async: IsAsync = False
 
 
-class InProject(msgspec.Struct):
-    """What delete_all_agent_sessions takes."""
+class DeleteAllSessions(msgspec.Struct):
+    """Parameters of delete_all_agent_sessions."""
 
     project_dir: ProjectDir = ""
 
 
-class OneSession(msgspec.Struct):
-    """What a tool about one session takes."""
+class SessionReference(msgspec.Struct):
+    """Parameters of the tools about a session."""
 
     session_name: Name
     project_dir: ProjectDir = ""
 
 
 class GetStatus(msgspec.Struct):
-    """What get_agent_session_status takes."""
+    """Parameters of get_agent_session_status."""
 
     session_name: Name
     project_dir: ProjectDir = ""
@@ -103,7 +103,7 @@ class GetStatus(msgspec.Struct):
 
 
 class GetResult(msgspec.Struct):
-    """What get_agent_session_result takes."""
+    """Parameters of get_agent_session_result."""
 
     session_name: Name
     project_dir: ProjectDir = ""
@@ -113,7 +113,7 @@ class GetResult(msgspec.Struct):
 
 
 class WaitForSessions(msgspec.Struct):
-    """What wait_for_agent_sessions takes."""
+    """Parameters of wait_for_agent_sessions."""
 
     session_names: Annotated[list[str], Meta(min_length=1, max_length=100, description="The sessions to wait for.")]
     mode: Annotated[Literal["any", "all"], Meta(description="Return when any of them, or when all of them have finished.")] = (
@@ -124,7 +124,7 @@ class WaitForSessions(msgspec.Struct):
 
 
 class SendMessage(msgspec.Struct):
-    """What send_agent_message takes."""
+    """Parameters of send_agent_message."""
 
     session_name: Name
     message: Annotated[Text, Meta(description="What to tell the agent. A busy one gets it with its next turn.")]
@@ -132,7 +132,7 @@ class SendMessage(msgspec.Struct):
 
 
 class GetEvents(msgspec.Struct):
-    """What get_agent_session_events takes."""
+    """Parameters of get_agent_session_events."""
 
     session_name: Name
     project_dir: ProjectDir = ""
@@ -141,7 +141,7 @@ class GetEvents(msgspec.Struct):
 
 
 class RunWorkflow(msgspec.Struct):
-    """What run_workflow takes."""
+    """Parameters of run_workflow."""
 
     workflow_id: Annotated[str, Meta(min_length=1, max_length=256, description="The workflow to carry out.")]
     agent_blueprint_name: Annotated[str, Meta(description="Who does the work.")] = "workflow-worker"
@@ -153,7 +153,7 @@ class RunWorkflow(msgspec.Struct):
 
 
 class AnswerQuestion(msgspec.Struct):
-    """What answer_agent_question takes."""
+    """Parameters of answer_agent_question."""
 
     session_name: Name
     option_id: Annotated[str, Meta(max_length=200, description="One of the options of the question.")] = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fidelio.clock import format_iso
-from fidelio.surfaces.views import requests_json, shorten
+from fidelio.surfaces.views import requests_json, shorten_values
 from fidelio.toolkit import CallContext, Done
 
 if TYPE_CHECKING:
@@ -17,40 +17,44 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.record.model import AgentSession, Result
 
 NO_BLUEPRINTS, NO_SESSIONS = "No agent blueprints found", "No sessions found"
-# As many characters of a result as go into one reply.
+# Characters of a result in a reply.
 RESULT_CHARACTERS = 25_000
 
 
-def as_json(body: Mapping[str, Any]) -> Done:
+def render_json(body: Mapping[str, Any]) -> Done:
     return Done(msgspec.json.format(msgspec.json.encode(body), indent=2).decode(), structured=body)
 
 
-def blueprints_markdown(body: Mapping[str, Any]) -> str:
+def render_blueprints(body: Mapping[str, Any]) -> str:
     agents, broken = body["agents"], body.get("broken", ())
-    parts = ["# Agent blueprints" if agents else NO_BLUEPRINTS]
-    parts += [f"## {one['name']}\n\n{one['description']}\n\n- Permissions: {one['permissions']}" for one in agents]
+    sections = ["# Agent blueprints" if agents else NO_BLUEPRINTS]
+    sections += [f"## {entry['name']}\n\n{entry['description']}\n\n- Permissions: {entry['permissions']}" for entry in agents]
     if broken:
-        parts.append("# Broken blueprints")
-        parts += [f"## {one['name']}\n\n{one['error']}" for one in broken]
-    return "\n\n".join([*parts, *_more("list_agent_blueprints", body)])
+        sections.append("# Broken blueprints")
+        sections += [f"## {entry['name']}\n\n{entry['error']}" for entry in broken]
+    return "\n\n".join([*sections, *_render_more("list_agent_blueprints", body)])
 
 
-def sessions_markdown(sessions: Sequence[AgentSession], body: Mapping[str, Any]) -> str:
+def render_sessions(sessions: Sequence[AgentSession], body: Mapping[str, Any]) -> str:
     if not sessions:
         return NO_SESSIONS
-    parts = ["# Agent sessions", f"Total: {body['total']}"]
-    for one in sessions:
-        lines = [f"- Session id: {one.id}", f"- Project directory: {one.project}", f"- Status: {one.status} ({one.run.state})"]
-        parts.append("\n".join([f"## {one.name}", "", *lines]))
-    return "\n\n".join([*parts, *_more("list_agent_sessions", body)])
+    sections = ["# Agent sessions", f"Total: {body['total']}"]
+    for entry in sessions:
+        lines = [
+            f"- Session id: {entry.id}",
+            f"- Project directory: {entry.project}",
+            f"- Status: {entry.status} ({entry.run.state})",
+        ]
+        sections.append("\n".join([f"## {entry.name}", "", *lines]))
+    return "\n\n".join([*sections, *_render_more("list_agent_sessions", body)])
 
 
-def _more(tool: str, body: Mapping[str, Any]) -> list[str]:
+def _render_more(tool: str, body: Mapping[str, Any]) -> list[str]:
     return [f"There are more: call {tool} with cursor {body['next_cursor']}"] if "next_cursor" in body else []
 
 
 def describe_background_run(session: AgentSession) -> str:
-    """What becomes of a session that nobody waits for."""
+    """Say how a session continues in the background."""
     if session.run.state == "queued":
         return "is queued: it runs in the background as soon as there is a place for it"
     return "runs in the background"
@@ -68,8 +72,8 @@ def started_json(session: AgentSession, message: str, questions: Sequence[Reques
     }
 
 
-def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
-    """A part of the result, and where the next one begins. A client that shows only what is structured shows it, too."""
+def render_result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
+    """Return a part of the result and the offset of the next, also as structured content for clients that show only that."""
     session, part = result.session, result.text[offset : offset + limit]
     end, size = offset + len(part), len(result.text)
     body: dict[str, Any] = {
@@ -82,17 +86,20 @@ def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS)
         "data": result.data,
         "next_offset": end if end < size else None,
     }
-    more = f"Characters {offset} to {end} of {size}; get_agent_session_result with offset {end} gives more."
-    said = {key: value for key, value in body.items() if value is not None}
-    return Done(part, structured=said, remarks=(more,) if end < size else ())
+    remark = f"Characters {offset} to {end} of {size}; get_agent_session_result with offset {end} gives more."
+    structured = {key: value for key, value in body.items() if value is not None}
+    return Done(part, structured=structured, remarks=(remark,) if end < size else ())
 
 
-def failure_reply(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
-    """The reason, and the end of what the agent had said until then."""
-    said = f"\n\nUntil then it had said:\n\n{failure.partial[-limit:]}" if failure.partial else ""
-    return Done(f"{context.render(failure)}{said}", is_error=True)
+def render_failure(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
+    """Return the reason of a failure, and the end of the agent's output until then."""
+    partial_output = f"\n\nUntil then it had said:\n\n{failure.partial[-limit:]}" if failure.partial else ""
+    return Done(f"{context.render(failure)}{partial_output}", is_error=True)
 
 
 def events_json(events: Sequence[Event], after: int, *, more: bool, questions: Sequence[Request] = ()) -> dict[str, Any]:
-    listed = [{"seq": one.seq, "type": one.type, "time": format_iso(one.time), "body": shorten(one.body)} for one in events]
-    return {"events": listed, "next_after": events[-1].seq if events else after, "more": more, **requests_json(questions)}
+    entries = [
+        {"seq": entry.seq, "type": entry.type, "time": format_iso(entry.time), "body": shorten_values(entry.body)}
+        for entry in events
+    ]
+    return {"events": entries, "next_after": events[-1].seq if events else after, "more": more, **requests_json(questions)}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import proves
 from tests.surfaces.mcp.serving import served
-from tests.surfaces.mcp.test_single import ECHO, OLD, Ways, new, stateless
+from tests.surfaces.mcp.test_plain_calls import ECHO, OLD, Ways, new, stateless
 from tests.surfaces.mcp.wire import ASKABLE, call
 
 REQUESTS = 30

@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.surfaces.http import guard
 from fidelio.surfaces.http import plain as single
-from fidelio.surfaces.http.endpoint import MAX_BODY
+from fidelio.surfaces.http.application import MAX_BODY
 from fidelio.surfaces.http.plain import Headers, PlainCall, PlainCalls
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
@@ -328,7 +328,7 @@ async def test_a_call_that_is_too_large_is_refused_without_a_declared_size() -> 
 @proves("mcp.http-single")
 @pytest.mark.parametrize("name", ["Accept", "Mcp-Name", "Mcp-Method", "MCP-Protocol-Version", "Host", "Origin"])
 async def test_what_strangers_send_at_length_is_not_remembered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    remembering = (guard._host_of, single._accepts_json, single._introduced)
+    remembering = (guard._parse_short_address, single._accepts_json, single._identify_client)
     async with served() as server:
         ways = Ways(server, monkeypatch)
         body = json.dumps(stateless(ECHO)).encode()

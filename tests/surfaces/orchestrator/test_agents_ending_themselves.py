@@ -1,4 +1,4 @@
-"""What agents are told when they would end themselves, and when what they start has to wait."""
+"""Replies to agents that would end themselves, and to starts that are queued."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.cli.run import _build_plan
 from tests.support import proves
-from tests.surfaces.orchestrator.conftest import SECONDS, Desk, in_memory
+from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, in_memory
 from tests.surfaces.orchestrator.test_command_line import Shell
 
 OWN = {"command": sys.executable, "args": ["-m", "fidelio", "mcp", "--toolset", "orchestrator"]}
 
 
-async def run_of(desk: Desk, name: str) -> str:
+async def run_of(client: ToolClient, name: str) -> str:
     """The first run of a session."""
-    found = await desk("get_agent_session_status", session_name=name, project_dir=str(desk.project))
+    found = await client("get_agent_session_status", session_name=name, project_dir=str(client.project))
     return f"{found.body['session_id']}.1"
 
 
 @proves("families.own-line")
-async def test_an_agent_that_deletes_all_lives_to_hear_the_answer(memory: Desk) -> None:
+async def test_an_agent_that_deletes_all_lives_to_hear_the_answer(memory: ToolClient) -> None:
     everything = {"tool": "delete_all_agent_sessions", "server": "own", "arguments": {}}
     memory.script("tidy", [{"call": everything}, {"result": "{returned}"}], mcp_servers={"own": OWN})
     await memory.start("other")
@@ -63,7 +63,7 @@ def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, m
         assert "Session task is the one that asks for this" in agents(command, "task", code=2)
     done = agents("delete", "--all", "--yes")
 
-    assert done.splitlines() == ["All sessions removed", "Session task was not deleted: this command is part of its work."]
+    assert done.splitlines() == ["All sessions removed", "Session task was left: this command is part of its work."]
 
 
 @proves("families.workflow-workers")
@@ -72,23 +72,23 @@ async def test_the_workers_of_a_workflow_at_the_command_line_are_of_the_agent_th
 ) -> None:
     wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3}
     monkeypatch.setenv(AGENT_MARKER, "s_0123456789ab.4")
-    async with Application(settings, with_bundled=True) as house:
-        assert (await _build_plan(house, str(project), wanted)).caller == "s_0123456789ab"
+    async with Application(settings, with_bundled=True) as app:
+        assert (await _build_plan(app, str(project), wanted)).caller == "s_0123456789ab"
         monkeypatch.delenv(AGENT_MARKER)
-        assert (await _build_plan(house, str(project), wanted)).caller is None
+        assert (await _build_plan(app, str(project), wanted)).caller is None
 
 
 @proves("families.people-take-no-place")
-async def test_a_start_that_waits_for_a_place_is_not_said_to_run(tmp_path: Path, project: Path) -> None:
+async def test_a_queued_start_is_not_reported_as_running(tmp_path: Path, project: Path) -> None:
     environ = {"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_SYNC_SECONDS": "1", "FIDELIO_AGENTS_PER_PROJECT": "1"}
     gate = project / "gate"
-    async with asyncio.timeout(SECONDS), in_memory(load_settings(environ=environ), project) as desk:
-        desk.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Done."}])
-        await desk.start("first", "slow", **{"async": True})
+    async with asyncio.timeout(SECONDS), in_memory(load_settings(environ=environ), project) as client:
+        client.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Done."}])
+        await client.start("first", "slow", **{"async": True})
         for number, in_background in enumerate((False, True)):
-            waiting = await desk.start(f"second-{number}", "echo", **{"async": in_background})
+            waiting = await client.start(f"second-{number}", "echo", **{"async": in_background})
             assert waiting.body["state"] == "queued"
             assert "is queued: it runs in the background as soon as there is a place for it" in waiting.body["message"]
         gate.write_text("")
         names = ["first", "second-0", "second-1"]
-        await desk("wait_for_agent_sessions", session_names=names, mode="all", project_dir=str(project))
+        await client("wait_for_agent_sessions", session_names=names, mode="all", project_dir=str(project))

@@ -13,16 +13,15 @@ import pytest
 
 from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.endpoint import Client, ProtocolError, ServedTools
-from fidelio.surfaces.mcp.protocol import Calls, Exchange, Refused
-from fidelio.surfaces.mcp.states import LIFETIME_MS, RequestStates
+from fidelio.surfaces.mcp.endpoint import STATE_LIFETIME_MS, Client, ProtocolError, RequestStates, ServedTools
+from fidelio.surfaces.mcp.protocol import CallDispatcher, NoAnswer, RequestContext
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 from tests.support import proves
 from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, example_states
 
-OLD = Client("2025-11-25", "wire", can_ask=True)
-NEW = Client("2026-07-28", "wire", can_ask=True)
+OLD = Client("2025-11-25", "wire", can_elicit=True)
+NEW = Client("2026-07-28", "wire", can_elicit=True)
 
 
 class Asking:
@@ -47,8 +46,8 @@ def accepted(option: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"answer": option}}
 
 
-async def choose(example: Example, exchange: Exchange, *, timeout: float = 50) -> dict[str, Any]:
-    return await Calls(example.tools(), example_states(), timeout=timeout).carry_out("choose", {}, exchange)
+async def choose(example: Example, exchange: RequestContext, *, timeout: float = 50) -> dict[str, Any]:
+    return await CallDispatcher(example.tools(), example_states(), timeout=timeout).call("choose", {}, exchange)
 
 
 def texts(result: Mapping[str, Any]) -> list[str]:
@@ -59,7 +58,7 @@ def texts(result: Mapping[str, Any]) -> list[str]:
 async def test_the_client_asks_its_user_and_the_handler_finds_the_answer() -> None:
     example, asking = Example(), Asking(accepted("warm"))
 
-    result = await choose(example, Exchange(OLD, asking))
+    result = await choose(example, RequestContext(OLD, asking))
 
     assert texts(result) == ['["warm", "user of wire"]']
     assert example.asked == 2
@@ -73,7 +72,7 @@ async def test_the_client_asks_its_user_and_the_handler_finds_the_answer() -> No
 async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
     asking = Asking(accepted("cool"))
 
-    await choose(Example(), Exchange(Client("2025-06-18", "wire", can_ask=True), asking))
+    await choose(Example(), RequestContext(Client("2025-06-18", "wire", can_elicit=True), asking))
 
     field = asking.shown[0]["requestedSchema"]["properties"]["answer"]
     assert (field["enum"], field["enumNames"]) == (["warm", "cool"], ["Warm", "Cool"])
@@ -86,12 +85,12 @@ async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
     [
         ({"action": "decline"}, "The person declined to answer. Nothing was recorded."),
         ({"action": "cancel"}, "The person closed the question without an answer. Nothing was recorded."),
-        (Refused("The client could not ask its user."), "The client could not ask its user. Nothing was recorded."),
+        (NoAnswer("The client could not ask its user."), "The client could not ask its user. Nothing was recorded."),
         (
             accepted("hot"),
-            "The client brought back no answer that can be taken; the options are: warm, cool. Nothing was recorded.",
+            "The client's response holds no valid answer; the options are: warm, cool. Nothing was recorded.",
         ),
-        ("rubbish", "The client brought back no answer that can be taken; the options are: warm, cool. Nothing was recorded."),
+        ("rubbish", "The client's response holds no valid answer; the options are: warm, cool. Nothing was recorded."),
     ],
 )
 @pytest.mark.parametrize("client", [OLD, NEW])
@@ -103,7 +102,7 @@ async def test_without_an_answer_nothing_is_recorded_and_the_reply_says_so(
         return
     state = example_states().write(REQUEST, "choose", {})
 
-    result = await choose(example, Exchange(client, Asking(response), state=state, responses={"person": response}))
+    result = await choose(example, RequestContext(client, Asking(response), state=state, responses={"person": response}))
 
     assert example.answers == []
     assert f"fidelio answer {REQUEST} OPTION" in texts(result)[0]
@@ -113,7 +112,7 @@ async def test_without_an_answer_nothing_is_recorded_and_the_reply_says_so(
 @proves("mcp.waits")
 @pytest.mark.parametrize("client", [Client("2025-11-25"), Client("2026-07-28"), Client("2024-11-05")])
 async def test_when_the_client_cannot_ask_the_reply_says_how_to_answer(client: Client) -> None:
-    result = await choose(Example(), Exchange(client, Asking(accepted("warm"))))
+    result = await choose(Example(), RequestContext(client, Asking(accepted("warm"))))
 
     assert "This waits for a person: How shall it sound?" in texts(result)[0]
     assert f"`fidelio answer {REQUEST} OPTION`, where OPTION is one of: warm, cool" in texts(result)[0]
@@ -121,7 +120,7 @@ async def test_when_the_client_cannot_ask_the_reply_says_how_to_answer(client: C
 
 @proves("mcp.waits")
 async def test_a_call_does_not_stay_open_for_a_slow_person() -> None:
-    result = await choose(Example(), Exchange(OLD, never), timeout=0.01)
+    result = await choose(Example(), RequestContext(OLD, never), timeout=0.01)
 
     assert texts(result)[1] == "Nobody answered within 0.01 seconds; the question still waits."
 
@@ -138,7 +137,7 @@ async def test_an_answer_given_elsewhere_ends_the_question() -> None:
         finally:
             closed.set()
 
-    result = await choose(example, Exchange(OLD, until_closed))
+    result = await choose(example, RequestContext(OLD, until_closed))
 
     assert texts(result) == ['["cool", "person:somebody"]']
     assert closed.is_set()
@@ -148,11 +147,11 @@ async def test_an_answer_given_elsewhere_ends_the_question() -> None:
 async def test_a_client_without_handshake_carries_the_question_and_brings_the_answer() -> None:
     example = Example()
 
-    asked = await choose(example, Exchange(NEW))
+    asked = await choose(example, RequestContext(NEW))
     assert asked["resultType"] == "input_required"
     question = asked["inputRequests"]["person"]
     assert question["method"] == "elicitation/create"
-    answered = Exchange(NEW, state=asked["requestState"], responses={"person": accepted("warm")})
+    answered = RequestContext(NEW, state=asked["requestState"], responses={"person": accepted("warm")})
 
     assert texts(await choose(example, answered)) == ['["warm", "user of wire"]']
     assert example.answers == [("warm", "user of wire")]
@@ -161,9 +160,9 @@ async def test_a_client_without_handshake_carries_the_question_and_brings_the_an
 @proves("mcp.input-required")
 async def test_an_answer_that_was_left_out_is_asked_for_again() -> None:
     example = Example()
-    asked = await choose(example, Exchange(NEW))
+    asked = await choose(example, RequestContext(NEW))
 
-    again = await choose(example, Exchange(NEW, state=asked["requestState"], responses={"other": accepted("warm")}))
+    again = await choose(example, RequestContext(NEW, state=asked["requestState"], responses={"other": accepted("warm")}))
 
     assert again["resultType"] == "input_required"
     assert example.answers == []
@@ -174,7 +173,7 @@ async def test_an_answer_to_an_earlier_question_is_not_taken_for_the_one_asked_n
     example = Example()
     state = example_states().write("r_000000000000", "choose", {})
 
-    result = await choose(example, Exchange(NEW, state=state, responses={"person": accepted("warm")}))
+    result = await choose(example, RequestContext(NEW, state=state, responses={"person": accepted("warm")}))
 
     assert result["resultType"] == "input_required"
     assert example.answers == []
@@ -191,7 +190,7 @@ async def test_a_state_that_is_not_ours_is_refused_and_nothing_is_recorded(spoil
     state = example_states().write(REQUEST, "choose", {})
 
     with pytest.raises(ProtocolError, match="nothing was recorded"):
-        await choose(example, Exchange(NEW, state=spoil(state), responses={"person": accepted("warm")}))
+        await choose(example, RequestContext(NEW, state=spoil(state), responses={"person": accepted("warm")}))
 
     assert example.asked == 0
 
@@ -205,7 +204,7 @@ async def test_a_state_is_good_for_its_own_call_only_and_not_for_ever() -> None:
     assert states.read(state, "choose", {"b": 2, "a": 1}) == REQUEST
     with pytest.raises(UsageProblem, match="belongs to another call"):
         states.read(state, "choose", {"a": 1})
-    moment += LIFETIME_MS
+    moment += STATE_LIFETIME_MS
     with pytest.raises(UsageProblem, match="too old"):
         states.read(state, "choose", {"a": 1, "b": 2})
 
@@ -219,9 +218,9 @@ async def test_a_tool_may_word_its_own_waiting_reply() -> None:
         waiting = Done("mine", {"session_token": "t"}, structured={"status": "yielded"})
         return AskPerson(REQUEST, "Well?", OPTIONS, record, waiting)
 
-    calls = Calls(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
+    calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
 
-    result = await calls.carry_out("ask", {}, Exchange(OLD, Asking({"action": "decline"})))
+    result = await calls.call("ask", {}, RequestContext(OLD, Asking({"action": "decline"})))
 
     assert texts(result) == ["mine", "The person declined to answer. Nothing was recorded."]
     assert result["_meta"] == {"session_token": "t"}
@@ -236,9 +235,9 @@ async def test_a_refused_answer_is_a_result_that_says_why() -> None:
     async def ask(_: Nothing, __: CallContext) -> Outcome:
         return AskPerson(REQUEST, "Well?", OPTIONS, record)
 
-    calls = Calls(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
+    calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
 
-    result = await calls.carry_out("ask", {}, Exchange(OLD, Asking(accepted("warm"))))
+    result = await calls.call("ask", {}, RequestContext(OLD, Asking(accepted("warm"))))
 
     assert result["isError"]
     assert texts(result) == ["It was answered differently. See `fidelio inbox --all`."]
@@ -259,10 +258,10 @@ async def test_a_call_that_is_cancelled_while_a_person_thinks_is_on_record() -> 
         raise AssertionError("nobody has answered")
 
     async def ask(_: Nothing, __: CallContext) -> Outcome:
-        return AskPerson(REQUEST, "Well?", OPTIONS, record, unanswered=note)
+        return AskPerson(REQUEST, "Well?", OPTIONS, record, record_unanswered=note)
 
-    calls = Calls(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
-    call = asyncio.create_task(calls.carry_out("ask", {}, Exchange(OLD, think)))
+    calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
+    call = asyncio.create_task(calls.call("ask", {}, RequestContext(OLD, think)))
     async with asyncio.timeout(10):
         await shown.wait()
         call.cancel()

@@ -1,4 +1,4 @@
-"""An agent whose own Fidelio, over stdio, works in the house that the agent was started in."""
+"""A Fidelio server that an agent starts over stdio uses the home and the limits that the agent was started with."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ OWN = {"own": {"command": sys.executable, "args": ["-m", "fidelio", "mcp", "--to
 
 
 async def parent_asks(place: Path, project: Path, monkeypatch: pytest.MonkeyPatch, **environ: str) -> tuple[Reply, list[Any]]:
-    """What a parent hears that starts a child, and which sessions there are then."""
+    """Return the reply to a parent that starts a child, and the sessions afterwards."""
     asked = {"session_name": "child", "prompt": "Hello.", "agent_blueprint_name": "echo", "async": True}
     asking = {"call": {"tool": "start_agent_session", "server": "own", "arguments": asked, "may_fail": True}}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     settings = load_settings(str(place / "home"))
-    async with asyncio.timeout(SECONDS), in_memory(settings, project) as desk:
-        desk.script("parent", [asking, {"result": "{returned}"}], mcp_servers=OWN)
-        heard = await desk.start("parent", "parent")
-        page = (await desk("list_agent_sessions", response_format="json")).body
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
+        client.script("parent", [asking, {"result": "{returned}"}], mcp_servers=OWN)
+        heard = await client.start("parent", "parent")
+        page = (await client("list_agent_sessions", response_format="json")).body
     return heard, page["sessions"]
 
 
 @proves("orchestrator.house")
-async def test_a_record_that_is_kept_elsewhere_is_found_by_the_agent_too(
-    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_finds_a_ledger_outside_the_home(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     _, sessions = await parent_asks(tmp_path, project, monkeypatch, FIDELIO_LEDGER="elsewhere.db")
@@ -42,7 +40,7 @@ async def test_a_record_that_is_kept_elsewhere_is_found_by_the_agent_too(
 
 
 @proves("orchestrator.house", "orchestrator.depth")
-async def test_the_limits_of_the_house_hold_for_the_agent_too(
+async def test_the_limits_of_the_home_hold_for_the_agent_too(
     tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard, sessions = await parent_asks(tmp_path, project, monkeypatch, FIDELIO_AGENTS_DEPTH="0")
