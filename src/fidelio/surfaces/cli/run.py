@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.conductor.plan import TRIES, WORKER
+from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER
 from fidelio.engine.transitions import TERMINAL
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
@@ -24,7 +24,7 @@ from fidelio.surfaces.commands import as_typed
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
-    from fidelio.conductor.context import Happening
+    from fidelio.conductor.context import ProgressEvent
     from fidelio.conductor.plan import Plan
 
 WORDS = {
@@ -40,13 +40,17 @@ WORDS = {
 
 @click.command("run")
 @click.argument("workflow")
-@click.option("--agent", metavar="BLUEPRINT", default=WORKER, show_default=True, help="Who does the work.")
+@click.option("--agent", metavar="BLUEPRINT", default=DEFAULT_WORKER, show_default=True, help="Who does the work.")
 @click.option(
     "--activity-agent", "pairs", metavar="ACTIVITY=BLUEPRINT", multiple=True, help="Who does one activity (repeatable)."
 )
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="A variable to begin with (repeatable).")
 @click.option(
-    "--tries", type=click.IntRange(1, 20), default=TRIES, show_default=True, help="How often a worker may fail to finish."
+    "--tries",
+    type=click.IntRange(1, 20),
+    default=DEFAULT_TRIES,
+    show_default=True,
+    help="How often a worker may fail to finish.",
 )
 @click.option("--new", "anew", is_flag=True, help="Begin anew even when a run of this workflow has not come to its end.")
 @click.option("--project", metavar="DIR", help="Where the agents work (default: the working directory).")
@@ -67,9 +71,9 @@ def run_command(
         async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
             plan = await _plan(application, place, wanted)
             conductor = await application.conductor(watch=display.show)
-            found = await conductor.find_or_begin(plan, anew=wanted["anew"])
-            display.begin(found.session, plan.workflow, goes_on=found.goes_on)
-            await conductor.carry_out(found.session)
+            found = await conductor.find_or_start(plan, force_new=wanted["anew"])
+            display.begin(found.session, plan.workflow, goes_on=found.is_resumed)
+            await conductor.run(found.session)
 
     try:
         run_async(work())
@@ -80,7 +84,7 @@ def run_command(
 
 
 async def _plan(application: Application, place: str, wanted: dict[str, Any]) -> Plan:
-    from fidelio.conductor.plan import Plan, read_inputs
+    from fidelio.conductor.plan import Plan, parse_inputs
 
     workflow = (await application.library()).workflow(wanted["workflow"])
     return Plan(
@@ -88,7 +92,7 @@ async def _plan(application: Application, place: str, wanted: dict[str, Any]) ->
         project=place,
         agent=wanted["agent"],
         activity_agents=dict(_pair(pair) for pair in wanted["pairs"]),
-        inputs=read_inputs(wanted["inputs"], workflow),
+        inputs=parse_inputs(wanted["inputs"], workflow),
         tries=wanted["tries"],
         caller=calling_session(),
     )
@@ -115,7 +119,7 @@ class Display:
         how = "goes on where it was" if goes_on else "begins"
         click.echo(f"{printable(workflow)} {how} as {session}.")
 
-    def show(self, happening: Happening) -> None:
+    def show(self, happening: ProgressEvent) -> None:
         import msgspec
 
         if self._as_json:
@@ -125,7 +129,7 @@ class Display:
         where = printable("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
         click.echo(f"{_clock(happening.elapsed_ms)}  {where:<30} {self._words(happening)}{spent}")
 
-    def _words(self, happening: Happening) -> str:
+    def _words(self, happening: ProgressEvent) -> str:
         said = {name: printable(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
         said["detail"] = as_typed(said["detail"].replace(TERMINAL, "the end"), self._program)
         return WORDS[happening.kind].format(program=self._program, **said)

@@ -208,13 +208,13 @@ class AgentToolset:
         return now
 
     async def run_workflow(self, arguments: RunWorkflow, context: CallContext) -> Done:
-        from fidelio.conductor.plan import WORKER, Plan  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.plan import DEFAULT_WORKER, Plan  # noqa: PLC0415  # waits for the first call
 
         service = await self._house.agents()
         plan = Plan(
             workflow=arguments.workflow_id,
             project=_checked_project(arguments) or service.project,
-            agent=arguments.agent_blueprint_name or WORKER,
+            agent=arguments.agent_blueprint_name or DEFAULT_WORKER,
             activity_agents=arguments.activity_agents,
             inputs=arguments.inputs,
             caller=self._caller(context),

@@ -34,13 +34,13 @@ class WorkflowRuns:
 
     async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Begins the run or goes on with it, and says how it stands after `seconds` at the latest."""
-        from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.context import ignore_event  # noqa: PLC0415  # waits for the first call
 
-        conductor = await self._house.conductor(nobody)
-        found = await conductor.find_or_begin(plan, anew=anew)
+        conductor = await self._house.conductor(ignore_event)
+        found = await conductor.find_or_start(plan, force_new=anew)
         if found.session not in self._tasks:
             self._broken.pop(found.session, None)
-            task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(found.session))
+            task: asyncio.Task[object] = asyncio.create_task(conductor.run(found.session))
             self._tasks[found.session] = task
             task.add_done_callback(partial(self._ended, found.session))
         await self._watch(context, conductor, found.session, seconds)
@@ -64,7 +64,7 @@ class WorkflowRuns:
     async def _status(self, conductor: Conductor, session: str) -> dict[str, Any]:
         service = await self._house.workflows()
         record = await service.current_record(session)
-        failed = self._broken.get(session) or await conductor.last_failure(session)
+        failed = self._broken.get(session) or await conductor.load_last_failure(session)
         body = {
             "session_id": session,
             "workflow_id": record.workflow,
