@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conductor.orchestra import Orchestra
+from tests.conductor.run_setup import RunSetup
 
 
 @pytest.fixture
-def orchestra(tmp_path: Path) -> Orchestra:
-    return Orchestra(tmp_path)
+def setup(tmp_path: Path) -> RunSetup:
+    return RunSetup(tmp_path)

@@ -1,4 +1,4 @@
-"""`fidelio run` with a real coding agent: Claude Code does the work of every activity, a scripted model thinks for it."""
+"""`fidelio run` with Claude Code as the worker of every activity; its model is scripted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fidelio.inbox import Inbox
 from tests.agents.agent import QUIET
 from tests.agents.model import Call, Heard, Reply, Say, scripted_model
 from tests.agents.programs import require_claude
-from tests.conductor.orchestra import Orchestra, report, workers_of
+from tests.conductor.run_setup import RunSetup, list_workers, report
 from tests.support import proves
 
 SECONDS = 110
@@ -19,7 +19,7 @@ STEPS = {"greet": ("look", "ask"), "compose": ("read-advice", "write"), "farewel
 
 
 def worker(heard: Heard) -> Reply:
-    """What a model would do that is told to carry out an activity of `hello`."""
+    """Reply like a model that does an activity of `hello`."""
     prompt = next(text for text in reversed(heard.said) if "session_token: " in text)
     token = prompt.partition("session_token: ")[2].split()[0]
     if prompt.startswith("Your checkpoint was answered"):
@@ -35,14 +35,14 @@ def worker(heard: Heard) -> Reply:
     return Say(f"Done.\n\n```json\n{report(*STEPS[activity])}\n```")
 
 
-def environ(orchestra: Orchestra, model: str) -> dict[str, str]:
-    home = orchestra.place / "user"
+def environ(setup: RunSetup, model: str) -> dict[str, str]:
+    home = setup.root / "user"
     home.mkdir()
     proxies = {"HTTP_PROXY": model, "HTTPS_PROXY": model, "NO_PROXY": "127.0.0.1,localhost"}
     return {
         "HOME": str(home),
         "PATH": os.defpath,
-        "FIDELIO_HOME": str(orchestra.home),
+        "FIDELIO_HOME": str(setup.home),
         "FIDELIO_AGENTS_EXECUTOR": "claude",
         "ANTHROPIC_BASE_URL": model,
         "ANTHROPIC_API_KEY": "test",
@@ -52,27 +52,27 @@ def environ(orchestra: Orchestra, model: str) -> dict[str, str]:
 
 
 @proves("conductor.claude-code")
-async def test_hello_is_carried_out_by_claude_code_with_the_answer_of_a_person(orchestra: Orchestra) -> None:
+async def test_claude_code_completes_hello_with_the_answer_of_a_person(setup: RunSetup) -> None:
     require_claude()
     async with asyncio.timeout(SECONDS), scripted_model(worker) as model:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "fidelio", "run", "hello", "--json"),
-            cwd=orchestra.project,
-            env=environ(orchestra, model.address),
+            cwd=setup.project,
+            env=environ(setup, model.address),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with orchestra.house() as house:
-            inbox = Inbox((await house.workflows()).unit.ledger)
+        async with setup.app() as app:
+            inbox = Inbox((await app.workflows()).unit.ledger)
             request = await anext(aiter(inbox.follow()))
             await inbox.answer(request.id, "warm", by="person:tester", channel="cli")
             out, errors = await process.communicate()
             assert process.returncode == 0, (out.decode(), errors.decode())
             session = json.loads(out.splitlines()[0])["session"]
-            desk = (await house.workflows()).unit
-            record = await desk.load_record(await desk.ledger.session(session))
+            unit = (await app.workflows()).unit
+            record = await unit.load_record(await unit.ledger.session(session))
             assert (record.status, list(record.completed)) == ("completed", ["greet", "compose", "farewell"])
-            workers = await workers_of(house, session)
-            assert [(one.executor, one.run.number) for one in workers] == [("claude", 2), ("claude", 1), ("claude", 1)]
-            assert all(one.run.tool_calls for one in workers)
+            workers = await list_workers(app, session)
+            assert [(worker.executor, worker.run.number) for worker in workers] == [("claude", 2), ("claude", 1), ("claude", 1)]
+            assert all(worker.run.tool_calls for worker in workers)
     assert model.strays == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.conductor.plan import BEGUN, FAILED, plan_of, runs_before_failure
+from fidelio.conductor.plan import RUN_FAILED, RUN_STARTED, count_forgiven_runs, load_plan
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.model import NewEvent
 from tests.support import proves
@@ -24,20 +24,20 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 @proves("conductor.long-runs")
-async def test_the_newest_plan_counts(ledger: Ledger) -> None:
+async def test_the_newest_plan_is_loaded(ledger: Ledger) -> None:
     def begun(agent: str) -> NewEvent:
-        return NewEvent(type=BEGUN, body={"plan": {"workflow": "ferry", "project": "/p", "agent": agent}})
+        return NewEvent(type=RUN_STARTED, body={"plan": {"workflow": "ferry", "project": "/p", "agent": agent}})
 
     await ledger.append("s_a", *[begun("first")] * MORE_THAN_A_PAGE, begun("newest"))
-    plan = await plan_of(ledger, "s_a")
+    plan = await load_plan(ledger, "s_a")
 
     assert plan is not None
     assert plan.agent == "newest"
 
 
 @proves("conductor.long-runs")
-async def test_every_failure_counts(ledger: Ledger) -> None:
-    failures = [NewEvent(type=FAILED, body={"worker": "sail", "runs": number}) for number in range(MORE_THAN_A_PAGE)]
+async def test_failures_beyond_a_page_are_counted(ledger: Ledger) -> None:
+    failures = [NewEvent(type=RUN_FAILED, body={"worker": "sail", "runs": number}) for number in range(MORE_THAN_A_PAGE)]
     await ledger.append("s_a", *failures)
 
-    assert await runs_before_failure(ledger, "s_a", "sail") == MORE_THAN_A_PAGE - 1
+    assert await count_forgiven_runs(ledger, "s_a", "sail") == MORE_THAN_A_PAGE - 1

@@ -1,4 +1,4 @@
-"""What counts as a worker's report."""
+"""Parsing of the manifest in a worker's last message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.conductor.manifests import NOTHING, Manifest, read_manifest
+from fidelio.conductor.reports import NO_MANIFEST, Manifest, parse_manifest
 from fidelio.engine.manifests import StepReport
 from tests.support import proves
 
@@ -29,7 +29,7 @@ EXPECTED = Manifest((StepReport("greet", "Hello."),), {"tone": "warm"})
     ],
 )
 def test_the_last_object_with_steps_counts(message: str) -> None:
-    assert read_manifest(message) == EXPECTED
+    assert parse_manifest(message) == EXPECTED
 
 
 @proves("conductor.reads-manifests")
@@ -37,25 +37,25 @@ def test_the_last_object_with_steps_counts(message: str) -> None:
     "message", ["", "I am done.", "{", "}{", '{"variables": {}}', "{" * 5000 + "}" * 5000, '{"a":' * 20_000]
 )
 def test_a_message_without_steps_is_no_report(message: str) -> None:
-    assert read_manifest(message) == NOTHING
+    assert parse_manifest(message) == NO_MANIFEST
 
 
 @proves("conductor.reads-manifests")
 def test_structured_results_are_taken_as_they_are() -> None:
-    assert read_manifest("anything", json.loads(GREETED)) == EXPECTED
-    assert "array" in str(read_manifest(GREETED, {"steps": 3}))
+    assert parse_manifest("anything", json.loads(GREETED)) == EXPECTED
+    assert "array" in str(parse_manifest(GREETED, {"steps": 3}))
 
 
 @proves("conductor.reads-manifests")
 @given(before=st.text(max_size=200), after=st.text(alphabet=st.characters(exclude_characters="}"), max_size=50))
-def test_words_around_it_do_not_matter(before: str, after: str) -> None:
-    assert read_manifest(f"{before}\n{GREETED}\n{after}") == EXPECTED
+def test_text_around_the_manifest_is_ignored(before: str, after: str) -> None:
+    assert parse_manifest(f"{before}\n{GREETED}\n{after}") == EXPECTED
 
 
 @proves("conductor.reads-manifests")
-def test_what_came_of_a_step_need_not_be_a_text() -> None:
+def test_the_output_of_a_step_may_be_any_json() -> None:
     entries = [{"step_id": "a", "output": None}, {"step_id": "b", "output": {"files": 2}}, {"step_id": "c"}]
-    manifest = read_manifest(json.dumps({"steps": entries}))
+    manifest = parse_manifest(json.dumps({"steps": entries}))
     assert isinstance(manifest, Manifest)
     assert [step.output for step in manifest.steps] == ["", '{"files": 2}', ""]
 
@@ -63,13 +63,13 @@ def test_what_came_of_a_step_need_not_be_a_text() -> None:
 @proves("conductor.reads-manifests")
 def test_a_long_report_is_read_whole() -> None:
     entries = [{"step_id": f"step-{n}", "output": "Done."} for n in range(5_000)]
-    manifest = read_manifest(json.dumps({"steps": entries}))
+    manifest = parse_manifest(json.dumps({"steps": entries}))
     assert isinstance(manifest, Manifest)
     assert len(manifest.steps) == 5_000
 
 
 @proves("conductor.unwritable-reports")
 @pytest.mark.parametrize("value", ["NaN", "[1e999]", "1" + "0" * 100, '"\\ud800"', '{"\\ud800": 1}', "[" * 80 + "]" * 80])
-def test_what_the_ledger_does_not_take_is_said_to_whoever_wrote_it(value: str) -> None:
+def test_a_value_that_the_ledger_cannot_store_is_refused(value: str) -> None:
     for report in (f'{{"steps": [], "variables": {{"x": {value}}}}}', f'{{"steps": [{{"step_id": "a", "output": {value}}}]}}'):
-        assert str(read_manifest(report)).startswith("The JSON object with your steps cannot be read: The report")
+        assert str(parse_manifest(report)).startswith("The JSON object with your steps cannot be read: The report")

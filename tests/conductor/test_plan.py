@@ -1,10 +1,10 @@
-"""What is refused before anything has begun."""
+"""Checks of a plan before a session exists."""
 
 from __future__ import annotations
 
 import pytest
 
-from fidelio.conductor.plan import Plan, check_plan, read_inputs
+from fidelio.conductor.plan import Plan, check_plan, parse_inputs
 from fidelio.definitions.models import Workflow
 from fidelio.errors import UsageProblem
 from tests.support import proves
@@ -26,7 +26,7 @@ WORKFLOW = Workflow.model_validate(
 
 @proves("conductor.checks-plans")
 def test_inputs_are_read_as_the_workflow_declares_them() -> None:
-    assert read_inputs(["guest=3", "times=3"], WORKFLOW) == {"guest": "3", "times": 3}
+    assert parse_inputs(["guest=3", "times=3"], WORKFLOW) == {"guest": "3", "times": 3}
 
 
 @proves("conductor.checks-plans")
@@ -35,7 +35,7 @@ def test_inputs_are_read_as_the_workflow_declares_them() -> None:
 )
 def test_an_input_that_cannot_be_read_is_refused(pair: str, said: str) -> None:
     with pytest.raises(UsageProblem, match=said):
-        read_inputs([pair], WORKFLOW)
+        parse_inputs([pair], WORKFLOW)
 
 
 @proves("conductor.checks-plans")
@@ -53,7 +53,7 @@ def test_a_plan_that_does_not_fit_is_refused(plan: Plan, said: str) -> None:
 
 
 @proves("conductor.checks-plans")
-def test_a_plan_says_who_does_which_activity() -> None:
+def test_a_plan_names_the_agent_of_every_activity() -> None:
     plan = Plan(workflow="greeting", project="/", agent="writer", activity_agents={"greet": "echo"})
     check_plan(plan, WORKFLOW)
     assert (plan.agent_for("greet"), plan.agent_for("other")) == ("echo", "writer")

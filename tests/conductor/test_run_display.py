@@ -1,4 +1,4 @@
-"""What a person sees of `fidelio run`: where it is, who is at it, for how long, and what it has cost."""
+"""Output of `fidelio run`: activity and step, agent, elapsed time and cost."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.conductor.orchestra import SECONDS, Orchestra, activity, report, write_workflow
+from tests.conductor.run_setup import SECONDS, RunSetup, activity, report, write_workflow
 from tests.support import proves
 
 LOOK = {"call": {"tool": "get_skill", "arguments": {"session_token": "{saved.token}", "step_id": "tune-step"}}}
 
 
 @pytest.fixture
-def priced(orchestra: Orchestra) -> Orchestra:
-    """A workflow with a skill, and a worker that loads it, costs money, and reports."""
+def priced(setup: RunSetup) -> RunSetup:
+    """A workflow with a skill, and a worker that loads it, has a cost, and reports."""
     steps = [{"id": "tune-step", "name": "Tune", "skill": "tuning"}]
-    write_workflow(orchestra.workflows, "concert", activity("tune", steps=steps))
-    skills = orchestra.workflows / "concert" / "skills"
+    write_workflow(setup.workflows, "concert", activity("tune", steps=steps))
+    skills = setup.workflows / "concert" / "skills"
     skills.mkdir()
     (skills / "tuning.yaml").write_text("id: tuning\nversion: 1.0.0\ncapability: Tunes.\ndescription: Tunes.\n")
     turn = [
@@ -33,16 +33,16 @@ def priced(orchestra: Orchestra) -> Orchestra:
         {"pause": 2.5},
         {"result": report("tune-step")},
     ]
-    orchestra.blueprint("tuner", {"turns": [turn]})
-    return orchestra
+    setup.write_blueprint("tuner", {"turns": [turn]})
+    return setup
 
 
-def run(orchestra: Orchestra, *more: str) -> str:
-    environ = {**os.environ, "FIDELIO_HOME": str(orchestra.home)}
-    command = [sys.executable, "-m", "fidelio", "run", "concert", "--agent", "tuner", "--workflows", str(orchestra.workflows)]
+def run(setup: RunSetup, *more: str) -> str:
+    environ = {**os.environ, "FIDELIO_HOME": str(setup.home)}
+    command = [sys.executable, "-m", "fidelio", "run", "concert", "--agent", "tuner", "--workflows", str(setup.workflows)]
     done = subprocess.run(
         [*command, *more],
-        cwd=orchestra.project,
+        cwd=setup.project,
         env=environ,
         capture_output=True,
         text=True,
@@ -54,7 +54,7 @@ def run(orchestra: Orchestra, *more: str) -> str:
 
 
 @proves("conductor.shows-progress")
-def test_every_line_shows_the_time_the_place_the_agent_and_the_cost(priced: Orchestra) -> None:
+def test_every_line_shows_time_activity_agent_and_cost(priced: RunSetup) -> None:
     first, *lines = run(priced).splitlines()
     assert re.fullmatch(r"concert begins as s_\w+\.", first)
     assert all(re.match(r" +\d+:\d\d  \S", line) for line in lines)
@@ -64,7 +64,7 @@ def test_every_line_shows_the_time_the_place_the_agent_and_the_cost(priced: Orch
 
 
 @proves("conductor.shows-progress")
-def test_json_lines_have_the_step_and_the_cost(priced: Orchestra) -> None:
+def test_json_lines_have_the_step_and_the_cost(priced: RunSetup) -> None:
     lines: list[dict[str, Any]] = [json.loads(line) for line in run(priced, "--json").splitlines()]
     kinds = [line["kind"] for line in lines]
     assert (kinds[:2], kinds[-1]) == (["begun", "entered"], "completed")

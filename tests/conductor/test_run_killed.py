@@ -1,4 +1,4 @@
-"""`fidelio run`, killed at any moment, again and again. `KILL_SEED=N` repeats a run that has failed."""
+"""`fidelio run`, killed at random moments. `KILL_SEED=N` repeats a failed test."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from fidelio.ids import session_of_run
 from fidelio.ledger.audit import verify_session
 from fidelio.processes.table import entries
-from tests.conductor.orchestra import SECONDS, Orchestra, answering, workers_of
-from tests.conductor.test_loops import tour
+from tests.conductor.run_setup import SECONDS, RunSetup, answer_requests, list_workers
+from tests.conductor.test_loops import write_tour
 from tests.conductor.test_run_command import run_hello, run_workflow, until
 from tests.support import proves
 
 
-async def kill_at_some_moment(orchestra: Orchestra, chance: random.Random, name: str = "hello", *more: str) -> None:
-    process = await run_workflow(orchestra, name, *more)
+async def kill_at_some_moment(setup: RunSetup, chance: random.Random, name: str = "hello", *more: str) -> None:
+    process = await run_workflow(setup, name, *more)
     with suppress(TimeoutError):
         async with asyncio.timeout(chance.random() * 2.5):  # not for it to end: this is the random moment
             await process.wait()
@@ -38,24 +38,24 @@ def some_chance() -> random.Random:
 
 @pytest.mark.timeout(120)
 @proves("conductor.goes-on", "orchestrator.kill")
-async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestra: Orchestra) -> None:
+async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(setup: RunSetup) -> None:
     chance = some_chance()
-    orchestra.blueprint("robot", "workflow-worker", process=True)
+    setup.write_blueprint("robot", "workflow-worker", process=True)
     async with asyncio.timeout(2 * SECONDS):
         for _ in range(3):
-            await kill_at_some_moment(orchestra, chance)
-        process = await run_hello(orchestra)
+            await kill_at_some_moment(setup, chance)
+        process = await run_hello(setup)
         session = (await until(process, "begun"))["session"]
-        async with orchestra.house() as house:
-            told = asyncio.Event()
-            told.set()
-            person = asyncio.create_task(answering(house, {"choose-tone": "warm"}, told))
+        async with setup.app() as app:
+            has_request = asyncio.Event()
+            has_request.set()
+            person = asyncio.create_task(answer_requests(app, {"choose-tone": "warm"}, has_request))
             assert (await until(process, "completed"))["session"] == session
             assert await process.wait() == 0
             person.cancel()
             await asyncio.gather(person, return_exceptions=True)
-            workers = await workers_of(house, "")
-            await verify_session((await house.workflows()).unit.ledger, session)
+            workers = await list_workers(app, "")
+            await verify_session((await app.workflows()).unit.ledger, session)
 
     names = [f"{session}-{number}-{name}" for number, name in enumerate(("greet", "compose", "farewell"), 1)]
     assert [worker.name for worker in workers] == names
@@ -65,24 +65,27 @@ async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(orchestr
 
 @pytest.mark.timeout(120)
 @proves("conductor.loop-goes-on", "orchestrator.kill")
-async def test_a_loop_that_is_killed_again_and_again_has_one_child_for_every_item(orchestra: Orchestra) -> None:
+async def test_a_loop_that_is_killed_again_and_again_has_one_child_for_every_item(setup: RunSetup) -> None:
     chance = some_chance()
-    tour(orchestra)
-    orchestra.blueprint("robot", "workflow-worker", process=True)
-    wanted = ("--workflows", str(orchestra.workflows), "--input", 'islands=["Faroe", "Lewis"]')
+    write_tour(setup)
+    setup.write_blueprint("robot", "workflow-worker", process=True)
+    wanted = ("--workflows", str(setup.workflows), "--input", 'islands=["Faroe", "Lewis"]')
     async with asyncio.timeout(2 * SECONDS):
         for _ in range(3):
-            await kill_at_some_moment(orchestra, chance, "ferry", *wanted)
-        process = await run_workflow(orchestra, "ferry", *wanted)
+            await kill_at_some_moment(setup, chance, "ferry", *wanted)
+        process = await run_workflow(setup, "ferry", *wanted)
         session = (await until(process, "begun"))["session"]
         await process.communicate()
         assert process.returncode == 0
-    async with orchestra.house() as house:
-        desk = (await house.workflows()).unit
-        children = (await desk.ledger.sessions(parent=session)).items
-        records = [await desk.load_record(child) for child in children]
-        workers = await workers_of(house, "")
-        await verify_session(desk.ledger, session)
-    assert sorted((one.variables["island"], one.status) for one in records) == [("Faroe", "completed"), ("Lewis", "completed")]
-    # One before the loop, two in each pass, one for each crossing, and one for the rest.
+    async with setup.app() as app:
+        unit = (await app.workflows()).unit
+        children = (await unit.ledger.sessions(parent=session)).items
+        records = [await unit.load_record(child) for child in children]
+        workers = await list_workers(app, "")
+        await verify_session(unit.ledger, session)
+    assert sorted((record.variables["island"], record.status) for record in records) == [
+        ("Faroe", "completed"),
+        ("Lewis", "completed"),
+    ]
+    # One before the loop, two in each iteration, one for each crossing, and one for the rest.
     assert len(workers) == len({worker.name for worker in workers}) == 1 + 2 * 2 + 2 + 1

@@ -13,13 +13,13 @@ from fidelio.inbox import Inbox
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
 from fidelio.toolkit import Done
-from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
+from tests.conductor.run_setup import RunSetup, activity, report, write_workflow
 from tests.support import proves
 from tests.support.tool_calls import call_tool
 
 
-async def call(house: Application, **arguments: Any) -> Done:
-    return await done_by(AgentToolset(house, environ={}).tools(), **arguments)
+async def call(app: Application, **arguments: Any) -> Done:
+    return await done_by(AgentToolset(app, environ={}).tools(), **arguments)
 
 
 async def done_by(toolset: ServedTools, **arguments: Any) -> Done:
@@ -29,14 +29,14 @@ async def done_by(toolset: ServedTools, **arguments: Any) -> Done:
 
 
 @proves("conductor.run-workflow")
-async def test_a_run_is_begun_in_the_background_and_says_what_it_waits_for(orchestra: Orchestra) -> None:
-    async with orchestra.house() as house:
-        toolset = AgentToolset(house, environ={}).tools()
-        arguments = {"workflow_id": "hello", "agent_blueprint_name": "robot", "project_dir": str(orchestra.project)}
+async def test_a_run_starts_in_the_background_and_reports_its_open_request(setup: RunSetup) -> None:
+    async with setup.app() as app:
+        toolset = AgentToolset(app, environ={}).tools()
+        arguments = {"workflow_id": "hello", "agent_blueprint_name": "robot", "project_dir": str(setup.project)}
         begun = await call_tool(toolset, "run_workflow", arguments)
         assert isinstance(begun, Done)
         assert begun.structured is not None
-        inbox = Inbox((await house.workflows()).unit.ledger)
+        inbox = Inbox((await app.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow(session=begun.structured["session_id"])))
         waiting = await call_tool(toolset, "run_workflow", arguments)
         assert isinstance(waiting, Done)
@@ -51,43 +51,43 @@ async def test_a_run_is_begun_in_the_background_and_says_what_it_waits_for(orche
 
 
 @proves("conductor.run-workflow")
-async def test_a_run_that_failed_says_why_and_goes_on_when_asked_again(orchestra: Orchestra) -> None:
-    write_workflow(orchestra.workflows, "single", activity("one"))
-    orchestra.says("lazy", "No.")
-    async with orchestra.house() as house:
-        arguments = {"workflow_id": "single", "agent_blueprint_name": "lazy", "project_dir": str(orchestra.project)}
-        failed = (await call(house, **arguments, wait_seconds=50)).structured
+async def test_a_failed_run_reports_why_and_resumes_when_called_again(setup: RunSetup) -> None:
+    write_workflow(setup.workflows, "single", activity("one"))
+    setup.write_agent("lazy", "No.")
+    async with setup.app() as app:
+        arguments = {"workflow_id": "single", "agent_blueprint_name": "lazy", "project_dir": str(setup.project)}
+        failed = (await call(app, **arguments, wait_seconds=50)).structured
         assert failed is not None
         assert failed["status"] == "failed"
         assert "no JSON object" in failed["reason"]
-        orchestra.says("lazy", *["No."] * 3, report("one-step"))
-        mended = (await call(house, **arguments, wait_seconds=50)).structured
+        setup.write_agent("lazy", *["No."] * 3, report("one-step"))
+        mended = (await call(app, **arguments, wait_seconds=50)).structured
         assert mended is not None
         assert mended["session_id"] == failed["session_id"]
         assert mended["status"] == "completed"
 
 
 @proves("conductor.run-workflow", "conductor.checks-plans")
-async def test_a_plan_that_does_not_fit_is_an_error(orchestra: Orchestra) -> None:
-    async with orchestra.house() as house:
-        unknown = await call(house, workflow_id="hello", agent_blueprint_name="robot", inputs={"volume": 3})
+async def test_a_plan_that_does_not_fit_is_an_error(setup: RunSetup) -> None:
+    async with setup.app() as app:
+        unknown = await call(app, workflow_id="hello", agent_blueprint_name="robot", inputs={"volume": 3})
         assert unknown.is_error
         assert "volume" in unknown.text
 
 
 @proves("conductor.run-workflow")
-async def test_a_run_that_nobody_carries_out_any_more_says_so_and_goes_on_when_asked_again(
-    orchestra: Orchestra, monkeypatch: pytest.MonkeyPatch
+async def test_a_run_whose_task_failed_reports_why_and_resumes_when_called_again(
+    setup: RunSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_workflow(orchestra.workflows, "single", activity("one"))
-    orchestra.says("worker", report("one-step"))
+    write_workflow(setup.workflows, "single", activity("one"))
+    setup.write_agent("worker", report("one-step"))
 
     async def full(*_: object) -> None:
         raise LedgerFull("The disk is full.", remedy="Make room.")
 
-    async with orchestra.house() as house:
-        toolset = AgentToolset(house, environ={}).tools()
-        arguments = {"workflow_id": "single", "agent_blueprint_name": "worker", "project_dir": str(orchestra.project)}
+    async with setup.app() as app:
+        toolset = AgentToolset(app, environ={}).tools()
+        arguments = {"workflow_id": "single", "agent_blueprint_name": "worker", "project_dir": str(setup.project)}
         with monkeypatch.context() as broken:
             broken.setattr(Workers, "start", full)
             failed = await call_tool(toolset, "run_workflow", {**arguments, "wait_seconds": 50})
@@ -103,14 +103,14 @@ async def test_a_run_that_nobody_carries_out_any_more_says_so_and_goes_on_when_a
 
 
 @proves("conductor.run-workflow")
-async def test_a_run_says_what_the_workflow_waits_for_that_it_has_started(orchestra: Orchestra) -> None:
-    write_workflow(orchestra.workflows, "outer", activity("one", triggers={"workflow": "hello"}))
-    async with orchestra.house() as house:
-        toolset = AgentToolset(house, environ={}).tools()
-        arguments = {"workflow_id": "outer", "agent_blueprint_name": "robot", "project_dir": str(orchestra.project)}
+async def test_a_run_reports_the_open_request_of_its_child(setup: RunSetup) -> None:
+    write_workflow(setup.workflows, "outer", activity("one", triggers={"workflow": "hello"}))
+    async with setup.app() as app:
+        toolset = AgentToolset(app, environ={}).tools()
+        arguments = {"workflow_id": "outer", "agent_blueprint_name": "robot", "project_dir": str(setup.project)}
         begun = (await done_by(toolset, **arguments)).structured
         assert begun is not None
-        inbox = Inbox((await house.workflows()).unit.ledger)
+        inbox = Inbox((await app.workflows()).unit.ledger)
         request = await anext(aiter(inbox.follow()))
         waiting = (await done_by(toolset, **arguments)).structured
         assert waiting is not None

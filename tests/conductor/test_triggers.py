@@ -1,4 +1,4 @@
-"""Workflows that an activity or its steps start: in order, each with what is known then, and what they change stays changed."""
+"""Workflows started by an activity or its steps: their order, the variables they get and those they change."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ConductorFailure
-from tests.conductor.band import concert, obedient, steps_in
-from tests.conductor.orchestra import Orchestra, activity, report, write_workflow
+from tests.conductor.fake_workers import do_listed_steps, find_steps, open_fake_runs
+from tests.conductor.run_setup import RunSetup, activity, report, write_workflow
 from tests.conductor.test_loops import CARGO, LANDED, TRIP, loop, step
 from tests.support import proves
 
 
-def voyage(orchestra: Orchestra, **more: Any) -> None:
-    write_workflow(orchestra.workflows, "ferry", activity("sail", **more), activity("rest"), variables=(CARGO, LANDED))
-    write_workflow(orchestra.workflows, "crossing", activity("cross"), variables=(CARGO, LANDED))
+def write_voyage(setup: RunSetup, **more: Any) -> None:
+    write_workflow(setup.workflows, "ferry", activity("sail", **more), activity("rest"), variables=(CARGO, LANDED))
+    write_workflow(setup.workflows, "crossing", activity("cross"), variables=(CARGO, LANDED))
 
 
 def starts(*names: str) -> dict[str, Any]:
@@ -23,10 +23,10 @@ def starts(*names: str) -> dict[str, Any]:
 
 
 async def loader(name: str, prompt: str) -> str:
-    """Knows what is on board; the crossing loses it."""
+    """Report a cargo in `sail`, and another in `cross`."""
     if name == "cross":
         return report("cross-step", cargo="nothing")
-    done = steps_in(prompt) if name == "sail" else [f"{name}-step"]
+    done = find_steps(prompt) if name == "sail" else [f"{name}-step"]
     return report(*done, cargo="mail") if name == "sail" and done else report(*done)
 
 
@@ -34,73 +34,71 @@ async def loader(name: str, prompt: str) -> str:
 @pytest.mark.parametrize(
     "starting", [{"triggers": [starts("cargo")]}, {"steps": [step("sail-step", triggers=[starts("cargo")])]}]
 )
-async def test_a_child_knows_what_the_worker_reported_and_has_the_last_word(
-    orchestra: Orchestra, starting: dict[str, Any]
-) -> None:
-    voyage(orchestra, transitions=[{"to": "rest"}], **starting)
-    async with concert(orchestra, loader) as played:
-        record = await played.play("ferry")
-        child = await played.session("crossing")
-        started = (await (await played.ledger()).events(child, types=("session.started",)))[0]
+async def test_a_child_gets_the_reported_variables_and_may_change_them(setup: RunSetup, starting: dict[str, Any]) -> None:
+    write_voyage(setup, transitions=[{"to": "rest"}], **starting)
+    async with open_fake_runs(setup, loader) as runs:
+        record = await runs.execute("ferry")
+        child = await runs.session("crossing")
+        started = (await (await runs.ledger()).events(child, types=("session.started",)))[0]
     assert started.body["variables"] == {"cargo": "mail"}
     assert record.variables["cargo"] == "nothing"
 
 
 @proves("conductor.triggers", "conductor.stretches")
-async def test_two_steps_may_start_the_same_workflow_with_other_variables(orchestra: Orchestra) -> None:
+async def test_two_steps_may_start_the_same_workflow_with_other_variables(setup: RunSetup) -> None:
     steps = [step("out", triggers=[starts("cargo")]), step("turn"), step("home", triggers=[starts("landed")])]
-    voyage(orchestra, steps=steps)
-    async with concert(orchestra) as played:
-        await played.play("ferry", inputs={"cargo": "mail", "landed": True})
-        children = await played.children(await played.session("ferry"))
+    write_voyage(setup, steps=steps)
+    async with open_fake_runs(setup) as runs:
+        await runs.execute("ferry", inputs={"cargo": "mail", "landed": True})
+        children = await runs.children(await runs.session("ferry"))
     assert [dict(child.variables) for child in children] == [{"cargo": "mail"}, {"landed": True}]
-    assert [steps_in(prompt) for name, prompt in played.band.heard if name == "sail"] == [["out"], ["turn", "home"]]
+    assert [find_steps(prompt) for name, prompt in runs.workers.prompts if name == "sail"] == [["out"], ["turn", "home"]]
 
 
 @proves("conductor.triggers")
-async def test_an_activity_without_steps_starts_its_workflows_too(orchestra: Orchestra) -> None:
-    voyage(orchestra, steps=[], triggers=[starts(), {"workflow": "meeting"}])
-    write_workflow(orchestra.workflows, "meeting", activity("talk"))
-    async with concert(orchestra) as played:
-        await played.play("ferry")
-    assert [name for name, _ in played.band.heard] == ["cross", "talk"]
+async def test_an_activity_without_steps_starts_its_workflows_too(setup: RunSetup) -> None:
+    write_voyage(setup, steps=[], triggers=[starts(), {"workflow": "meeting"}])
+    write_workflow(setup.workflows, "meeting", activity("talk"))
+    async with open_fake_runs(setup) as runs:
+        await runs.execute("ferry")
+    assert [name for name, _ in runs.workers.prompts] == ["cross", "talk"]
 
 
 @proves("conductor.triggers", "conductor.stretches")
-async def test_an_optional_step_may_leave_its_workflow_out(orchestra: Orchestra) -> None:
+async def test_an_optional_step_may_leave_its_workflow_out(setup: RunSetup) -> None:
     steps = [step("out"), step("detour", required=False, triggers=[starts()]), step("home")]
-    voyage(orchestra, steps=steps)
+    write_voyage(setup, steps=steps)
 
     async def straight(name: str, prompt: str) -> str:
-        return report(*(one for one in steps_in(prompt) if one != "detour"))
+        return report(*(step_id for step_id in find_steps(prompt) if step_id != "detour"))
 
-    async with concert(orchestra, straight) as played:
-        assert (await played.play("ferry")).status == "completed"
-        assert await played.sessions("crossing") == []
-    assert [steps_in(prompt) for _, prompt in played.band.heard] == [["out", "detour"], ["home"]]
+    async with open_fake_runs(setup, straight) as runs:
+        assert (await runs.execute("ferry")).status == "completed"
+        assert await runs.sessions("crossing") == []
+    assert [find_steps(prompt) for _, prompt in runs.workers.prompts] == [["out", "detour"], ["home"]]
 
 
 @proves("conductor.triggers", "conductor.loop-doubts")
-async def test_whether_a_step_that_starts_a_workflow_applies_has_to_be_said(orchestra: Orchestra) -> None:
+async def test_the_variable_of_a_conditional_step_with_a_trigger_is_requested(setup: RunSetup) -> None:
     condition = {"type": "simple", "variable": "landed", "operator": "==", "value": False}
-    voyage(orchestra, steps=[step("out"), step("again", condition=condition, triggers=[starts()])])
+    write_voyage(setup, steps=[step("out"), step("again", condition=condition, triggers=[starts()])])
 
-    async def asked(name: str, prompt: str) -> str:
+    async def report_on_request(name: str, prompt: str) -> str:
         if name == "cross":
-            return await obedient(name, prompt)
+            return await do_listed_steps(name, prompt)
         return report("out", "again", landed=False) if "Report landed in" in prompt else report("out")
 
-    async with concert(orchestra, asked) as played:
-        await played.play("ferry")
-        assert len(await played.sessions("crossing")) == 1
+    async with open_fake_runs(setup, report_on_request) as runs:
+        await runs.execute("ferry")
+        assert len(await runs.sessions("crossing")) == 1
 
 
 @proves("conductor.triggers", "conductor.tells-what-is-missing")
-async def test_a_workflow_that_is_not_there_ends_the_run_before_anything_is_taken(orchestra: Orchestra) -> None:
-    voyage(orchestra, loops=[loop(type="doWhile", over=None, condition=None, maxIterations=1, steps=[TRIP])])
-    async with concert(orchestra) as played:
-        session = await (await played.conductor()).begin(orchestra.plan("ferry"))
-        (orchestra.workflows / "crossing" / "workflow.yaml").unlink()
+async def test_a_missing_child_workflow_ends_the_run_before_the_report_is_recorded(setup: RunSetup) -> None:
+    write_voyage(setup, loops=[loop(type="doWhile", over=None, condition=None, maxIterations=1, steps=[TRIP])])
+    async with open_fake_runs(setup) as runs:
+        session = await (await runs.conductor()).start(setup.plan("ferry"))
+        (setup.workflows / "crossing" / "workflow.yaml").unlink()
         with pytest.raises(ConductorFailure, match="crossing"):
-            await (await played.conductor()).carry_out(session)
-        assert await played.children(session) == []
+            await (await runs.conductor()).run(session)
+        assert await runs.children(session) == []

@@ -22,7 +22,7 @@ from fidelio.toolkit import AnswerOption, AskPerson
 if TYPE_CHECKING:
     from fidelio.app.records import Records
     from fidelio.conductor.conductor import Conductor
-    from fidelio.conductor.context import Happening
+    from fidelio.conductor.context import ProgressEvent
     from fidelio.definitions.library import Library
     from fidelio.inbox import Inbox
     from fidelio.ledger import Ledger
@@ -126,13 +126,13 @@ class Application:
             self._blueprints = open_blueprints(self.settings.home)
         return self._blueprints
 
-    async def conductor(self, watch: Callable[[Happening], None]) -> Conductor:
+    async def conductor(self, watch: Callable[[ProgressEvent], None]) -> Conductor:
         """The conductor, which reports its progress to `watch`."""
         from fidelio.conductor.conductor import Conductor
         from fidelio.conductor.workers import Workers
 
         workers, workflows = Workers(await self.agents(), self._workflow_server()), await self.workflows()
-        return Conductor(workflows, workflows.unit, workers, self.settings.home, watch=watch)
+        return Conductor(workflows, workflows.unit, workers, self.settings.home, on_event=watch)
 
     async def records(self) -> Records:
         """Sessions and events of every kind."""

@@ -1,6 +1,6 @@
-"""Workflows carried out by agents: the one room that knows both the workflows and the orchestrator.
+"""Runs workflows with agents; the only package that uses both the workflow service and the orchestrator.
 
-Plain code takes the part of the orchestrating agent: it enters an activity, gives it to a worker, waits, and takes the
-transition that holds. It forgets nothing because it remembers nothing: where a run stands is in the ledger alone, in the
-session of the workflow and in those of its workers, whose names follow from it.
+Plain code does what an orchestrating agent would do: it enters an activity, gives it to a worker, waits for the report and
+takes the transition whose condition is true. It keeps no state of its own. The ledger holds the state of a run, in the
+session of the workflow and in the sessions of its workers, whose names are derived from it.
 """

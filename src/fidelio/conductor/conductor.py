@@ -1,8 +1,8 @@
-"""Carries a workflow out with agents, from wherever it stands to its end.
+"""Runs a workflow with agents, from its current state to its end.
 
-One pass of the loop looks at the record and does the one thing that comes next. Whatever ends the process in between, the next
-pass finds the record as it is and goes on: a worker is started under a name that follows from session and visit, so it is
-found again instead of started twice, and a move that was made is not made again.
+The main loop loads the record and makes the one move that comes next. If the process ends in between, the next process finds
+the same record and continues: the name of a worker depends only on session and visit, so it is found again instead of started
+twice, and a move that is recorded is not made again.
 """
 
 from __future__ import annotations
@@ -15,36 +15,46 @@ from msgspec.structs import replace
 
 from fidelio.clock import Clock, now_ms
 from fidelio.conductor import prompts
-from fidelio.conductor.choices import NoWay, Onward, Undecided, choose
-from fidelio.conductor.context import CONDUCTOR, Stage, Stuck, Watcher, nobody
-from fidelio.conductor.history import ended_unchecked_by, was_taken
-from fidelio.conductor.limits import refuse_endless, require_passable
+from fidelio.conductor.context import CONDUCTOR, BlockedRun, ProgressListener, RunContext, ignore_event
+from fidelio.conductor.history import find_unchecked_completion, is_report_recorded
+from fidelio.conductor.limits import check_loop, check_run_limits
 from fidelio.conductor.plan import (
-    FAILED,
-    TRIES,
-    WORKER,
+    RUN_FAILED,
     Plan,
-    beginning_lock,
-    check_beginning,
+    check_can_start,
     check_plan,
-    conducting_lock,
-    keep,
-    last_failure,
-    plan_of,
-    unfinished,
-    with_all_it_starts,
+    find_unfinished_run,
+    list_reachable_workflows,
+    load_last_failure,
+    load_plan,
+    run_lock,
+    save_plan,
+    start_lock,
+    update_plan,
 )
-from fidelio.conductor.recorder import Leading
-from fidelio.conductor.reports import Wrong, on_leaving, owed
-from fidelio.conductor.segments import WHOLE, Stretch, Unclear, comes_next, in_doubt, is_led, loop_of, stretches
-from fidelio.conductor.supervisor import Attending, Reported
+from fidelio.conductor.recorder import ActivityRecorder
+from fidelio.conductor.reports import RejectedReport, list_missing, reduce_manifest_on_exit
+from fidelio.conductor.segments import (
+    WHOLE_ACTIVITY,
+    ActivitySegment,
+    ChosenTransition,
+    NoTransition,
+    UndecidableLoop,
+    UndecidedTransition,
+    choose_transition,
+    find_decision_segment,
+    find_loop,
+    find_next_task,
+    is_segmented,
+    list_segments,
+)
+from fidelio.conductor.supervisor import WorkerReport, WorkerSupervisor
 from fidelio.engine.manifests import StepReport, check_step_manifest
 from fidelio.engine.progress import ActivityTask
 from fidelio.engine.record import Record
 from fidelio.engine.variables import check_report
-from fidelio.errors import ConductorFailure, FidelioError, LedgerError, UsageProblem, WorkflowRefusal
+from fidelio.errors import ConductorFailure, FidelioError, LedgerError, WorkflowRefusal
 from fidelio.home import Home
-from fidelio.ledger import Ledger
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartInput
@@ -55,18 +65,18 @@ if TYPE_CHECKING:
     from fidelio.workflows.unit_of_work import WorkflowUnit
 
 
-_SAY_SO = "Name its list in `over`, or give it a condition that can be decided, a breakCondition or maxIterations."
+_DEFINE_LOOP = "Name its list in `over`, or give it a condition that can be decided, a breakCondition or maxIterations."
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A run. `goes_on`: it was there already."""
+class ConductedRun(msgspec.Struct, frozen=True):
+    """A run by its session. `is_resumed`: it had been started before."""
 
     session: str
-    goes_on: bool
+    is_resumed: bool
 
 
 class Conductor:
-    """Takes the orchestrating agent's part, for one run."""
+    """Moves the sessions of a run, and assigns their activities to workers."""
 
     def __init__(
         self,
@@ -75,249 +85,242 @@ class Conductor:
         workers: Workers,
         home: Home,
         *,
-        watch: Watcher = nobody,
+        on_event: ProgressListener = ignore_event,
         clock: Clock = now_ms,
     ) -> None:
-        """`unit` is the unit of work that `workflows` uses: what the conductor records is committed in the same way."""
+        """`unit` must be the unit of work of `workflows`: the conductor commits through it as well."""
         self._workflows = workflows
         self._ledger = unit.ledger
         self._workers = workers
         self._home = home
-        self._stage = Stage(workflows, unit, workers, watch, clock)
-        self._attending = Attending(self._stage)
-        self._leading = Leading(self._stage)
+        self._context = RunContext(workflows, unit, workers, on_event, clock)
+        self._supervisor = WorkerSupervisor(self._context)
+        self._recorder = ActivityRecorder(self._context)
 
-    async def begin(self, plan: Plan) -> str:
-        """A new session with its plan. Everything that can be checked has been checked when it returns."""
+    async def start(self, plan: Plan) -> str:
+        """Start a new session with its plan, after all checks that are possible before a worker runs."""
         await self.check(plan)
         outcome = await self._workflows.sessions.start(StartInput(plan.workflow, CONDUCTOR))
-        await keep(self._ledger, outcome.session, plan)
+        await save_plan(self._ledger, outcome.session, plan)
         return outcome.session
 
-    async def last_failure(self, session: str) -> str:
-        """Why the run stopped, when nothing has happened in it since; else empty."""
-        return await last_failure(self._ledger, session)
+    async def load_last_failure(self, session: str) -> str:
+        """Why the run failed, if that is its last event; else empty."""
+        return await load_last_failure(self._ledger, session)
 
-    async def find_or_begin(self, plan: Plan, *, anew: bool) -> Found:
-        """The run of this workflow in this project that has not ended, with the plan of now; else, or if `anew`, a new one."""
+    async def find_or_start(self, plan: Plan, *, force_new: bool) -> ConductedRun:
+        """Find the unfinished run of this workflow in this project and update its plan. Start a run if none or `force_new`."""
         await self.check(plan)
-        lock = beginning_lock(self._home, plan)
+        lock = start_lock(self._home, plan)
         if not lock.acquire():
             raise ConductorFailure(
-                f"Another process begins {plan.workflow} just now.", remedy="Run it again to go on with that."
+                f"Another process is starting {plan.workflow} in this project.", remedy="Run it again to continue that run."
             )
         try:
-            session = None if anew else await unfinished(self._ledger, plan.project, plan.workflow)
+            session = None if force_new else await find_unfinished_run(self._ledger, plan.project, plan.workflow)
             if session is None:
-                return Found(await self.begin(plan), goes_on=False)
-            await _change_hands(self._ledger, session, plan)
-            return Found(session, goes_on=True)
+                return ConductedRun(await self.start(plan), is_resumed=False)
+            await update_plan(self._ledger, session, plan)
+            return ConductedRun(session, is_resumed=True)
         finally:
             lock.release()
 
     async def check(self, plan: Plan) -> None:
-        """Raises for what cannot work: a workflow, an activity, an input, a blueprint, an agent that is not on this machine."""
-        first, *others = with_all_it_starts(plan.workflow, self._workflows.library.workflow)
+        """Raise for a plan that cannot work: a wrong workflow, activity, input or blueprint, or an agent not installed."""
+        first, *children = list_reachable_workflows(plan.workflow, self._workflows.library.workflow)
         check_plan(plan, first)
-        for workflow in others:
-            check_beginning(workflow)
+        for workflow in children:
+            check_can_start(workflow)
         await self._workers.check_caller(plan.caller)
         for agent in dict.fromkeys((plan.agent, *plan.activity_agents.values())):
             await self._workers.check(agent, plan.project)
 
-    async def carry_out(self, session: str) -> Record:
-        """To the end. Raises `ConductorFailure` when it cannot go on; starting again goes on from there."""
-        plan = await plan_of(self._ledger, session)
+    async def run(self, session: str) -> Record:
+        """Run the session to its end. Raises `ConductorFailure` if it cannot continue; calling again resumes it there."""
+        plan = await load_plan(self._ledger, session)
         if plan is None:
             raise ConductorFailure(
                 f"Session {session} was not started by `fidelio run`.", remedy="Start the workflow with `fidelio run WORKFLOW`."
             )
-        lock = conducting_lock(self._home, session)
+        lock = run_lock(self._home, session)
         if not lock.acquire():
             raise ConductorFailure(
                 f"Session {session} is being carried out by another process.",
-                remedy=f"Watch it with `fidelio events {session} --follow`, or begin another run with --new.",
+                remedy=f"Watch it with `fidelio events {session} --follow`, or start another run with --new.",
             )
-        self._stage.root = session
+        self._context.root = session
         try:
-            return await self._with_failure_on_record(session, plan)
+            return await self._run_and_record_failure(session, plan)
         finally:
             lock.release()
 
-    async def _with_failure_on_record(self, session: str, plan: Plan) -> Record:
+    async def _run_and_record_failure(self, session: str, plan: Plan) -> Record:
         try:
-            return await self._play(session, plan, depth=0)
-        except Stuck as stuck:
-            raise await self._failure(stuck) from stuck
+            return await self._run_session(session, plan, depth=0)
+        except BlockedRun as blocked:
+            raise await self._record_failure(blocked) from blocked
         except LedgerError:
             raise
         except FidelioError as error:
-            raise await self._failure(Stuck(str(error), await self._stage.record(session))) from error
+            record = await self._context.load_record(session)
+            raise await self._record_failure(BlockedRun(str(error), record)) from error
 
-    async def _play(self, session: str, plan: Plan, *, depth: int) -> Record:
-        while (record := await self._stage.record(session)).status != "completed":
-            await refuse_endless(self._ledger, session, record, depth)
+    async def _run_session(self, session: str, plan: Plan, *, depth: int) -> Record:
+        """The main loop of a session; a child session is run inside the loop of its parent."""
+        while (record := await self._context.load_record(session)).status != "completed":
+            await check_run_limits(self._ledger, session, record, depth)
             if record.suspended_by:
-                await self._play(record.suspended_by, plan, depth=depth + 1)
+                await self._run_session(record.suspended_by, plan, depth=depth + 1)
             elif not record.activity:
-                check_beginning(self._stage.workflow(record))
-                # What is given to a run belongs to the workflow it was given for, not to those that it starts.
-                await self._leave(session, record, plan.inputs if depth == 0 else {})
-            elif is_led(self._stage.workflow(record), record):
-                await self._lead(session, record, plan)
+                check_can_start(self._context.find_workflow(record))
+                # The inputs of a run are for its own workflow, not for those that it starts.
+                await self._exit_activity(session, record, plan.inputs if depth == 0 else {})
+            elif is_segmented(self._context.find_workflow(record), record):
+                await self._run_segments(session, record, plan)
             else:
-                await self._visit(session, record, plan)
-        ender = await ended_unchecked_by(self._ledger, session) if depth == 0 else ""
-        if ender:
-            reason = f"{record.workflow} was ended by {ender} without its definition: nobody has checked what was done."
-            raise Stuck(reason, record, remedy="Running the workflow again begins anew.")
-        self._stage.tell("completed", session, record)
+                await self._run_activity(session, record, plan)
+        completed_by = await find_unchecked_completion(self._ledger, session) if depth == 0 else ""
+        if completed_by:
+            reason = f"{record.workflow} was ended by {completed_by} without its definition: its steps were not checked."
+            raise BlockedRun(reason, record, remedy="Running the workflow again starts a new run.")
+        self._context.report_progress("completed", session, record)
         return record
 
-    async def _visit(self, session: str, record: Record, plan: Plan) -> None:
-        """One look at an activity that one worker does."""
-        reported = await self._attending.report(session, record, plan, WHOLE)
-        if reported is not None:
-            await self._mend(session, reported, plan, WHOLE, await self._leave_with(session, reported))
+    async def _run_activity(self, session: str, record: Record, plan: Plan) -> None:
+        """Advance an activity that a single worker does as a whole."""
+        report = await self._supervisor.collect_report(session, record, plan, WHOLE_ACTIVITY)
+        if report is not None:
+            problems = await self._exit_with_report(session, report)
+            await self._return_problems(session, report, plan, WHOLE_ACTIVITY, problems)
 
-    async def _lead(self, session: str, record: Record, plan: Plan) -> None:
-        """One look at an activity that starts workflows or goes through others: first what workers do, then what follows."""
-        workflow = self._stage.workflow(record)
-        for stretch in stretches(workflow, record):
-            if not await self._is_done(session, record, plan, stretch):
+    async def _run_segments(self, session: str, record: Record, plan: Plan) -> None:
+        """Advance an activity done in segments: first the steps of workers, then child workflows, loops and the transition."""
+        workflow = self._context.find_workflow(record)
+        for segment in list_segments(workflow, record):
+            if not await self._complete_segment(session, record, plan, segment):
                 return
-        if await self._leading.start_own(session, record):
+        if await self._recorder.start_children(session, record):
             return
-        doubt = in_doubt(workflow, record)
-        if doubt is not None:
-            await self._is_done(session, record, plan, doubt)
+        undecided = find_decision_segment(workflow, record)
+        if undecided is not None:
+            await self._complete_segment(session, record, plan, undecided)
         else:
-            await self._follow(session, record)
+            await self._do_next_task(session, record)
 
-    async def _is_done(self, session: str, record: Record, plan: Plan, stretch: Stretch) -> bool:
-        """Whether everything that the stretch asks for is on record; if not, sees to it."""
-        reported = await self._attending.report(session, record, plan, stretch)
-        if reported is None:
+    async def _complete_segment(self, session: str, record: Record, plan: Plan, segment: ActivitySegment) -> bool:
+        """Whether the segment is completely recorded; if not, its worker is started or resumed."""
+        report = await self._supervisor.collect_report(session, record, plan, segment)
+        if report is None:
             return False
-        taken = await was_taken(self._ledger, session, reported.worker)
-        problems = await self._owed(session, reported, stretch, taken=taken)
-        await self._mend(session, reported, plan, stretch, problems)
-        return taken and not problems
+        was_recorded = await is_report_recorded(self._ledger, session, report.worker)
+        problems = await self._record_segment(session, report, segment, was_recorded=was_recorded)
+        await self._return_problems(session, report, plan, segment, problems)
+        return was_recorded and not problems
 
-    async def _owed(self, session: str, reported: Reported, stretch: Stretch, *, taken: bool) -> Sequence[str]:
-        """What keeps a stretch from being done. A report that is not on record yet is put there."""
-        record, manifest = reported.record, reported.manifest
+    async def _record_segment(
+        self, session: str, report: WorkerReport, segment: ActivitySegment, *, was_recorded: bool
+    ) -> Sequence[str]:
+        """Record the report of a segment if it is not recorded yet; return what is missing in the segment."""
+        record, manifest = report.record, report.manifest
         if manifest is None:
-            return [reported.problem]
+            return [report.problem]
         if record.forced:
-            # The answer that leads elsewhere takes the rest of the activity out of the way.
-            left = on_leaving(record, stretch, manifest)
-            return (
-                left.problems if isinstance(left, Wrong) else await self._leave_with(session, replace(reported, manifest=left))
-            )
-        if taken:
-            return owed(self._stage.workflow(record), record, stretch)
-        return await self._leading.take(session, reported, manifest, stretch)
+            # An answer has forced a transition: the remaining steps of the activity are skipped.
+            reduced = reduce_manifest_on_exit(record, segment, manifest)
+            if isinstance(reduced, RejectedReport):
+                return reduced.problems
+            return await self._exit_with_report(session, replace(report, manifest=reduced))
+        if was_recorded:
+            return list_missing(self._context.find_workflow(record), record, segment)
+        return await self._recorder.record_report(session, report, manifest, segment)
 
-    async def _mend(self, session: str, reported: Reported, plan: Plan, stretch: Stretch, problems: Sequence[str]) -> None:
-        if problems and not await self._stage.has_moved(session, reported.record):
-            await self._attending.tell_what_is_missing(session, reported, plan, stretch, problems)
+    async def _return_problems(
+        self, session: str, report: WorkerReport, plan: Plan, segment: ActivitySegment, problems: Sequence[str]
+    ) -> None:
+        if problems and not await self._context.has_moved(session, report.record):
+            await self._supervisor.resume_with_problems(session, report, plan, segment, problems)
 
-    async def _follow(self, session: str, record: Record) -> None:
-        """What comes when no worker has anything to do: a pass of a loop, an activity that it goes through, or the way on."""
-        workflow = self._stage.workflow(record)
-        match comes_next(workflow, record):
-            case Unclear(loop=loop, over=over):
-                why = f"{over}, which it goes over, is no list." if over else _SAY_SO
-                _require([f"Nobody can tell whether loop {loop} of {record.activity} goes on.", why], record)
-            case ActivityTask(kind="loop", id=loop):
-                if (found := loop_of(workflow, record, loop)) is not None:
-                    require_passable(workflow, record, found)
-                self._say(session, record, await self._leading.advance(session, record, loop))
+    async def _do_next_task(self, session: str, record: Record) -> None:
+        """Make the move after the segments: an iteration of a loop, an activity of the loop, or the transition."""
+        workflow = self._context.find_workflow(record)
+        match find_next_task(workflow, record):
+            case UndecidableLoop(loop=name, over=over):
+                cause = f"{over}, which it goes over, is not a list." if over else _DEFINE_LOOP
+                _require_none([f"No rule decides whether loop {name} of {record.activity} continues.", cause], record)
+            case ActivityTask(kind="loop", id=name):
+                if (loop := find_loop(workflow, record, name)) is not None:
+                    check_loop(workflow, record, loop)
+                self._report_warnings(session, record, await self._recorder.advance_loop(session, record, name))
             case ActivityTask(id=activity):
-                _require(await self._moved(session, record, Move(activity)), record)
+                _require_none(await self._move(session, record, Move(activity)), record)
             case None:
-                await self._leave(session, record, {})
+                await self._exit_activity(session, record, {})
 
-    async def _leave(self, session: str, record: Record, variables: Mapping[str, Any]) -> None:
-        """Goes on where no worker has anything to mend."""
-        problems = await self._move(session, record, None, variables)
-        if not await self._stage.has_moved(session, record):
-            _require(problems, record)
+    async def _exit_activity(self, session: str, record: Record, variables: Mapping[str, Any]) -> None:
+        """Follow the transition when no worker can correct a problem: a problem ends the run."""
+        problems = await self._follow_transition(session, record, None, variables)
+        if not await self._context.has_moved(session, record):
+            _require_none(problems, record)
 
-    async def _leave_with(self, session: str, reported: Reported) -> list[str]:
-        """Goes on with the report of a whole activity. What keeps it from doing so is for the worker to mend."""
-        record, manifest = reported.record, reported.manifest
+    async def _exit_with_report(self, session: str, report: WorkerReport) -> list[str]:
+        """Check the report of a whole activity and follow the transition; return the problems that the worker must correct."""
+        record, manifest = report.record, report.manifest
         if manifest is None:
-            return [reported.problem]
-        workflow, person = self._stage.workflow(record), self._stage.unit.policy.demands_person
-        informed = self._stage.informed(record, manifest.variables)
-        said = check_report(workflow, record, manifest.variables, person=person)
-        problems = [problem.sentence for problem in (*check_step_manifest(workflow, informed, manifest.steps), *said)]
-        return list(dict.fromkeys(problems)) or await self._move(session, record, manifest.steps, manifest.variables)
+            return [report.problem]
+        workflow, person = self._context.find_workflow(record), self._context.unit.policy.demands_person
+        informed = self._context.with_variables(record, manifest.variables)
+        invalid_variables = check_report(workflow, record, manifest.variables, person=person)
+        invalid_steps = check_step_manifest(workflow, informed, manifest.steps)
+        problems = list(dict.fromkeys(problem.sentence for problem in (*invalid_steps, *invalid_variables)))
+        return problems or await self._follow_transition(session, record, manifest.steps, manifest.variables)
 
-    async def _move(
+    async def _follow_transition(
         self, session: str, record: Record, steps: Sequence[StepReport] | None, variables: Mapping[str, Any]
     ) -> list[str]:
-        """Takes the way that holds."""
-        match choose(self._stage.workflow(record), self._stage.informed(record, variables)):
-            case Onward(to=target, claim=claim):
-                problems = await self._moved(session, record, Move(target, claim, steps, None, variables))
+        """Follow the first transition whose condition is true; return what prevents it."""
+        workflow = self._context.find_workflow(record)
+        match choose_transition(workflow, self._context.with_variables(record, variables)):
+            case ChosenTransition(to=target, claim=claim):
+                problems = await self._move(session, record, Move(target, claim, steps, None, variables))
                 if record.activity and not problems:
-                    self._stage.tell("left", session, record, detail=target)
+                    self._context.report_progress("left", session, record, detail=target)
                 return problems
-            case Undecided(variables=names):
-                return [prompts.undecided(self._stage.workflow(record), names)]
-            case NoWay():
-                raise Stuck(f"No way leads on from {record.activity or 'the start'} of {record.workflow}.", record)
+            case UndecidedTransition(variables=names):
+                return [prompts.request_variables(workflow, names)]
+            case NoTransition():
+                raise BlockedRun(
+                    f"{record.workflow} has no transition from {record.activity or 'its start'}.",
+                    record,
+                    remedy=f"See `fidelio lint {record.workflow}`.",
+                )
 
-    async def _moved(self, session: str, record: Record, move: Move) -> list[str]:
+    async def _move(self, session: str, record: Record, move: Move) -> list[str]:
         try:
-            moved = await self._workflows.moves.move(self._stage.own_token(session, record), move)
-        except WorkflowRefusal as no:
-            return [str(no)]
-        self._say(session, record, moved.warnings)
+            outcome = await self._workflows.moves.move(self._context.conductor_token(session, record), move)
+        except WorkflowRefusal as refusal:
+            return [str(refusal)]
+        self._report_warnings(session, record, outcome.warnings)
         return []
 
-    def _say(self, session: str, record: Record, warnings: Sequence[str]) -> None:
+    def _report_warnings(self, session: str, record: Record, warnings: Sequence[str]) -> None:
         for warning in warnings:
-            self._stage.tell("working", session, record, agent=CONDUCTOR, detail=warning)
+            self._context.report_progress("working", session, record, agent=CONDUCTOR, detail=warning)
 
-    async def _failure(self, stuck: Stuck) -> ConductorFailure:
-        """Puts the reason on record. Whoever runs the workflow again forgives the worker, and goes on from here."""
-        worker, record = stuck.worker, stuck.record
-        body: dict[str, Any] = {"workflow": record.workflow, "activity": record.activity, "reason": stuck.reason}
+    async def _record_failure(self, blocked: BlockedRun) -> ConductorFailure:
+        """Record why the run failed. The number of the worker's runs is stored, so that the next start gives it new tries."""
+        worker, record = blocked.worker, blocked.record
+        body: dict[str, Any] = {"workflow": record.workflow, "activity": record.activity, "reason": blocked.reason}
         if worker is not None:
             body |= {"worker": worker.name, "runs": worker.run.number}
-        root = self._stage.root
-        await self._ledger.append(root, NewEvent(type=FAILED, body=body, actor=CONDUCTOR))
-        self._stage.tell("failed", root, record, agent=worker.blueprint if worker else "", detail=stuck.reason)
-        look = f"`fidelio events {worker.id}` shows what it did. " if worker else ""
-        return ConductorFailure(stuck.reason, remedy=f"{look}{stuck.remedy}")
+        root = self._context.root
+        await self._ledger.append(root, NewEvent(type=RUN_FAILED, body=body, actor=CONDUCTOR))
+        agent = worker.blueprint if worker else ""
+        self._context.report_progress("failed", root, record, agent=agent, detail=blocked.reason)
+        hint = f"`fidelio events {worker.id}` shows what it did. " if worker else ""
+        return ConductorFailure(blocked.reason, remedy=f"{hint}{blocked.remedy}")
 
 
-def _require(problems: Sequence[str], record: Record) -> None:
-    """Where nobody is left to mend a problem, the run ends with it."""
+def _require_none(problems: Sequence[str], record: Record) -> None:
+    """Raise `BlockedRun` with the problems, if there are any: no worker is left that could correct them."""
     if problems:
-        raise Stuck(" ".join(problems), record)
-
-
-async def _change_hands(ledger: Ledger, session: str, asked: Plan) -> None:
-    """What was asked for this time counts from now on; what was left out stays as it was. Workers are of whoever asks now."""
-    before = await plan_of(ledger, session)
-    if before is None:
-        return
-    if asked.inputs and asked.inputs != before.inputs:
-        raise UsageProblem(
-            f"{asked.workflow} has begun already, and inputs are for its beginning.",
-            remedy="Leave them out to go on, or begin another run with --new (new: true).",
-        )
-    after = replace(
-        before,
-        agent=before.agent if asked.agent == WORKER else asked.agent,
-        activity_agents={**before.activity_agents, **asked.activity_agents},
-        tries=before.tries if asked.tries == TRIES else asked.tries,
-        caller=asked.caller,
-    )
-    if after != before:
-        await keep(ledger, session, after)
+        raise BlockedRun(" ".join(problems), record)

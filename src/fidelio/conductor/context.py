@@ -1,4 +1,8 @@
-"""What a run tells whoever watches it."""
+"""Context of a run: services, tokens, progress events, and the exception that ends a run.
+
+Every part of the conductor gets the same `RunContext`. It loads records from the ledger each time, because people, workers and
+other processes change a session while the conductor waits.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.conductor.choices import step_at
 from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
+from fidelio.engine.scope import find_running_loop
 from fidelio.errors import DefinitionDeleted, DefinitionError
 from fidelio.workflows.missing import describe_missing
 
@@ -20,11 +24,17 @@ if TYPE_CHECKING:
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import WorkflowUnit
 
+CONDUCTOR = "conductor"
+# A reason quotes reports of workers, which have no length limit.
+MAX_REASON_LENGTH = 2_000
+_RUN_AGAIN = "Running the workflow again goes on from here."
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment of a run: where it is, who is at work, and what there is to know about it.
 
-    `kind` is `entered`, `working`, `waiting`, `resumed`, `left`, `completed` or `failed`.
+class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of a run: its current activity and step, the agent at work, time and cost so far.
+
+    `kind` is `entered`, `working`, `waiting`, `resumed`, `left`, `completed` or `failed`. The fields are the JSON keys of
+    `fidelio run --json`.
     """
 
     kind: str
@@ -39,69 +49,66 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
 
 
-Watcher = Callable[[Happening], None]
+ProgressListener = Callable[[ProgressEvent], None]
 
 
-def nobody(_: Happening) -> None:
-    """Nobody watches."""
+def ignore_event(_: ProgressEvent) -> None:
+    """Listener for runs whose progress is not displayed."""
 
 
-CONDUCTOR = "conductor"
-# What workers hand in is part of it, and may be of any length.
-LONGEST_REASON = 2_000
-_AGAIN = "Running the workflow again goes on from here."
+class BlockedRun(Exception):
+    """The run cannot continue. `worker` is the worker that did not finish its activity, if that is the reason."""
 
-
-class Stuck(Exception):
-    """The run cannot go on. `worker` is who did not finish, where one did not."""
-
-    def __init__(self, reason: str, record: Record, worker: AgentSession | None = None, *, remedy: str = _AGAIN) -> None:
+    def __init__(self, reason: str, record: Record, worker: AgentSession | None = None, *, remedy: str = _RUN_AGAIN) -> None:
         super().__init__(reason)
-        self.reason, self.record, self.worker, self.remedy = reason[:LONGEST_REASON], record, worker, remedy
+        self.reason, self.record, self.worker, self.remedy = reason[:MAX_REASON_LENGTH], record, worker, remedy
 
 
-class Stage:
-    """One run. `root` is the session that it was begun with; the workflows that it starts belong to it."""
+class RunContext:
+    """Services and state of a run. `root` is the session it was started with; child workflows belong to the same run."""
 
-    def __init__(self, workflows: WorkflowService, unit: WorkflowUnit, workers: Workers, watch: Watcher, clock: Clock) -> None:
+    def __init__(
+        self, workflows: WorkflowService, unit: WorkflowUnit, workers: Workers, on_event: ProgressListener, clock: Clock
+    ) -> None:
         self.workflows = workflows
         self.unit = unit
         self.ledger = unit.ledger
         self.workers = workers
         self.clock = clock
         self.root = ""
-        self._watch = watch
-        self._began = clock()
+        self._on_event = on_event
+        self._started_at = clock()
 
-    async def record(self, session: str) -> Record:
+    async def load_record(self, session: str) -> Record:
         return await self.workflows.current_record(session)
 
-    def workflow(self, record: Record) -> Workflow:
+    def find_workflow(self, record: Record) -> Workflow:
+        """The definition of the session. Raises `DefinitionDeleted` if it cannot be read any more."""
         try:
             return self.workflows.library.workflow(record.workflow)
         except DefinitionError as problem:
             raise DefinitionDeleted(
-                f"The definition of {record.workflow} is gone: {describe_missing(problem)}", remedy="Put its files back."
+                f"The definition of {record.workflow} is missing: {describe_missing(problem)}", remedy="Put its files back."
             ) from problem
 
     async def has_moved(self, session: str, before: Record) -> bool:
-        """Whether the session stands elsewhere than it did: then what was found out about its place is of no use any more."""
-        now = await self.record(session)
-        return now.status == "completed" or place_of(now) != place_of(before)
+        """Whether the session has left the activity or iteration of `before`; decisions based on `before` are then stale."""
+        now = await self.load_record(session)
+        return now.status == "completed" or find_position(now) != find_position(before)
 
-    def informed(self, record: Record, variables: Mapping[str, Any]) -> Record:
-        """The record as it will be when these variables are in it."""
-        told = EventDraft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
-        return fold_drafts(record, [told], self.clock()) if variables else record
+    def with_variables(self, record: Record, variables: Mapping[str, Any]) -> Record:
+        """The record as it will be after these variables are set."""
+        draft = EventDraft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
+        return fold_drafts(record, [draft], self.clock()) if variables else record
 
-    def token(self, session: str, record: Record) -> str:
-        """A worker's key: it stands at this activity, and is stale for moving as soon as the session stands elsewhere."""
+    def worker_token(self, session: str, record: Record) -> str:
+        """Token for the worker of the current activity. It cannot move the session once the session has left that activity."""
         return self.unit.tokens.make(session, record, agent=f"worker-{record.activity}")
 
-    def own_token(self, session: str, record: Record) -> str:
+    def conductor_token(self, session: str, record: Record) -> str:
         return self.unit.tokens.make(session, record, agent=CONDUCTOR)
 
-    def tell(
+    def report_progress(
         self,
         kind: str,
         session: str,
@@ -112,30 +119,45 @@ class Stage:
         request: str = "",
         step: str | None = None,
     ) -> None:
-        self._watch(
-            Happening(
+        self._on_event(
+            ProgressEvent(
                 kind=kind,
                 workflow=record.workflow,
                 session=session,
                 activity=record.activity,
-                step=self._step(record) if step is None else step,
+                step=self._find_step(record) if step is None else step,
                 agent=agent,
                 detail=detail,
                 request=request,
-                elapsed_ms=self.clock() - self._began,
+                elapsed_ms=self.clock() - self._started_at,
                 cost_usd=self.workers.cost_usd,
             )
         )
 
-    def _step(self, record: Record) -> str:
-        """Where nobody can read any more what the steps are, there is still something to tell."""
+    def _find_step(self, record: Record) -> str:
+        """The current step; empty if the definition is missing, so that progress can still be reported."""
         try:
-            return step_at(self.workflow(record), record)
+            return find_current_step(self.find_workflow(record), record)
         except DefinitionDeleted:
             return ""
 
 
-def place_of(record: Record) -> tuple[str, int, str, int]:
-    """A visit, and the pass of a loop in it."""
+def find_position(record: Record) -> tuple[str, int, str, int]:
+    """The visit, and the iteration of the loop that runs in it."""
     running = record.here.running
     return record.activity, record.visit, running.loop if running else "", running.iteration if running else 0
+
+
+def find_current_step(workflow: Workflow, record: Record) -> str:
+    """The worker's current step, guessed from its calls: that of its open checkpoint, or of the skill it loaded last."""
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        return ""
+    running = find_running_loop(workflow, record.here)
+    loop_steps = (step for loop in activity.loops for step in loop.steps)
+    # Steps of the running loop come first: the same skill is often used before the loop and in it.
+    steps = (*(running.steps if running is not None else ()), *activity.steps, *loop_steps)
+    if record.waiting is not None:
+        checkpoint = record.waiting.checkpoint
+        return next((step.id for step in steps if step.checkpoint == checkpoint), "")
+    return next((step.id for step in steps if step.skill and step.skill == record.skill), "")

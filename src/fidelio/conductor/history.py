@@ -1,4 +1,8 @@
-"""What the events of a session say about an activity that is led stretch by stretch, beyond where it stands."""
+"""Queries over the event log of a session for what the record does not hold.
+
+The record says where a session is. Which reports of a worker are recorded, which answers it has received, and which child
+workflows were started in this iteration is only in the events. All pages are read: a long run has more events than one page.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.conductor.plan import TAKEN, TOLD
+from fidelio.conductor.plan import ANSWERS_DELIVERED, REPORT_RECORDED
 from fidelio.engine.record import (
     ANSWERED,
     CHILD_FINISHED,
@@ -25,66 +29,73 @@ from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.record.model import AgentSession
 
 
-class Past(msgspec.Struct, frozen=True):
-    """What became of the runs of a worker, by their numbers, and the requests that were answered since its turn began."""
+class WorkerHistory(msgspec.Struct, frozen=True):
+    """Run numbers of a worker by what followed them, and the requests answered since its last run began.
 
-    taken: frozenset[int]
-    told: frozenset[int]
-    answered: frozenset[str]
+    `recorded_runs` have their report in the log; after `informed_runs` the worker was sent answers of people.
+    """
+
+    recorded_runs: frozenset[int]
+    informed_runs: frozenset[int]
+    answered_requests: frozenset[str]
 
 
-async def past_of(ledger: Ledger, session: str, worker: AgentSession) -> Past:
-    runs, answered = {TAKEN: set[int](), TOLD: set[int]()}, set[str]()
-    for event in await all_events(ledger, session, types=(ENTERED, ANSWERED, TAKEN, TOLD)):
+async def load_worker_history(ledger: Ledger, session: str, worker: AgentSession) -> WorkerHistory:
+    runs, answered = {REPORT_RECORDED: set[int](), ANSWERS_DELIVERED: set[int]()}, set[str]()
+    for event in await all_events(ledger, session, types=(ENTERED, ANSWERED, REPORT_RECORDED, ANSWERS_DELIVERED)):
         if event.type == ANSWERED:
             answered.add(event.body["request"])
             continue
-        mine = event.type in runs and event.body["worker"] == worker.name
-        if mine:
+        is_of_worker = event.type in runs and event.body["worker"] == worker.name
+        if is_of_worker:
             runs[event.type].add(event.body["run"])
-        # Where the process ended before the worker went on, it has not heard what it was to be told.
-        if not (mine and event.type == TOLD and event.body["run"] == worker.run.number):
+        # The event is written before the worker is resumed. If the process was killed in between, the last run is still the
+        # current one, the worker has not received the answers, and they must be sent again.
+        if not (is_of_worker and event.type == ANSWERS_DELIVERED and event.body["run"] == worker.run.number):
             answered.clear()
-    return Past(frozenset(runs[TAKEN]), frozenset(runs[TOLD]), frozenset(answered))
+    return WorkerHistory(frozenset(runs[REPORT_RECORDED]), frozenset(runs[ANSWERS_DELIVERED]), frozenset(answered))
 
 
-async def was_taken(ledger: Ledger, session: str, worker: AgentSession) -> bool:
-    """Whether what the worker has handed in last is on record."""
-    return worker.run.number in (await past_of(ledger, session, worker)).taken
+async def is_report_recorded(ledger: Ledger, session: str, worker: AgentSession) -> bool:
+    """Whether the report of the worker's last run is in the log."""
+    return worker.run.number in (await load_worker_history(ledger, session, worker)).recorded_runs
 
 
-async def came_back(ledger: Ledger, session: str) -> list[dict[str, Any]]:
-    """What the workflows have brought back that ended since the last report: the next worker has to know it."""
-    since: list[dict[str, Any]] = []
-    for event in await all_events(ledger, session, types=(ENTERED, TAKEN, CHILD_FINISHED)):
-        since = [*since, dict(event.body)] if event.type == CHILD_FINISHED else []
-    return since
+async def list_finished_children(ledger: Ledger, session: str) -> list[dict[str, Any]]:
+    """The child workflows that finished since the last report, with their results, for the prompt of the next worker."""
+    finished: list[dict[str, Any]] = []
+    for event in await all_events(ledger, session, types=(ENTERED, REPORT_RECORDED, CHILD_FINISHED)):
+        finished = [*finished, dict(event.body)] if event.type == CHILD_FINISHED else []
+    return finished
 
 
-async def started_by_activity(ledger: Ledger, session: str, here: Record) -> set[str]:
-    """What the activity itself has started in this visit; loops may have led through others in between."""
-    record, found = Record(), set[str]()
+async def find_children_of_activity(ledger: Ledger, session: str, current: Record) -> set[str]:
+    """The workflows that the activity itself, not a step of it, has started in this visit.
+
+    Events are folded to compare visits, because a loop may enter other activities during the visit.
+    """
+    record, workflows = Record(), set[str]()
     for event in await all_events(ledger, session, types=(STARTED, RESTORED, ENTERED, CHILD_STARTED)):
-        if event.type == CHILD_STARTED and record.visit == here.visit and not event.body.get("step"):
-            found.add(str(event.body["workflow"]))
+        if event.type == CHILD_STARTED and record.visit == current.visit and not event.body.get("step"):
+            workflows.add(str(event.body["workflow"]))
         record = fold(record, [event])
-    return found
+    return workflows
 
 
-async def started_in_pass(ledger: Ledger, session: str) -> Counter[str]:
-    """How often each workflow was started since the steps of the pass, or of the activity, began, by whomever."""
-    found = Counter[str]()
+async def count_children_of_iteration(ledger: Ledger, session: str) -> Counter[str]:
+    """How often each workflow was started since the current iteration or visit began, by the conductor or by a worker."""
+    count = Counter[str]()
     for event in await all_events(ledger, session, types=(ENTERED, LOOP_ADVANCED, CHILD_STARTED)):
-        found = found + Counter([str(event.body["workflow"])]) if event.type == CHILD_STARTED else Counter()
-    return found
+        count = count + Counter([str(event.body["workflow"])]) if event.type == CHILD_STARTED else Counter()
+    return count
 
 
-async def ended_unchecked_by(ledger: Ledger, session: str) -> str:
-    """Who has ended a session whose definition was gone; empty for an end that was checked."""
-    ends = await all_events(ledger, session, types=(COMPLETED,))
-    return next((one.body.get("without_definition", {}).get("by", "") for one in ends), "")
+async def find_unchecked_completion(ledger: Ledger, session: str) -> str:
+    """Who completed the session while its definition was missing; empty if the completion was checked."""
+    completions = await all_events(ledger, session, types=(COMPLETED,))
+    return next((event.body.get("without_definition", {}).get("by", "") for event in completions), "")
 
 
-async def visits_outside_loops(ledger: Ledger, session: str) -> int:
-    """How often the session has entered an activity, other than those that a loop leads through and back from."""
+async def count_visits_outside_loops(ledger: Ledger, session: str) -> int:
+    """How many visits the session has made, without those that a loop has made to its activities."""
     return sum(event.body.get("how", "next") == "next" for event in await all_events(ledger, session, types=(ENTERED,)))

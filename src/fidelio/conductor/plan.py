@@ -1,4 +1,7 @@
-"""Who does what in a run: kept with the session, so that whoever goes on with it does the same."""
+"""Plan of a run: which agents work on which workflow, with which inputs; stored with the session.
+
+A run that was interrupted is continued with the plan that is stored, possibly by another process.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from fidelio.conductor.segments import triggers_of
+from fidelio.conductor.segments import list_triggers
 from fidelio.definitions.models import Workflow
 from fidelio.engine.variables import check_variables
 from fidelio.errors import SessionNotFound, UsageProblem
@@ -18,146 +22,169 @@ from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.ledger.paging import all_events
 from fidelio.locks import FileLock
 
-WORKER = "workflow-worker"
-TRIES = 3
+DEFAULT_WORKER = "workflow-worker"
+DEFAULT_TRIES = 3
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked for. `tries` is how often a worker may fail to finish an activity.
+    """Parameters of a run. `tries` is how often a worker may fail to finish an activity.
 
-    `caller` is the session of the agent that asked: the workers are its children, no deeper than it may start any, and end
-    with it.
+    `caller` is the session of the agent that requested the run. The workers are its children: its depth limit applies to
+    them, and they are stopped with it.
     """
 
     workflow: str
     project: str
-    agent: str = WORKER
+    agent: str = DEFAULT_WORKER
     activity_agents: Mapping[str, str] = msgspec.field(default_factory=dict)
     inputs: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    tries: int = TRIES
+    tries: int = DEFAULT_TRIES
     caller: str | None = None
 
     def agent_for(self, activity: str) -> str:
         return self.activity_agents.get(activity, self.agent)
 
 
-def check_beginning(workflow: Workflow) -> None:
-    """Raises for a workflow that no run can begin with, whether it was asked for or is started by another."""
+def check_can_start(workflow: Workflow) -> None:
+    """Raise for a workflow that cannot be run from a first activity, as the run itself or as a child."""
     if workflow.independent:
         raise UsageProblem(
-            f"{workflow.id} is a set of independent activities; it has no beginning to run from.",
+            f"{workflow.id} is a set of independent activities; it has no first activity.",
             remedy="Run a workflow that names its initialActivity.",
         )
     if workflow.activity(workflow.initial_activity or "") is None:
         raise UsageProblem(
-            f"{workflow.id} begins with {workflow.initial_activity!r}, which is no activity of it.",
+            f"{workflow.id} has the initialActivity {workflow.initial_activity!r}, which is no activity of it.",
             remedy=f"See `fidelio lint {workflow.id}`.",
         )
 
 
-def with_all_it_starts(name: str, find: Callable[[str], Workflow]) -> list[Workflow]:
-    """The workflow, and every other that can begin in its course. Raises where one of them is not there."""
-    found: dict[str, Workflow] = {}
+def list_reachable_workflows(name: str, find: Callable[[str], Workflow]) -> list[Workflow]:
+    """The workflow, and every workflow that its triggers can start. Raises if any of them does not exist."""
+    workflows: dict[str, Workflow] = {}
     names = [name]
     while names:
         name = names.pop()
-        if name not in found:
-            found[name] = find(name)
-            names += [trigger.workflow for activity in found[name].activities for trigger in triggers_of(activity)]
-    return list(found.values())
+        if name not in workflows:
+            workflows[name] = find(name)
+            names += [trigger.workflow for activity in workflows[name].activities for trigger in list_triggers(activity)]
+    return list(workflows.values())
 
 
 def check_plan(plan: Plan, workflow: Workflow) -> None:
-    """Everything that can be wrong with a plan before anything has begun."""
-    check_beginning(workflow)
-    strange = [name for name in plan.activity_agents if workflow.activity(name) is None]
-    if strange:
+    """Raise for a plan that does not fit the workflow, before a session exists."""
+    check_can_start(workflow)
+    unknown = [name for name in plan.activity_agents if workflow.activity(name) is None]
+    if unknown:
         known = ", ".join(activity.id for activity in workflow.activities)
-        raise UsageProblem(f"{workflow.id} has no activity {strange[0]!r}.", remedy=f"Its activities are: {known}.")
+        raise UsageProblem(f"{workflow.id} has no activity {unknown[0]!r}.", remedy=f"Its activities are: {known}.")
     problems = check_variables(workflow, plan.inputs)
     if problems:
-        known = ", ".join(f"{one.name} ({one.type})" for one in workflow.variables) or "none"
+        known = ", ".join(f"{variable.name} ({variable.type})" for variable in workflow.variables) or "none"
         raise UsageProblem(problems[0].sentence, remedy=f"Its variables are: {known}.")
 
 
-def read_inputs(pairs: Sequence[str], workflow: Workflow) -> dict[str, Any]:
-    """NAME=VALUE, with the value read as the type that the workflow declares."""
+def parse_inputs(pairs: Sequence[str], workflow: Workflow) -> dict[str, Any]:
+    """Parse NAME=VALUE pairs; the value is parsed as the type that the workflow declares."""
     types = {variable.name: variable.type for variable in workflow.variables}
-    return dict(_read(*_split(pair), types) for pair in pairs)
+    return dict(_parse_value(*_split_pair(pair), types) for pair in pairs)
 
 
-def _split(pair: str) -> tuple[str, str]:
+def _split_pair(pair: str) -> tuple[str, str]:
     name, equals, value = pair.partition("=")
     if not name or not equals:
-        raise UsageProblem(f"{pair!r} is no input.", remedy="Write NAME=VALUE, such as language=English.")
+        raise UsageProblem(f"{pair!r} is not an input.", remedy="Write NAME=VALUE, such as language=English.")
     return name, value
 
 
-def _read(name: str, text: str, types: Mapping[str, str]) -> tuple[str, Any]:
+def _parse_value(name: str, text: str, types: Mapping[str, str]) -> tuple[str, Any]:
     if types.get(name, "string") == "string":
         return name, text
     try:
         return name, msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise UsageProblem(
-            f"{name} is declared as {types[name]}, and {text!r} is none.",
+            f"{name} is declared as {types[name]}, and {text!r} is not one.",
             remedy='Write it as JSON, such as true, 3 or ["a", "b"].',
         ) from error
 
 
-SPACE = "conductor"
-BEGUN, FAILED = "conductor.begun", "conductor.failed"
-# Of the run of a worker: that its report is on record, and that the worker was told what people have answered since.
-TAKEN, TOLD = "conductor.taken", "conductor.told"
+DOCUMENT_SPACE = "conductor"
+RUN_STARTED, RUN_FAILED = "conductor.begun", "conductor.failed"
+# Both name a worker and its run: its report is recorded; the answers of people since then are sent to the worker.
+REPORT_RECORDED, ANSWERS_DELIVERED = "conductor.taken", "conductor.told"
 
 
-async def keep(ledger: Ledger, session: str, plan: Plan) -> None:
-    """Puts the plan on record, and makes this run the one that the next start of the workflow goes on with."""
-    event = NewEvent(type=BEGUN, body={"plan": msgspec.to_builtins(plan)}, actor="conductor")
-    newest = PutDocument(space=SPACE, path=_path(plan.project, plan.workflow), text=session, author="conductor")
+async def save_plan(ledger: Ledger, session: str, plan: Plan) -> None:
+    """Store the plan, and make the next start of the workflow continue this run."""
+    event = NewEvent(type=RUN_STARTED, body={"plan": msgspec.to_builtins(plan)}, actor="conductor")
+    newest = PutDocument(
+        space=DOCUMENT_SPACE, path=_document_path(plan.project, plan.workflow), text=session, author="conductor"
+    )
     await ledger.commit(Change(session=session, events=(event,), documents=(newest,)))
 
 
-async def plan_of(ledger: Ledger, session: str) -> Plan | None:
-    """The newest: whoever goes on with a run may change who does the work."""
-    begun = await all_events(ledger, session, types=(BEGUN,))
-    return msgspec.convert(begun[-1].body["plan"], Plan) if begun and not begun[-1].redacted else None
+async def update_plan(ledger: Ledger, session: str, requested: Plan) -> None:
+    """Apply the options of a later start to a run. Options left at their default keep the stored value; the caller changes."""
+    stored = await load_plan(ledger, session)
+    if stored is None:
+        return
+    if requested.inputs and requested.inputs != stored.inputs:
+        raise UsageProblem(
+            f"{requested.workflow} has started already, and inputs can only be given at its start.",
+            remedy="Leave them out to continue, or start another run with --new (new: true).",
+        )
+    updated = replace(
+        stored,
+        agent=stored.agent if requested.agent == DEFAULT_WORKER else requested.agent,
+        activity_agents={**stored.activity_agents, **requested.activity_agents},
+        tries=stored.tries if requested.tries == DEFAULT_TRIES else requested.tries,
+        caller=requested.caller,
+    )
+    if updated != stored:
+        await save_plan(ledger, session, updated)
 
 
-async def unfinished(ledger: Ledger, project: str, workflow: str) -> str | None:
-    """The newest run of this workflow in this project, when it has not come to its end."""
-    found = await ledger.document(SPACE, _path(project, workflow))
-    if found is None or not found.text:
+async def load_plan(ledger: Ledger, session: str) -> Plan | None:
+    """The newest plan of the run; a later start may have changed the agents."""
+    starts = await all_events(ledger, session, types=(RUN_STARTED,))
+    return msgspec.convert(starts[-1].body["plan"], Plan) if starts and not starts[-1].redacted else None
+
+
+async def find_unfinished_run(ledger: Ledger, project: str, workflow: str) -> str | None:
+    """The newest run of this workflow in this project, if it has not ended."""
+    document = await ledger.document(DOCUMENT_SPACE, _document_path(project, workflow))
+    if document is None or not document.text:
         return None
     try:
-        session = await ledger.session(found.text)
+        session = await ledger.session(document.text)
     except SessionNotFound:
         return None
     return session.id if session.status in ("active", "blocked") else None
 
 
-async def runs_before_failure(ledger: Ledger, session: str, worker: str) -> int:
-    """How many runs of a worker were forgiven: those before the last time that somebody started the failed run again."""
-    failed = await all_events(ledger, session, types=(FAILED,))
-    return max((int(event.body.get("runs", 0)) for event in failed if event.body.get("worker") == worker), default=0)
+async def count_forgiven_runs(ledger: Ledger, session: str, worker: str) -> int:
+    """How many runs of a worker no longer count as tries: those before the workflow run failed and was started again."""
+    failures = await all_events(ledger, session, types=(RUN_FAILED,))
+    return max((int(event.body.get("runs", 0)) for event in failures if event.body.get("worker") == worker), default=0)
 
 
-async def last_failure(ledger: Ledger, session: str) -> str:
-    """Why the run stopped, when nothing has happened in it since; else empty."""
-    found = await ledger.session(session)
-    newest = await ledger.events(session, after=found.last_seq - 1, types=(FAILED,))
+async def load_last_failure(ledger: Ledger, session: str) -> str:
+    """Why the run failed, if that is its last event; else empty."""
+    current = await ledger.session(session)
+    newest = await ledger.events(session, after=current.last_seq - 1, types=(RUN_FAILED,))
     return str(newest[-1].body.get("reason", "")) if newest else ""
 
 
-def conducting_lock(home: Home, session: str) -> FileLock:
-    """The right to carry out this run; two processes at it would give the same worker two tasks."""
+def run_lock(home: Home, session: str) -> FileLock:
+    """Held while a process conducts this run; two processes would send the same worker two tasks."""
     return FileLock(home.ensure().lock_path(session))
 
 
-def beginning_lock(home: Home, plan: Plan) -> FileLock:
-    """Held between the look for an unfinished run and the beginning of one, so that two do not begin at once."""
-    return FileLock(home.ensure().lock_path(_path(plan.project, plan.workflow).replace("/", "-")))
+def start_lock(home: Home, plan: Plan) -> FileLock:
+    """Held from the lookup of an unfinished run to the start of a new run, so that two processes do not both start a run."""
+    return FileLock(home.ensure().lock_path(_document_path(plan.project, plan.workflow).replace("/", "-")))
 
 
-def _path(project: str, workflow: str) -> str:
+def _document_path(project: str, workflow: str) -> str:
     return f"{hashlib.sha256(project.encode()).hexdigest()[:32]}/{workflow}"

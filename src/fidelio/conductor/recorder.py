@@ -1,7 +1,7 @@
-"""Puts on record what happens in an activity that is led stretch by stretch: reports, passes of loops, workflows that begin.
+"""Commits for activities that are done in segments: reports of workers, iterations of loops, start of child workflows.
 
-Each is one transaction, so that whoever goes on after a crash finds it done or not done: a workflow begins together with the
-step that starts it, and a report is taken once.
+Each is one transaction, so that after a crash it is either done or not done: a child workflow is started together with the step
+that starts it, and a report is recorded once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from fidelio.conductor.context import place_of
-from fidelio.conductor.history import started_by_activity, started_in_pass
-from fidelio.conductor.plan import TAKEN
-from fidelio.conductor.reports import Taken, Wrong, take, without
+from fidelio.conductor.context import find_position
+from fidelio.conductor.history import count_children_of_iteration, find_children_of_activity
+from fidelio.conductor.plan import REPORT_RECORDED
+from fidelio.conductor.reports import AcceptedReport, RejectedReport, drop_started_workflows, validate_report
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.record import Record
@@ -28,95 +28,104 @@ from fidelio.workflows.navigator.messages import loop_warnings
 from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowDecision, build_events
 
 if TYPE_CHECKING:
-    from fidelio.conductor.context import Stage
-    from fidelio.conductor.manifests import Manifest
-    from fidelio.conductor.segments import Stretch
-    from fidelio.conductor.supervisor import Reported
+    from fidelio.conductor.context import RunContext
+    from fidelio.conductor.reports import Manifest
+    from fidelio.conductor.segments import ActivitySegment
+    from fidelio.conductor.supervisor import WorkerReport
     from fidelio.definitions.models import Workflow
 
-# How the calls stand in the trace: these are the moves that an agent makes where the server leads it.
+# The name of these calls in the trace: an agent that uses the navigator dialect makes the same moves with this tool.
 _TOOL = "nav_action"
 
 
-class Leading:
-    """Writes. Where the session has moved on meanwhile, nothing is written, and whoever called looks again."""
+class ActivityRecorder:
+    """Records moves in a session. If the session has moved meanwhile, nothing is committed and the caller loads it again."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._unit = stage.unit
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._unit = context.unit
 
-    async def take(self, session: str, reported: Reported, manifest: Manifest, stretch: Stretch) -> tuple[str, ...]:
-        """Puts a report on record, together with the workflows that it starts; else says what is wrong with it."""
-        worker, record = reported.worker, reported.record
-        taken = NewEvent(type=TAKEN, body={"worker": worker.name, "run": worker.run.number}, actor=worker.name)
-        wrong: tuple[str, ...] = ()
-
-        async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
-            nonlocal wrong
-            workflow = self._stage.workflow(call.record)
-            found = take(workflow, call.record, stretch, manifest, self._how(), call.agent)
-            wrong = found.problems if isinstance(found, Wrong) else ()
-            if isinstance(found, Wrong) or place_of(call.record) != place_of(record):
-                return WorkflowDecision(None, unfinished=True)
-            # A worker is told not to start anything. One that does so all the same has started what would begin now.
-            begun = await started_in_pass(self._stage.ledger, session)
-            return self._starting(call, workflow, without(workflow, call.record, found, begun), (taken,))
-
-        await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)
-        return wrong
-
-    async def start_own(self, session: str, record: Record) -> bool:
-        """Starts what the activity itself starts once its steps are done; False when there is nothing of the kind left."""
-        workflow = self._stage.workflow(record)
-        own = _own(workflow, record)
-        if own:
-            started = await started_by_activity(self._stage.ledger, session, record)
-            own = [one for one in own if one.workflow not in started]
+    async def record_report(
+        self, session: str, report: WorkerReport, manifest: Manifest, segment: ActivitySegment
+    ) -> tuple[str, ...]:
+        """Record a report together with the workflows that it starts; return what is wrong with it if it is rejected."""
+        worker, record = report.worker, report.record
+        recorded = NewEvent(type=REPORT_RECORDED, body={"worker": worker.name, "run": worker.run.number}, actor=worker.name)
+        problems: tuple[str, ...] = ()
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
-            if place_of(call.record) != place_of(record) or call.record.children:
+            nonlocal problems
+            workflow = self._context.find_workflow(call.record)
+            validated = validate_report(workflow, call.record, segment, manifest, self._answer_context(), call.agent)
+            problems = validated.problems if isinstance(validated, RejectedReport) else ()
+            if isinstance(validated, RejectedReport) or find_position(call.record) != find_position(record):
                 return WorkflowDecision(None, unfinished=True)
-            return self._starting(call, workflow, Taken((), call.record, tuple(own)), ())
+            # A worker must not start child workflows. If it did, they must not be started a second time.
+            started = await count_children_of_iteration(self._context.ledger, session)
+            accepted = drop_started_workflows(workflow, call.record, validated, started)
+            return self._decide_with_children(call, workflow, accepted, (recorded,))
 
-        if own:
-            await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)
-        return bool(own)
+        await self._unit.perform(_TOOL, self._context.conductor_token(session, record), decide)
+        return problems
 
-    async def advance(self, session: str, record: Record, loop: str) -> tuple[str, ...]:
-        """Goes into the first or the next pass of a loop; what it returns is to be known about it."""
+    async def start_children(self, session: str, record: Record) -> bool:
+        """Start the workflows that the activity itself starts after its steps; False if all of them are started."""
+        workflow = self._context.find_workflow(record)
+        triggers = _find_activity_triggers(workflow, record)
+        if triggers:
+            started = await find_children_of_activity(self._context.ledger, session, record)
+            triggers = [trigger for trigger in triggers if trigger.workflow not in started]
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
-            if place_of(call.record) != place_of(record):
+            if find_position(call.record) != find_position(record) or call.record.children:
                 return WorkflowDecision(None, unfinished=True)
-            workflow = self._stage.workflow(call.record)
-            found = apply_move(
-                workflow, call.record, MoveRequest("advance_loop", loop), self._how(), MoveActor(f"agent:{call.agent}")
-            )
-            if isinstance(found, Refusal):
-                raise WorkflowRefusal(found.sentence, remedy=found.remedy, reason=found.code)
-            return WorkflowDecision(None, events=build_events(found, call.agent), warnings=tuple(loop_warnings(found)))
+            return self._decide_with_children(call, workflow, AcceptedReport((), call.record, tuple(triggers)), ())
 
-        return (await self._unit.perform(_TOOL, self._stage.own_token(session, record), decide)).warnings
+        if triggers:
+            await self._unit.perform(_TOOL, self._context.conductor_token(session, record), decide)
+        return bool(triggers)
 
-    def _starting(
-        self, call: WorkflowCall, workflow: Workflow, taken: Taken, more: tuple[NewEvent, ...]
+    async def advance_loop(self, session: str, record: Record, loop: str) -> tuple[str, ...]:
+        """Enter the first or the next iteration of a loop; return the warnings of that move."""
+
+        async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
+            if find_position(call.record) != find_position(record):
+                return WorkflowDecision(None, unfinished=True)
+            workflow = self._context.find_workflow(call.record)
+            request, actor = MoveRequest("advance_loop", loop), MoveActor(f"agent:{call.agent}")
+            drafts = apply_move(workflow, call.record, request, self._answer_context(), actor)
+            if isinstance(drafts, Refusal):
+                raise WorkflowRefusal(drafts.sentence, remedy=drafts.remedy, reason=drafts.code)
+            return WorkflowDecision(None, events=build_events(drafts, call.agent), warnings=tuple(loop_warnings(drafts)))
+
+        return (await self._unit.perform(_TOOL, self._context.conductor_token(session, record), decide)).warnings
+
+    def _decide_with_children(
+        self, call: WorkflowCall, workflow: Workflow, report: AcceptedReport, more: tuple[NewEvent, ...]
     ) -> WorkflowDecision[None]:
-        born = [self._child(call, workflow, taken.after, one) for one in taken.starts]
-        started = [draft_child_started(child.session, one.workflow, one) for child, one in zip(born, taken.starts, strict=True)]
-        return WorkflowDecision(None, events=(*build_events([*taken.drafts, *started], call.agent), *more), linked=tuple(born))
+        """The events of a report, and its child sessions as linked changes of the same transaction."""
+        children = [self._create_child(call, workflow, report.record, trigger) for trigger in report.triggers]
+        started = [
+            draft_child_started(child.session, trigger.workflow, trigger)
+            for child, trigger in zip(children, report.triggers, strict=True)
+        ]
+        events = (*build_events([*report.drafts, *started], call.agent), *more)
+        return WorkflowDecision(None, events=events, linked=tuple(children))
 
-    def _child(self, call: WorkflowCall, workflow: Workflow, record: Record, trigger: TriggerMatch) -> LinkedChange[Record]:
-        """A session that has begun and entered nothing yet."""
-        definition = self._stage.workflows.library.workflow(trigger.workflow)
-        inherited = build_initial_variables(workflow, record, trigger, person=self._unit.policy.demands_person)
-        born = self._stage.workflows.sessions.build_start(definition, call.agent, parent=call, **inherited)
-        return LinkedChange(new_session_id(), (born.event,), Record(), born.create, blobs=(born.snapshot,))
+    def _create_child(
+        self, call: WorkflowCall, workflow: Workflow, record: Record, trigger: TriggerMatch
+    ) -> LinkedChange[Record]:
+        """A child session that is started but has not entered an activity."""
+        definition = self._context.workflows.library.workflow(trigger.workflow)
+        variables = build_initial_variables(workflow, record, trigger, person=self._unit.policy.demands_person)
+        created = self._context.workflows.sessions.build_start(definition, call.agent, parent=call, **variables)
+        return LinkedChange(new_session_id(), (created.event,), Record(), created.create, blobs=(created.snapshot,))
 
-    def _how(self) -> AnswerContext:
-        rules = self._unit.policy
-        return AnswerContext(self._unit.clock(), demands_person=rules.demands_person)
+    def _answer_context(self) -> AnswerContext:
+        return AnswerContext(self._unit.clock(), demands_person=self._unit.policy.demands_person)
 
 
-def _own(workflow: Workflow, record: Record) -> Sequence[TriggerMatch]:
-    """The workflows of the activity, when no step of it is left: as if it had been entered just now, and as it is."""
-    return [one for one in find_fired_triggers(workflow, replace(record, visits=record.visit - 1), record) if not one.step]
+def _find_activity_triggers(workflow: Workflow, record: Record) -> Sequence[TriggerMatch]:
+    """The triggers of the activity itself. They fire when no step is left, compared with the record before this visit."""
+    fired = find_fired_triggers(workflow, replace(record, visits=record.visit - 1), record)
+    return [trigger for trigger in fired if not trigger.step]

@@ -1,20 +1,27 @@
-"""What the report of a worker amounts to in an activity that is led stretch by stretch: events, or what is wrong with it.
+"""Worker reports: parse the manifest of a worker's last message, and turn it into events or into a list of problems.
 
-The steps are put on record one by one, as the rules take them from any session that is led, and so are the workflows that they
-start. A report that lacks a step is not taken at all: the worker is told what is missing, and hands it in anew. One that does
-its part is taken, whatever else has to be found out behind it, so that nobody is asked twice.
+    {"steps": [{"step_id": "write", "output": "Wrote the greeting."}], "variables": {"tone": "warm"}}
+
+Agents put text, code fences and other objects around it, so the last object of the message that has `steps` counts.
+
+In an activity that is done in segments, the steps are recorded one by one, with the workflows they start. A report that lacks a
+step is rejected as a whole: the worker is told what is missing and reports again. A report with all its steps is accepted even
+if variables or checkpoints are still open, so that a worker is not asked twice for the same step.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.conductor import prompts
-from fidelio.conductor.segments import Stretch, in_doubt, steps_ahead, steps_here
+from fidelio.conductor.segments import ActivitySegment, find_decision_segment, list_current_steps, list_remaining_steps
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
@@ -23,122 +30,191 @@ from fidelio.engine.record import EventDraft, Record, fold_drafts
 from fidelio.engine.state import Refusal
 from fidelio.engine.triggers import TriggerMatch, find_fired_triggers
 from fidelio.engine.variables import check_report, check_size, draft_report, find_unset_variables, suggest_report
+from fidelio.errors import BadRecord
+from fidelio.ledger.encoding import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from fidelio.conductor.manifests import Manifest
     from fidelio.definitions.models import Workflow
 
+MAX_MESSAGE_LENGTH = 1_000_000
+# Decoding is tried at every opening brace; without this limit a message full of braces takes quadratic time.
+MAX_DECODE_FAILURES = 2_000
+NO_MANIFEST = "Your last message has no JSON object with the steps you did."
+_OBJECT_START = re.compile(r'\{(?=\s*["}])')
+_decode = json.JSONDecoder().raw_decode
 
-class Taken(msgspec.Struct, frozen=True):
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The steps that a worker has done, and the variables that it has found out."""
+
+    steps: tuple[StepReport, ...] = ()
+    variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _ManifestStep(msgspec.Struct):
+    step_id: str
+    output: Any = ""
+
+
+class _ManifestObject(msgspec.Struct):
+    """The JSON object as workers write it."""
+
+    steps: list[_ManifestStep]
+    variables: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class AcceptedReport(msgspec.Struct, frozen=True):
     """The events of a report, the record after them, and the workflows that its last step starts."""
 
     drafts: tuple[EventDraft, ...]
-    after: Record
-    starts: tuple[TriggerMatch, ...] = ()
+    record: Record
+    triggers: tuple[TriggerMatch, ...] = ()
 
 
-class Wrong(msgspec.Struct, frozen=True):
-    """Why a report is not taken, in words for the worker."""
+class RejectedReport(msgspec.Struct, frozen=True):
+    """Why a report is rejected, in sentences for the worker."""
 
     problems: tuple[str, ...]
 
 
-def take(
-    workflow: Workflow, record: Record, stretch: Stretch, manifest: Manifest, how: AnswerContext, agent: str
-) -> Taken | Wrong:
-    steps = [entry for entry in manifest.steps if entry.step_id not in _done(record)]
-    told = draft_report(workflow, record, manifest.variables, agent, person=how.demands_person)
-    informed = fold_drafts(record, told, how.now)
+def parse_manifest(message: str, data: Any = None) -> Manifest | str:
+    """The manifest in a worker's last message, or in its structured result `data`; else a sentence on what is wrong."""
+    objects = list(_find_objects(message[-MAX_MESSAGE_LENGTH:])) if data is None else [data]
+    manifests = [found for found in objects if isinstance(found, dict) and "steps" in found]
+    if not manifests:
+        return NO_MANIFEST
+    try:
+        # A value that the ledger cannot store must be refused here, where the worker can still correct it.
+        encode(manifests[-1], "report")
+        parsed = msgspec.convert(manifests[-1], _ManifestObject)
+    except (BadRecord, msgspec.ValidationError) as error:
+        return f"The JSON object with your steps cannot be read: {error}"
+    return Manifest(tuple(StepReport(step.step_id, _render_output(step.output)) for step in parsed.steps), parsed.variables)
+
+
+def validate_report(
+    workflow: Workflow, record: Record, segment: ActivitySegment, manifest: Manifest, context: AnswerContext, agent: str
+) -> AcceptedReport | RejectedReport:
+    """Check a report against its segment, and draft its events."""
+    steps = [entry for entry in manifest.steps if entry.step_id not in _completed_steps(record)]
+    drafts = draft_report(workflow, record, manifest.variables, agent, person=context.demands_person)
+    informed = fold_drafts(record, drafts, context.now)
     problems = [
-        *(problem.sentence for problem in check_report(workflow, record, manifest.variables, person=how.demands_person)),
+        *(problem.sentence for problem in check_report(workflow, record, manifest.variables, person=context.demands_person)),
         *(problem.sentence for problem in check_step_manifest(workflow, informed, steps, leaving=False)),
-        *_out_of_turn(stretch, steps),
+        *_list_unexpected_steps(segment, steps),
     ]
-    no = check_size(record.variables, manifest.variables)
-    if no is not None or problems:
-        return Wrong(tuple(dict.fromkeys([*problems, *([no.sentence] if no is not None else [])])))
-    return _completed(workflow, stretch, steps, Taken(tuple(told), informed), how, MoveActor(f"agent:{agent}"))
+    refusal = check_size(record.variables, manifest.variables)
+    if refusal is not None or problems:
+        return RejectedReport(tuple(dict.fromkeys([*problems, *([refusal.sentence] if refusal is not None else [])])))
+    accepted = AcceptedReport(tuple(drafts), informed)
+    return _complete_steps(workflow, segment, steps, accepted, context, MoveActor(f"agent:{agent}"))
 
 
-def on_leaving(record: Record, stretch: Stretch, manifest: Manifest) -> Manifest | Wrong:
-    """What is left of a report when an answer leads elsewhere: no step that starts a workflow, because none is started."""
-    steps = [entry for entry in manifest.steps if entry.step_id not in _done(record)]
-    strange = tuple(_out_of_turn(stretch, steps))
-    starting = {step.id for step in stretch.steps if step.triggers}
-    return Wrong(strange) if strange else replace(manifest, steps=tuple(one for one in steps if one.step_id not in starting))
+def reduce_manifest_on_exit(record: Record, segment: ActivitySegment, manifest: Manifest) -> Manifest | RejectedReport:
+    """The manifest for leaving the activity because of an answer, without steps that start workflows: they are not started."""
+    steps = [entry for entry in manifest.steps if entry.step_id not in _completed_steps(record)]
+    unexpected = tuple(_list_unexpected_steps(segment, steps))
+    if unexpected:
+        return RejectedReport(unexpected)
+    triggering = {step.id for step in segment.steps if step.triggers}
+    return replace(manifest, steps=tuple(entry for entry in steps if entry.step_id not in triggering))
 
 
-def without(workflow: Workflow, record: Record, taken: Taken, begun: Counter[str]) -> Taken:
-    """The report without those workflows that have begun already, beyond what earlier steps of the pass have started."""
-    before = (step for step in steps_here(workflow, record) if step.id in _done(record))
-    surplus = begun - Counter(trigger.workflow for step in before for trigger in step.triggers)
-    starts = list[TriggerMatch]()
-    for one in taken.starts:
-        if surplus[one.workflow]:
-            surplus[one.workflow] -= 1
+def drop_started_workflows(workflow: Workflow, record: Record, report: AcceptedReport, started: Counter[str]) -> AcceptedReport:
+    """The report without workflows that are already started. `started` also counts those of earlier steps of the iteration."""
+    earlier_steps = (step for step in list_current_steps(workflow, record) if step.id in _completed_steps(record))
+    surplus = started - Counter(trigger.workflow for step in earlier_steps for trigger in step.triggers)
+    triggers = list[TriggerMatch]()
+    for trigger in report.triggers:
+        if surplus[trigger.workflow]:
+            surplus[trigger.workflow] -= 1
         else:
-            starts.append(one)
-    return replace(taken, starts=tuple(starts))
+            triggers.append(trigger)
+    return replace(report, triggers=tuple(triggers))
 
 
-def owed(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
-    """What is still missing of a stretch whose report is on record."""
-    asks, wants = _open(workflow, record, stretch)
+def list_missing(workflow: Workflow, record: Record, segment: ActivitySegment) -> list[str]:
+    """What is still missing of a segment whose report is recorded."""
+    checkpoints, variables = _list_open_decisions(workflow, record, segment)
     return [
-        *_missing(workflow, record, stretch),
-        *(prompts.to_ask(name) for name in asks),
-        *([prompts.undecided(workflow, wants)] if wants else ()),
+        *_list_missing_steps(workflow, record, segment),
+        *(prompts.request_checkpoint(name) for name in checkpoints),
+        *([prompts.request_variables(workflow, variables)] if variables else ()),
     ]
 
 
-def _completed(
-    workflow: Workflow, stretch: Stretch, steps: Sequence[StepReport], taken: Taken, how: AnswerContext, actor: MoveActor
-) -> Taken | Wrong:
-    record = taken.after
+def _complete_steps(
+    workflow: Workflow,
+    segment: ActivitySegment,
+    steps: Sequence[StepReport],
+    report: AcceptedReport,
+    context: AnswerContext,
+    actor: MoveActor,
+) -> AcceptedReport | RejectedReport:
+    before = report.record
     for entry in steps:
-        act = MoveRequest("complete_step", entry.step_id, output=entry.output)
-        found = apply_move(workflow, taken.after, act, how, actor)
-        if isinstance(found, Refusal):
-            return Wrong((f"{found.sentence} {found.remedy}".strip(),))
-        taken = Taken((*taken.drafts, *found), fold_drafts(taken.after, found, how.now))
-    starts = tuple(
-        one for entry in steps[-1:] for one in find_fired_triggers(workflow, record, taken.after, entry.step_id) if one.step
-    )
-    if _missing(workflow, taken.after, stretch) or _settles_nothing(workflow, taken.after, stretch):
-        return Wrong(tuple(owed(workflow, taken.after, stretch)))
-    return Taken(taken.drafts, taken.after, starts)
+        request = MoveRequest("complete_step", entry.step_id, output=entry.output)
+        drafts = apply_move(workflow, report.record, request, context, actor)
+        if isinstance(drafts, Refusal):
+            return RejectedReport((f"{drafts.sentence} {drafts.remedy}".strip(),))
+        report = AcceptedReport((*report.drafts, *drafts), fold_drafts(report.record, drafts, context.now))
+    after = report.record
+    fired = [trigger for entry in steps[-1:] for trigger in find_fired_triggers(workflow, before, after, entry.step_id)]
+    if _list_missing_steps(workflow, after, segment) or _decides_nothing(workflow, after, segment):
+        return RejectedReport(tuple(list_missing(workflow, after, segment)))
+    return replace(report, triggers=tuple(trigger for trigger in fired if trigger.step))
 
 
-def _missing(workflow: Workflow, record: Record, stretch: Stretch) -> list[str]:
-    ahead = [task for task in steps_ahead(workflow, record) if task.id in stretch.names and task.step is not None]
-    missing = [task.id for task in ahead if task.must]
-    found = [phrases.missing_steps(missing)] if missing else []
-    for task in ahead:
+def _list_missing_steps(workflow: Workflow, record: Record, segment: ActivitySegment) -> list[str]:
+    remaining = [
+        task for task in list_remaining_steps(workflow, record) if task.id in segment.step_ids and task.step is not None
+    ]
+    missing = [task.id for task in remaining if task.must]
+    problems = [phrases.missing_steps(missing)] if missing else []
+    for task in remaining:
         if task.step is not None and task.step.required and not task.must and task.step.condition is not None:
             names = find_unset_variables([task.step.condition], workflow, record)
-            found.append(f"{phrases.step_undecided(task.id, names)} {suggest_report(workflow, names)}")
-    return found
+            problems.append(f"{phrases.step_undecided(task.id, names)} {suggest_report(workflow, names)}")
+    return problems
 
 
-def _open(workflow: Workflow, record: Record, stretch: Stretch) -> tuple[list[str], list[str]]:
-    """What the stretch is to ask and to find out, as far as that is still to be done."""
-    doubt = in_doubt(workflow, record) or Stretch()
-    return [name for name in stretch.asks if name in doubt.asks], [name for name in stretch.wants if name in doubt.wants]
+def _list_open_decisions(workflow: Workflow, record: Record, segment: ActivitySegment) -> tuple[list[str], list[str]]:
+    """The checkpoints and the variables of the segment that are still open."""
+    still_open = find_decision_segment(workflow, record) or ActivitySegment()
+    checkpoints = [name for name in segment.checkpoints if name in still_open.checkpoints]
+    return checkpoints, [name for name in segment.variables if name in still_open.variables]
 
 
-def _settles_nothing(workflow: Workflow, record: Record, stretch: Stretch) -> bool:
-    asked = [*stretch.asks], [*stretch.wants]
-    return any(asked) and _open(workflow, record, stretch) == asked
+def _decides_nothing(workflow: Workflow, record: Record, segment: ActivitySegment) -> bool:
+    """Whether the segment had open decisions and the report has settled none of them."""
+    requested = [*segment.checkpoints], [*segment.variables]
+    return any(requested) and _list_open_decisions(workflow, record, segment) == requested
 
 
-def _out_of_turn(stretch: Stretch, steps: Sequence[StepReport]) -> Iterator[str]:
-    strange = [entry.step_id for entry in steps if entry.step_id not in stretch.names]
-    if strange:
-        yield prompts.out_of_turn(dict.fromkeys(strange), stretch.names)
+def _list_unexpected_steps(segment: ActivitySegment, steps: Sequence[StepReport]) -> Iterator[str]:
+    unexpected = [entry.step_id for entry in steps if entry.step_id not in segment.step_ids]
+    if unexpected:
+        yield prompts.reject_steps(dict.fromkeys(unexpected), segment.step_ids)
 
 
-def _done(record: Record) -> frozenset[str]:
-    """The steps of the pass that is running, else of the activity; what is called the same elsewhere is another step."""
+def _completed_steps(record: Record) -> frozenset[str]:
+    """The completed steps of the running iteration, else of the activity. A step elsewhere with the same id is another step."""
     return frozenset((record.here.running or record.here).done)
+
+
+def _render_output(output: Any) -> str:
+    return output if isinstance(output, str) else "" if output is None else json.dumps(output)
+
+
+def _find_objects(text: str) -> Iterator[Any]:
+    """Every outermost JSON object in the text, in order."""
+    end = failures = 0
+    while (start := _OBJECT_START.search(text, end)) is not None and failures < MAX_DECODE_FAILURES:
+        try:
+            value, end = _decode(text, start.start())
+            yield value
+        except (ValueError, RecursionError):
+            end, failures = start.end(), failures + 1

@@ -1,8 +1,8 @@
-"""The stretches in which an activity is given to workers, where it starts workflows or goes through other activities.
+"""Segments: sections of an activity that are assigned to workers in order, and the moves that come after them.
 
-Such an activity is no single turn of a worker: what a workflow brings back is for the steps behind the one that starts it, and
-every pass of a loop has an item of its own. So each stretch ends with a step that starts something, or with the pass. What is
-ahead and what comes next is what the rules say of any session that is led step by step.
+An activity that starts workflows or goes through other activities is not one run of one worker: the results of a child workflow
+are needed by the steps after the one that starts it, and every iteration of a loop has its own item. So a segment ends with a
+step that starts a workflow, or with the iteration. Which steps remain and what comes next is decided by the engine's rules.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.conductor.choices import Undecided, choose
 from fidelio.definitions.conditions import MISSING, look_up
 from fidelio.engine.progress import ActivityTask, list_free_checkpoints, list_tasks
 from fidelio.engine.record import STEP_COMPLETED, EventDraft, Record, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
-from fidelio.engine.variables import find_variables
+from fidelio.engine.transitions import list_open_transitions
+from fidelio.engine.variables import find_unset_variables, find_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,154 +26,191 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Loop, Step, Trigger, Workflow
 
 
-class Stretch(msgspec.Struct, frozen=True):
-    """What one worker does in one go. `key` names it in its visit, for good; the first has none.
+class ActivitySegment(msgspec.Struct, frozen=True):
+    """A section of an activity for a single worker. `key` identifies it within its visit and never changes; the first has none.
 
-    `asks` are the questions of the activity that come before any step. Where there is no step to do, somebody still has to ask
-    them, or to say what decides (`wants`).
+    `checkpoints` are those of the activity that come before any step. A segment may have no steps: then a worker only has to
+    yield these checkpoints, or to report the `variables` that decide how the workflow continues.
     """
 
     key: str = ""
     steps: tuple[Step, ...] = ()
-    wants: tuple[str, ...] = ()
-    asks: tuple[str, ...] = ()
-    whole: bool = False
+    variables: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    is_whole: bool = False
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def step_ids(self) -> tuple[str, ...]:
         return tuple(step.id for step in self.steps)
 
 
-# An activity that one worker does from its beginning to its end.
-WHOLE = Stretch(whole=True)
+# For an activity that one worker does from start to end.
+WHOLE_ACTIVITY = ActivitySegment(is_whole=True)
 
 
-def is_led(workflow: Workflow, record: Record) -> bool:
+class ChosenTransition(msgspec.Struct, frozen=True):
+    """The transition to follow, and its condition, which is true."""
+
+    to: str
+    claim: str | None
+
+
+class UndecidedTransition(msgspec.Struct, frozen=True):
+    """The conditions of all transitions need variables that are not set."""
+
+    variables: tuple[str, ...]
+
+
+class NoTransition(msgspec.Struct, frozen=True):
+    """The definition has no transition from here."""
+
+
+class UndecidableLoop(msgspec.Struct, frozen=True):
+    """A loop of which no rule decides whether it continues; `over` is set if it names something that is not a list."""
+
+    loop: str
+    over: str
+
+
+def choose_transition(workflow: Workflow, record: Record) -> ChosenTransition | UndecidedTransition | NoTransition:
+    """The first transition, in the order of the definition, whose condition is true."""
+    candidates = list_open_transitions(workflow, record)
+    certain = next((candidate for candidate in candidates if candidate.holds is True), None)
+    if certain is not None:
+        return ChosenTransition(certain.to, certain.condition or None)
+    conditions = [candidate.when for candidate in candidates if candidate.when is not None]
+    if conditions:
+        unset = find_unset_variables(conditions, workflow, record)
+        every = dict.fromkeys(name for condition in conditions for name in find_variables(condition))
+        return UndecidedTransition(tuple(unset or every))
+    return ChosenTransition(candidates[0].to, candidates[0].condition or None) if candidates else NoTransition()
+
+
+def is_segmented(workflow: Workflow, record: Record) -> bool:
     """Whether the current activity starts workflows, or goes through other activities."""
     activity = workflow.activity(record.activity)
-    return activity is not None and (bool(triggers_of(activity)) or any(loop.activities for loop in activity.loops))
+    return activity is not None and (bool(list_triggers(activity)) or any(loop.activities for loop in activity.loops))
 
 
-def stretches(workflow: Workflow, record: Record) -> list[Stretch]:
-    """What workers are to do before the activity, or the pass that is running, goes on."""
-    steps, asks = steps_here(workflow, record), _to_ask(workflow, record)
-    groups = groupby(steps_ahead(workflow, record), lambda task: _starting(steps[: task.at - 1]))
-    found = [
-        Stretch(_key(workflow, record, number), tuple(task.step for task in group if task.step)) for number, group in groups
+def list_segments(workflow: Workflow, record: Record) -> list[ActivitySegment]:
+    """What workers have to do before the activity, or the current iteration, can continue."""
+    steps, checkpoints = list_current_steps(workflow, record), _list_unasked_checkpoints(workflow, record)
+    groups = groupby(list_remaining_steps(workflow, record), lambda task: _count_triggering(steps[: task.at - 1]))
+    segments = [
+        ActivitySegment(_build_key(workflow, record, number), tuple(task.step for task in group if task.step))
+        for number, group in groups
     ]
-    return [replace(one, asks=asks) for one in found[:1]] + found[1:]
+    return [replace(segment, checkpoints=checkpoints) for segment in segments[:1]] + segments[1:]
 
 
-def steps_ahead(workflow: Workflow, record: Record) -> list[ActivityTask]:
-    """The steps that are still to come here, as far as is known now."""
-    found: list[ActivityTask] = []
+def list_remaining_steps(workflow: Workflow, record: Record) -> list[ActivityTask]:
+    """The steps that are still to be done in the iteration or activity, as far as conditions can be decided now."""
+    remaining: list[ActivityTask] = []
     while steps := [task for task in list_tasks(workflow, record) if task.kind == "step"]:
-        found += steps
+        remaining += steps
         last = steps[-1]
         body = {"activity": record.activity, "step": last.id, "at": last.at, "loop": last.loop}
         record = fold_drafts(record, [EventDraft(STEP_COMPLETED, body)], 0)
-    return found
+    return remaining
 
 
-def steps_here(workflow: Workflow, record: Record) -> tuple[Step, ...]:
-    """The steps of the pass that is running; those of the activity, when no loop has begun."""
+def list_current_steps(workflow: Workflow, record: Record) -> tuple[Step, ...]:
+    """All steps of the running loop; those of the activity if no loop is running."""
     activity, loop = workflow.activity(record.activity), find_running_loop(workflow, record.here)
     if loop is not None:
         return loop.steps
     return activity.steps if activity is not None else ()
 
 
-def in_doubt(workflow: Workflow, record: Record) -> Stretch | None:
-    """What has to be found out before it is clear what comes next, when all steps are done; None when it is clear.
+def find_decision_segment(workflow: Workflow, record: Record) -> ActivitySegment | None:
+    """A segment without steps for what must be known before the next move, when all steps are done; None if all is known.
 
-    Whoever did the last step knows best, unless that has started a workflow: then it is for somebody who is told how it ended.
+    It has the key of the last segment, whose worker knows best. If the last step has started a workflow, the key is new, and
+    the worker is given the results of that workflow.
     """
-    asks, wants = _to_ask(workflow, record), _undecided(workflow, record)
-    started = _starting(steps_here(workflow, record)) + _starts_own(workflow, record)
-    return Stretch(_key(workflow, record, started), wants=wants, asks=asks) if asks or wants else None
+    checkpoints, variables = _list_unasked_checkpoints(workflow, record), _list_undecided_variables(workflow, record)
+    if not checkpoints and not variables:
+        return None
+    number = _count_triggering(list_current_steps(workflow, record)) + _has_own_triggers(workflow, record)
+    return ActivitySegment(_build_key(workflow, record, number), variables=variables, checkpoints=checkpoints)
 
 
-def _to_ask(workflow: Workflow, record: Record) -> tuple[str, ...]:
-    return (
-        () if record.forced else tuple(question.id for question in list_free_checkpoints(workflow, record) if question.required)
-    )
+def find_next_task(workflow: Workflow, record: Record) -> ActivityTask | UndecidableLoop | None:
+    """The next iteration or activity of a loop, when no step remains and nothing is undecided."""
+    for task in [] if record.forced else list_tasks(workflow, record):
+        if task.kind == "step":
+            continue
+        loop = find_loop(workflow, record, task.id)
+        if task.must or _runs_without_condition(loop):
+            return task
+        return UndecidableLoop(task.id, (loop.over if loop is not None and loop.type == "forEach" else None) or "")
+    return None
 
 
-def _starting(steps: Sequence[Step]) -> int:
-    """How many of the steps start something."""
+def find_loop(workflow: Workflow, record: Record, name: str) -> Loop | None:
+    """The loop of the current activity that has this name."""
+    activity = workflow.activity(record.activity)
+    return next((loop for loop in activity.loops if loop.id == name), None) if activity is not None else None
+
+
+def list_triggers(activity: Activity) -> tuple[Trigger, ...]:
+    """All triggers of the activity, of its steps and of the steps of its loops."""
+    steps = (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
+    return (*activity.triggers, *(trigger for step in steps for trigger in step.triggers))
+
+
+def _list_unasked_checkpoints(workflow: Workflow, record: Record) -> tuple[str, ...]:
+    if record.forced:
+        return ()
+    return tuple(checkpoint.id for checkpoint in list_free_checkpoints(workflow, record) if checkpoint.required)
+
+
+def _count_triggering(steps: Sequence[Step]) -> int:
+    """How many of the steps start workflows."""
     return sum(bool(step.triggers) for step in steps)
 
 
-def _starts_own(workflow: Workflow, record: Record) -> bool:
-    """Whether the activity itself starts workflows behind its steps."""
+def _has_own_triggers(workflow: Workflow, record: Record) -> bool:
+    """Whether the activity itself starts workflows after its steps."""
     activity = workflow.activity(record.activity)
     return activity is not None and bool(activity.triggers) and record.here.running is None
 
 
-class Unclear(msgspec.Struct, frozen=True):
-    """A loop of which nobody can say whether it goes on; `over` is what it goes over, where that is no list."""
-
-    loop: str
-    over: str
-
-
-def comes_next(workflow: Workflow, record: Record) -> ActivityTask | Unclear | None:
-    """The pass or the activity of a loop that comes next, when no step does and nothing is in doubt."""
-    for task in [] if record.forced else list_tasks(workflow, record):
-        if task.kind == "step":
-            continue
-        loop = loop_of(workflow, record, task.id)
-        if task.must or _goes_to_its_end(loop):
-            return task
-        return Unclear(task.id, (loop.over if loop is not None and loop.type == "forEach" else None) or "")
-    return None
-
-
-def _goes_to_its_end(loop: Loop | None) -> bool:
-    """A loop without a condition goes on until it is broken off, or to its maximum, where it says which."""
+def _runs_without_condition(loop: Loop | None) -> bool:
+    """Whether the loop has no condition but an end: a break condition, or a maximum that the definition states."""
     if loop is None or loop.type == "forEach" or loop.condition is not None:
         return False
     return loop.break_condition is not None or "max_iterations" in loop.model_fields_set
 
 
-def _undecided(workflow: Workflow, record: Record) -> tuple[str, ...]:
+def _list_undecided_variables(workflow: Workflow, record: Record) -> tuple[str, ...]:
+    """The unset variables that decide the next move: of the next loop, else of the transitions."""
     for task in [] if record.forced else list_tasks(workflow, record):
         if task.kind == "step" and not task.must:
             continue
-        return () if task.must else _deciding(workflow, record, loop_of(workflow, record, task.id))
-    chosen = choose(workflow, record)
-    return chosen.variables if isinstance(chosen, Undecided) else ()
+        return () if task.must else _list_loop_variables(workflow, record, find_loop(workflow, record, task.id))
+    transition = choose_transition(workflow, record)
+    return transition.variables if isinstance(transition, UndecidedTransition) else ()
 
 
-def _deciding(workflow: Workflow, record: Record, loop: Loop | None) -> tuple[str, ...]:
-    """What decides whether a loop goes into another pass, as far as nobody has said it."""
+def _list_loop_variables(workflow: Workflow, record: Record, loop: Loop | None) -> tuple[str, ...]:
+    """The unset variables that decide whether the loop has another iteration."""
     values = collect_values(workflow, record)
     if loop is None or loop.type == "forEach":
-        # Something else than a list is nothing that a worker has left unsaid.
+        # A value that is set but not a list cannot be corrected by asking the worker again.
         over = loop.over if loop is not None else None
         return (over,) if over and look_up(over, values) in (MISSING, None) else ()
-    # Whether a loop is broken off is asked after a pass, and not before the first.
-    broken_off = loop.break_condition if find_running_loop(workflow, record.here) is loop else None
-    condition = loop.condition or broken_off
+    # The break condition is evaluated after an iteration, not before the first.
+    break_condition = loop.break_condition if find_running_loop(workflow, record.here) is loop else None
+    condition = loop.condition or break_condition
     names = dict.fromkeys(find_variables(condition)) if condition is not None else ()
     return tuple(name for name in names if look_up(name, values) in (MISSING, None))
 
 
-def loop_of(workflow: Workflow, record: Record, name: str) -> Loop | None:
-    """The loop of the current activity that has this name."""
-    activity = workflow.activity(record.activity)
-    return next((one for one in activity.loops if one.id == name), None) if activity is not None else None
-
-
-def triggers_of(activity: Activity) -> tuple[Trigger, ...]:
-    """Everything that the activity starts, itself and with its steps."""
-    steps = (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
-    return (*activity.triggers, *(trigger for step in steps for trigger in step.triggers))
-
-
-def _key(workflow: Workflow, record: Record, part: int) -> str:
+def _build_key(workflow: Workflow, record: Record, number: int) -> str:
+    """`LOOP-ITERATION-NUMBER`. It is part of the names of workers, which are stored: its form must not change."""
     activity, running = workflow.activity(record.activity), record.here.running
     if running is None or activity is None:
-        return f"0-0-{part}" if part else ""
-    number = [loop.id for loop in activity.loops].index(running.loop) + 1 if find_running_loop(workflow, record.here) else 0
-    return f"{number}-{running.iteration}-{part}"
+        return f"0-0-{number}" if number else ""
+    loop = [loop.id for loop in activity.loops].index(running.loop) + 1 if find_running_loop(workflow, record.here) else 0
+    return f"{loop}-{running.iteration}-{number}"

@@ -1,4 +1,4 @@
-"""Looks after the worker of a stretch: starts it, waits for it and for the people it asks, and tells it what is missing."""
+"""Supervises the worker of a segment: starts it, waits for it and for people, and resumes it when something is missing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fidelio.conductor import prompts
-from fidelio.conductor.choices import seconds_to_default
-from fidelio.conductor.context import CONDUCTOR, Stage, Stuck
-from fidelio.conductor.history import Past, came_back, past_of
-from fidelio.conductor.manifests import Manifest, read_manifest
-from fidelio.conductor.plan import TOLD, runs_before_failure
-from fidelio.conductor.segments import Stretch
+from fidelio.conductor.context import CONDUCTOR, BlockedRun, RunContext
+from fidelio.conductor.history import WorkerHistory, list_finished_children, load_worker_history
+from fidelio.conductor.plan import ANSWERS_DELIVERED, count_forgiven_runs
+from fidelio.conductor.reports import Manifest, parse_manifest
+from fidelio.conductor.segments import ActivitySegment
 from fidelio.engine.answers import AnswerChoice
+from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.errors import AgentSessionNotFound, WorkflowRefusal
 from fidelio.inbox import Inbox
@@ -24,15 +24,16 @@ from fidelio.orchestrator.record.model import AgentSession
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
+    from fidelio.definitions.models import Workflow
 
-GLANCE_SECONDS = 1.0
-# A worker is not to blame for being lost with its process, nor for what became due when its report was taken. But one that is
-# always lost takes its host with it, and one that never comes to an end costs money.
-MOST_EXCUSED = 10
+POLL_SECONDS = 1.0
+# Two kinds of runs do not count as tries of a worker: those lost with their process, and those whose report was recorded but
+# made more work due. Without this limit a worker that always crashes its host, or that never finishes, would run for ever.
+MAX_EXCUSED_RUNS = 10
 
 
-class Reported(msgspec.Struct, frozen=True):
-    """What a worker has ended with: its manifest, or why it has none."""
+class WorkerReport(msgspec.Struct, frozen=True):
+    """The result of a worker's run: its manifest, or the reason why it has none."""
 
     worker: AgentSession
     record: Record
@@ -40,127 +41,149 @@ class Reported(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class Attending:
-    """One worker at a time, for one run."""
+class WorkerSupervisor:
+    """Supervises the workers of a run. No two of them run at the same time."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._asked_for = ""
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._reported_request = ""
 
-    async def report(self, session: str, record: Record, plan: Plan, stretch: Stretch) -> Reported | None:
-        """What the worker of the stretch has handed in. None when the session has to be looked at again."""
-        workers = self._stage.workers
-        worker = await workers.find(session, record, plan.project, stretch.key)
-        worker = worker or await self._hire(session, record, plan, stretch)
+    async def collect_report(self, session: str, record: Record, plan: Plan, segment: ActivitySegment) -> WorkerReport | None:
+        """The report of the segment's worker, which is started if necessary. None if the session has to be loaded again."""
+        workers = self._context.workers
+        worker = await workers.find(session, record, plan.project, segment.key)
+        worker = worker or await self._start_worker(session, record, plan, segment)
         try:
-            worker = await self._until_ended(session, worker)
+            worker = await self._wait_until_ended(session, worker)
         except AgentSessionNotFound:
-            # Somebody has deleted it; the next look finds nobody and starts another.
+            # The agent session was deleted; the next attempt does not find it and starts another.
             return None
-        if await self._stage.has_moved(session, record):
+        if await self._context.has_moved(session, record):
             return None
-        record = await self._stage.record(session)
+        record = await self._context.load_record(session)
         if record.waiting is not None:
-            await self._until_answered(session, record, worker, stretch)
+            await self._wait_until_answered(session, record, worker, segment)
             return None
-        return await self._read(record, worker)
+        return await self._read_report(record, worker)
 
-    async def _read(self, record: Record, worker: AgentSession) -> Reported:
-        if worker.run.state != "succeeded":
-            why = f"Your last turn ended early: {worker.run.detail or worker.run.reason or worker.run.state}"
-            return Reported(worker, record, None, why)
-        result = await self._stage.workers.result(worker)
-        manifest = read_manifest(result.text, result.data)
-        return Reported(worker, record, None, manifest) if isinstance(manifest, str) else Reported(worker, record, manifest)
+    async def resume_with_problems(
+        self, session: str, report: WorkerReport, plan: Plan, segment: ActivitySegment, problems: Sequence[str]
+    ) -> None:
+        """Resume the worker with what is missing. Raises `BlockedRun` if it has used up its tries or was stopped."""
+        worker, record, context = report.worker, report.record, self._context
+        history = await load_worker_history(context.ledger, session, worker)
+        answers = _unreported_answers(record, history)
+        forgiven = await count_forgiven_runs(context.ledger, context.root, worker.name)
+        if worker.run.state == "stopped" and worker.run.number > forgiven:
+            raise BlockedRun(f"The worker {worker.name} was stopped.", record, worker)
+        # A run that ended to wait for an answer is not a failed try, even if the answer came before the run had ended.
+        waited = history.informed_runs | ({worker.run.number} if answers else set())
+        runs = [run for run in await context.workers.runs(worker) if run.number > forgiven and run.number not in waited]
+        excused = sum(run.state == "lost" or run.number in history.recorded_runs for run in runs)
+        if len(runs) - excused >= plan.tries or excused >= MAX_EXCUSED_RUNS:
+            reason = f"{worker.blueprint or 'The agent'} did not finish {record.activity}: {' '.join(problems)}"
+            raise BlockedRun(reason, record, worker)
+        await self._resume(session, report, segment, answers, problems)
 
-    async def _hire(self, session: str, record: Record, plan: Plan, stretch: Stretch) -> AgentSession:
-        stage, agent = self._stage, plan.agent_for(record.activity)
-        stage.tell("entered", session, record, agent=agent, step=stretch.names[0] if stretch.names else None)
-        workflow = stage.workflow(record)
-        activity = stage.workflows.library.activity(workflow.id, record.activity)
-        ended = [] if stretch.whole else await came_back(stage.ledger, session)
-        part = prompts.part_of(workflow, record, stretch, ended)
-        prompt = prompts.brief(workflow, activity, stage.token(session, record), part)
-        return await stage.workers.start(session, record, plan, prompt, stretch.key)
+    async def _start_worker(self, session: str, record: Record, plan: Plan, segment: ActivitySegment) -> AgentSession:
+        context, agent = self._context, plan.agent_for(record.activity)
+        first_step = segment.step_ids[0] if segment.step_ids else None
+        context.report_progress("entered", session, record, agent=agent, step=first_step)
+        workflow = context.find_workflow(record)
+        activity = context.workflows.library.activity(workflow.id, record.activity)
+        children = [] if segment.is_whole else await list_finished_children(context.ledger, session)
+        lines = prompts.describe_segment(workflow, record, segment, children)
+        prompt = prompts.build_first_prompt(workflow, activity, context.worker_token(session, record), lines)
+        return await context.workers.start(session, record, plan, prompt, segment.key)
 
-    async def _until_ended(self, session: str, worker: AgentSession) -> AgentSession:
-        """Watches the worker, and says what it does and what it waits for whenever that changes."""
-        doing = ""
+    async def _wait_until_ended(self, session: str, worker: AgentSession) -> AgentSession:
+        """Wait for the worker's run to end; report its activity and its open request whenever they change."""
+        reported_activity = ""
         while worker.run.is_active:
-            now = await self._stage.record(session)
+            now = await self._context.load_record(session)
             if now.status == "completed":
-                # Somebody has ended the session; whatever the worker still does is for nobody.
-                return await self._stage.workers.stop(worker)
+                # A person or agent has completed the session; a running worker would only cost money.
+                return await self._context.workers.stop(worker)
             request = now.waiting.request if now.waiting else worker.question or ""
-            self._tell_question(session, now, worker, request)
-            if worker.run.last_activity not in ("", doing) and not request:
-                doing = worker.run.last_activity
-                self._stage.tell("working", session, now, agent=worker.blueprint, detail=doing)
-            await self._take_default(session, now)
-            worker = await self._stage.workers.wait(worker, GLANCE_SECONDS)
+            self._report_request(session, now, worker, request)
+            if worker.run.last_activity not in ("", reported_activity) and not request:
+                reported_activity = worker.run.last_activity
+                self._context.report_progress("working", session, now, agent=worker.blueprint, detail=reported_activity)
+            await self._apply_default(session, now)
+            worker = await self._context.workers.wait(worker, POLL_SECONDS)
         return worker
 
-    async def _until_answered(self, session: str, record: Record, worker: AgentSession, stretch: Stretch) -> None:
-        """A worker that stopped at a checkpoint costs nothing while people think."""
-        waiting, stage = record.waiting, self._stage
+    async def _wait_until_answered(self, session: str, record: Record, worker: AgentSession, segment: ActivitySegment) -> None:
+        """Wait for the answer to a checkpoint, then resume the worker. Its run has ended, so waiting costs nothing."""
+        waiting, context = record.waiting, self._context
         assert waiting is not None
-        self._tell_question(session, record, worker, waiting.request)
+        self._report_request(session, record, worker, waiting.request)
         try:
-            async with asyncio.timeout(seconds_to_default(stage.workflow(record), record, stage.clock())):
-                await Inbox(stage.ledger).wait_until_closed(waiting.request)
+            async with asyncio.timeout(_seconds_until_default(context.find_workflow(record), record, context.clock())):
+                await Inbox(context.ledger).wait_until_closed(waiting.request)
         except TimeoutError:
-            await self._take_default(session, record)
-        if not await stage.has_moved(session, record):
-            record = await stage.record(session)
-            news = _news(record, await past_of(stage.ledger, session, worker))
-            if record.waiting is None and news:
-                await self._go_on(session, Reported(worker, record, None), stretch, news)
+            await self._apply_default(session, record)
+        if not await context.has_moved(session, record):
+            record = await context.load_record(session)
+            answers = _unreported_answers(record, await load_worker_history(context.ledger, session, worker))
+            if record.waiting is None and answers:
+                await self._resume(session, WorkerReport(worker, record, None), segment, answers)
 
-    async def _take_default(self, session: str, record: Record) -> None:
-        """Answers a question that does not insist on an answer, once its time is over."""
-        stage = self._stage
-        if record.waiting is None or seconds_to_default(stage.workflow(record), record, stage.clock()) != 0:
+    async def _apply_default(self, session: str, record: Record) -> None:
+        """Answer a checkpoint that is not blocking with its default, once its time is over."""
+        context = self._context
+        if record.waiting is None or _seconds_until_default(context.find_workflow(record), record, context.clock()) != 0:
             return
         try:
-            await stage.workflows.checkpoints.respond(stage.own_token(session, record), AnswerChoice(auto_advance=True))
+            token = context.conductor_token(session, record)
+            await context.workflows.checkpoints.respond(token, AnswerChoice(auto_advance=True))
         except WorkflowRefusal:
-            # Somebody was faster, or a person is demanded after all.
+            # A person answered first, or the policy demands a person.
             return
 
-    async def tell_what_is_missing(
-        self, session: str, reported: Reported, plan: Plan, stretch: Stretch, problems: Sequence[str]
+    async def _read_report(self, record: Record, worker: AgentSession) -> WorkerReport:
+        if worker.run.state != "succeeded":
+            problem = f"Your last turn ended early: {worker.run.detail or worker.run.reason or worker.run.state}"
+            return WorkerReport(worker, record, None, problem)
+        result = await self._context.workers.result(worker)
+        manifest = parse_manifest(result.text, result.data)
+        if isinstance(manifest, str):
+            return WorkerReport(worker, record, None, manifest)
+        return WorkerReport(worker, record, manifest)
+
+    async def _resume(
+        self,
+        session: str,
+        report: WorkerReport,
+        segment: ActivitySegment,
+        answers: Sequence[CheckpointAnswer],
+        problems: Sequence[str] = (),
     ) -> None:
-        """Has the worker go on, as long as it has not failed too often: with runs that did not do their part, for no reason."""
-        worker, record, stage = reported.worker, reported.record, self._stage
-        past = await past_of(stage.ledger, session, worker)
-        news, forgiven = _news(record, past), await runs_before_failure(stage.ledger, stage.root, worker.name)
-        if worker.run.state == "stopped" and worker.run.number > forgiven:
-            raise Stuck(f"The worker {worker.name} was stopped.", record, worker)
-        # One that ended for a question has not failed, even if the answer was quicker than its end.
-        asked = past.told | ({worker.run.number} if news else set())
-        runs = [run for run in await stage.workers.runs(worker) if run.number > forgiven and run.number not in asked]
-        excused = sum(run.state == "lost" or run.number in past.taken for run in runs)
-        if len(runs) - excused >= plan.tries or excused >= MOST_EXCUSED:
-            reason = f"{worker.blueprint or 'The agent'} did not finish {record.activity}: {' '.join(problems)}"
-            raise Stuck(reason, record, worker)
-        await self._go_on(session, reported, stretch, news, problems)
+        worker, record, context = report.worker, report.record, self._context
+        if answers:
+            body = {"worker": worker.name, "run": worker.run.number}
+            await context.ledger.append(session, NewEvent(type=ANSWERS_DELIVERED, body=body, actor=CONDUCTOR))
+        context.report_progress("resumed", session, record, agent=worker.blueprint)
+        prompt = prompts.build_next_prompt(answers, problems, context.worker_token(session, record), segment)
+        await context.workers.resume(worker, prompt)
 
-    async def _go_on(
-        self, session: str, reported: Reported, stretch: Stretch, news: Sequence[CheckpointAnswer], problems: Sequence[str] = ()
-    ) -> None:
-        worker, record, stage = reported.worker, reported.record, self._stage
-        if news:
-            told = NewEvent(type=TOLD, body={"worker": worker.name, "run": worker.run.number}, actor=CONDUCTOR)
-            await stage.ledger.append(session, told)
-        stage.tell("resumed", session, record, agent=worker.blueprint)
-        await stage.workers.resume(worker, prompts.go_on(news, problems, stage.token(session, record), stretch))
-
-    def _tell_question(self, session: str, record: Record, worker: AgentSession, request: str) -> None:
-        if request not in ("", self._asked_for):
-            self._asked_for = request
-            self._stage.tell("waiting", session, record, agent=worker.blueprint, request=request)
+    def _report_request(self, session: str, record: Record, worker: AgentSession, request: str) -> None:
+        if request not in ("", self._reported_request):
+            self._reported_request = request
+            self._context.report_progress("waiting", session, record, agent=worker.blueprint, request=request)
 
 
-def _news(record: Record, past: Past) -> list[CheckpointAnswer]:
-    """The answers that have come in the worker's turn, and that it has not taken note of."""
-    return [answer for answer in record.answers if not answer.resumed and answer.request in past.answered]
+def _unreported_answers(record: Record, history: WorkerHistory) -> list[CheckpointAnswer]:
+    """The answers since the worker's last run began that the worker has not resumed from."""
+    return [answer for answer in record.answers if not answer.resumed and answer.request in history.answered_requests]
+
+
+def _seconds_until_default(workflow: Workflow, record: Record, now: int) -> float | None:
+    """Time until the open checkpoint may be answered with its default; 0 if it may be now, None if it has no such default."""
+    waiting = record.waiting
+    checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint) if waiting else None
+    if waiting is None or checkpoint is None or checkpoint.blocking:
+        return None
+    if checkpoint.auto_advance_ms is None or checkpoint.default_option is None:
+        return None
+    return max(0, waiting.yielded_at + checkpoint.auto_advance_ms - now) / 1000

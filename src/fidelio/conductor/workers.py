@@ -1,4 +1,4 @@
-"""The agent sessions that do the work of a workflow, one for each visit of an activity, or for each stretch of one."""
+"""Agent sessions that work for a workflow: a worker per visit of an activity, or per segment of it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.record.model import AgentSession, Result, Run
     from fidelio.orchestrator.service.service import AgentService
 
-SERVER = "fidelio"
+SERVER_NAME = "fidelio"
 
 
 class Workers:
-    """Workers by session and visit. `server` is how a worker reaches the workflow tools."""
+    """Workers by session, visit and segment. `server` is the MCP server that gives a worker the workflow tools."""
 
     def __init__(self, agents: AgentService, server: McpServer) -> None:
         self._agents = agents
@@ -30,58 +30,58 @@ class Workers:
 
     @property
     def cost_usd(self) -> float:
-        """What the runs that were seen have cost."""
+        """The cost of all runs that this object has seen."""
         return sum(self._costs.values())
 
-    def name(self, session: str, record: Record, part: str = "") -> str:
-        """Follows from the visit and the part of it, so that whoever goes on with the workflow finds who is at it."""
-        place = f"{record.visit}-{part}" if part else str(record.visit)
-        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{place}-{record.activity}")[:NAME_LENGTH]
+    def build_name(self, session: str, record: Record, segment: str = "") -> str:
+        """The name of a worker. It depends only on the visit and the segment, so that another process finds the same worker."""
+        position = f"{record.visit}-{segment}" if segment else str(record.visit)
+        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{position}-{record.activity}")[:NAME_LENGTH]
 
     async def check(self, blueprint: str, project: str) -> None:
-        """Raises where such a worker could not be started there."""
-        await self._agents.check_start(blueprint, project, {SERVER: self._server})
+        """Raise if a worker of this blueprint cannot be started in the project."""
+        await self._agents.check_start(blueprint, project, {SERVER_NAME: self._server})
 
     async def check_caller(self, caller: str | None) -> None:
-        """Raises where the agent that asks may not start workers below itself."""
+        """Raise if the calling agent may not start children."""
         if caller is not None:
             await self._agents.check_caller(caller)
 
-    async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:
+    async def find(self, session: str, record: Record, project: str, segment: str = "") -> AgentSession | None:
         try:
-            found = await self._agents.find(self.name(session, record, part), project)
+            worker = await self._agents.find(self.build_name(session, record, segment), project)
         except AgentSessionNotFound:
             return None
-        for run in await self.runs(found):
-            self._costs[found.id, run.number] = run.usage.cost_usd
-        return found
+        for run in await self.runs(worker):
+            self._costs[worker.id, run.number] = run.usage.cost_usd
+        return worker
 
-    async def start(self, session: str, record: Record, plan: Plan, prompt: str, part: str = "") -> AgentSession:
-        wanted = StartAgent(
-            name=self.name(session, record, part),
+    async def start(self, session: str, record: Record, plan: Plan, prompt: str, segment: str = "") -> AgentSession:
+        start = StartAgent(
+            name=self.build_name(session, record, segment),
             prompt=prompt,
             blueprint=plan.agent_for(record.activity),
             project=plan.project,
             parent=plan.caller,
-            mcp_servers={SERVER: self._server},
+            mcp_servers={SERVER_NAME: self._server},
         )
         try:
-            return await self._agents.start(wanted)
+            return await self._agents.start(start)
         except AgentSessionExists:
-            # It was left by a process that ended just now.
-            return await self._agents.find(wanted.name, plan.project)
+            # Another process started it and ended after our lookup; start must not fail for that.
+            return await self._agents.find(start.name, plan.project)
 
     async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:
         await self._agents.wait([worker.id], mode="all", seconds=seconds)
-        found = await self._agents.find(worker.id)
-        self._costs[found.id, found.run.number] = found.run.usage.cost_usd
-        return found
+        current = await self._agents.find(worker.id)
+        self._costs[current.id, current.run.number] = current.run.usage.cost_usd
+        return current
 
     async def resume(self, worker: AgentSession, prompt: str) -> None:
         try:
             await self._agents.resume(worker.id, prompt)
         except AgentBusy:
-            # Somebody has given it something to do; it is looked at again when it has ended.
+            # A person or agent resumed it first. The supervisor looks at it again when that run has ended.
             return
 
     async def stop(self, worker: AgentSession) -> AgentSession:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fidelio.conductor.plan import TRIES, WORKER
+from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER
 from fidelio.engine.transitions import TERMINAL
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
@@ -24,7 +24,7 @@ from fidelio.surfaces.commands import substitute_program
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
-    from fidelio.conductor.context import Happening
+    from fidelio.conductor.context import ProgressEvent
     from fidelio.conductor.plan import Plan
 
 PROGRESS_LINES = {
@@ -41,7 +41,7 @@ PROGRESS_LINES = {
 @click.command("run")
 @click.argument("workflow")
 @click.option(
-    "--agent", metavar="BLUEPRINT", default=WORKER, show_default=True, help="The agent that carries out the activities."
+    "--agent", metavar="BLUEPRINT", default=DEFAULT_WORKER, show_default=True, help="The agent that carries out the activities."
 )
 @click.option(
     "--activity-agent",
@@ -54,7 +54,7 @@ PROGRESS_LINES = {
 @click.option(
     "--tries",
     type=click.IntRange(1, 20),
-    default=TRIES,
+    default=DEFAULT_TRIES,
     show_default=True,
     help="How many attempts an activity gets until the run fails.",
 )
@@ -77,9 +77,9 @@ def run_command(
         async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
             plan = await _build_plan(application, directory, options)
             conductor = await application.conductor(watch=display.show)
-            found = await conductor.find_or_begin(plan, anew=options["anew"])
-            display.begin(found.session, plan.workflow, goes_on=found.goes_on)
-            await conductor.carry_out(found.session)
+            found = await conductor.find_or_start(plan, force_new=options["anew"])
+            display.begin(found.session, plan.workflow, goes_on=found.is_resumed)
+            await conductor.run(found.session)
 
     try:
         run_async(work())
@@ -90,7 +90,7 @@ def run_command(
 
 
 async def _build_plan(application: Application, project: str, options: dict[str, Any]) -> Plan:
-    from fidelio.conductor.plan import Plan, read_inputs
+    from fidelio.conductor.plan import Plan, parse_inputs
 
     workflow = (await application.library()).workflow(options["workflow"])
     return Plan(
@@ -98,7 +98,7 @@ async def _build_plan(application: Application, project: str, options: dict[str,
         project=project,
         agent=options["agent"],
         activity_agents=dict(_parse_pair(pair) for pair in options["pairs"]),
-        inputs=read_inputs(options["inputs"], workflow),
+        inputs=parse_inputs(options["inputs"], workflow),
         tries=options["tries"],
         caller=calling_session(),
     )
@@ -126,7 +126,7 @@ class Display:
         how = "continues" if goes_on else "begins"
         click.echo(f"{escape_line(workflow)} {how} as {session}.")
 
-    def show(self, happening: Happening) -> None:
+    def show(self, happening: ProgressEvent) -> None:
         """Print an event of the run."""
         import msgspec
 
@@ -137,7 +137,7 @@ class Display:
         where = escape_line("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
         click.echo(f"{_format_elapsed(happening.elapsed_ms)}  {where:<30} {self._describe(happening)}{spent}")
 
-    def _describe(self, happening: Happening) -> str:
+    def _describe(self, happening: ProgressEvent) -> str:
         values = {name: escape_line(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
         values["detail"] = substitute_program(values["detail"].replace(TERMINAL, "the end"), self._program)
         return PROGRESS_LINES[happening.kind].format(program=self._program, **values)

@@ -78,13 +78,13 @@ class WorkflowRuns:
 
     async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Start or continue the run, and return its status after at most `seconds`."""
-        from fidelio.conductor.context import nobody  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.context import ignore_event  # noqa: PLC0415  # waits for the first call
 
-        conductor = await self._app.conductor(nobody)
-        record = await conductor.find_or_begin(plan, anew=anew)
+        conductor = await self._app.conductor(ignore_event)
+        record = await conductor.find_or_start(plan, force_new=anew)
         if record.session not in self._tasks:
             self._failures.pop(record.session, None)
-            task: asyncio.Task[object] = asyncio.create_task(conductor.carry_out(record.session))
+            task: asyncio.Task[object] = asyncio.create_task(conductor.run(record.session))
             self._tasks[record.session] = task
             task.add_done_callback(partial(self._on_end, record.session))
         await self._watch(context, conductor, record.session, seconds)
@@ -110,7 +110,7 @@ class WorkflowRuns:
     async def _status(self, conductor: Conductor, session: str) -> dict[str, Any]:
         service = await self._app.workflows()
         record = await service.current_record(session)
-        failed = self._failures.get(session) or await conductor.last_failure(session)
+        failed = self._failures.get(session) or await conductor.load_last_failure(session)
         body = {
             "session_id": session,
             "workflow_id": record.workflow,
@@ -291,13 +291,13 @@ class AgentToolset:
         return current
 
     async def run_workflow(self, arguments: RunWorkflow, context: CallContext) -> Done:
-        from fidelio.conductor.plan import WORKER, Plan  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.plan import DEFAULT_WORKER, Plan  # noqa: PLC0415  # waits for the first call
 
         service = await self._app.agents()
         plan = Plan(
             workflow=arguments.workflow_id,
             project=_resolve_project(arguments) or service.project,
-            agent=arguments.agent_blueprint_name or WORKER,
+            agent=arguments.agent_blueprint_name or DEFAULT_WORKER,
             activity_agents=arguments.activity_agents,
             inputs=arguments.inputs,
             caller=self._caller(context),

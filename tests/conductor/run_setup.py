@@ -1,4 +1,4 @@
-"""A small workflow, workers without a mind, and a house to play it in."""
+"""Test setup of the conductor: a home with blueprints of scripted workers, and generated workflows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 
 from fidelio.app.application import Application
 from fidelio.conductor.conductor import Conductor
-from fidelio.conductor.context import Happening
+from fidelio.conductor.context import ProgressEvent
 from fidelio.conductor.plan import Plan
 from fidelio.engine.record import Record
 from fidelio.inbox import Inbox
@@ -33,27 +33,27 @@ def write_workflow(root: Path, name: str, *activities: dict[str, Any], variables
     folder = root / name
     (folder / "activities").mkdir(parents=True)
     (folder / "workflow.yaml").write_text(yaml.safe_dump({**head, "variables": list(variables)}))
-    for number, one in enumerate(activities):
-        (folder / "activities" / f"{number:02}-{one['id']}.yaml").write_text(yaml.safe_dump(one))
+    for number, definition in enumerate(activities):
+        (folder / "activities" / f"{number:02}-{definition['id']}.yaml").write_text(yaml.safe_dump(definition))
 
 
 def report(*steps: str, **variables: Any) -> str:
     return json.dumps({"steps": [{"step_id": step, "output": "Done."} for step in steps], "variables": variables})
 
 
-class Orchestra:
-    """One home with workflows and blueprints."""
+class RunSetup:
+    """A home with workflows and blueprints."""
 
     def __init__(self, place: Path) -> None:
-        self.place = place
+        self.root = place
         self.workflows = place / "workflows"
         self.project = place / "project"
         self.project.mkdir()
         self.home = place / "home"
         (self.home / "agents").mkdir(parents=True)
-        self.blueprint("robot", "workflow-worker")
+        self.write_blueprint("robot", "workflow-worker")
 
-    def blueprint(self, name: str, script: Any, **options: Any) -> None:
+    def write_blueprint(self, name: str, script: Any, **options: Any) -> None:
         front = {
             "name": name,
             "description": "A worker for tests.",
@@ -62,9 +62,9 @@ class Orchestra:
         }
         (self.home / "agents" / f"{name}.md").write_text(f"---\n{yaml.safe_dump(front)}---\nYou are {name}.\n")
 
-    def says(self, name: str, *results: str) -> None:
-        """A worker whose turns end with these messages, the last one again and again."""
-        self.blueprint(name, {"turns": [[{"result": result}] for result in results]})
+    def write_agent(self, name: str, *results: str) -> None:
+        """Write a worker whose turns end with these messages; the last message repeats."""
+        self.write_blueprint(name, {"turns": [[{"result": result}] for result in results]})
 
     @property
     def settings(self) -> Settings:
@@ -74,49 +74,49 @@ class Orchestra:
         return Plan(workflow=workflow, **{"agent": "robot", "project": str(self.project), **more})
 
     @asynccontextmanager
-    async def house(self, seconds: float = SECONDS) -> AsyncIterator[Application]:
+    async def app(self, seconds: float = SECONDS) -> AsyncIterator[Application]:
         directories = [str(self.workflows)] if self.workflows.exists() else []
-        async with asyncio.timeout(seconds), Application(self.settings, directories, with_bundled=True) as house:
-            yield house
+        async with asyncio.timeout(seconds), Application(self.settings, directories, with_bundled=True) as app:
+            yield app
 
-    async def play(
+    async def execute(
         self,
         plan: Plan,
-        seen: list[Happening] | None = None,
+        seen: list[ProgressEvent] | None = None,
         answers: dict[str, str] | None = None,
         seconds: float = SECONDS,
     ) -> Record:
-        """Carries a plan out to its end, with a person who gives these answers, by checkpoint."""
-        told = asyncio.Event()
+        """Run a plan to its end; `answers` are the options a person chooses, by checkpoint."""
+        has_request = asyncio.Event()
 
-        def watch(happening: Happening) -> None:
+        def watch(event: ProgressEvent) -> None:
             if seen is not None:
-                seen.append(happening)
-            if happening.kind == "waiting":
-                told.set()
+                seen.append(event)
+            if event.kind == "waiting":
+                has_request.set()
 
-        async with self.house(seconds) as house:
-            conductor = await house.conductor(watch)
-            person = asyncio.create_task(answering(house, answers or {}, told))
+        async with self.app(seconds) as app:
+            conductor = await app.conductor(watch)
+            person = asyncio.create_task(answer_requests(app, answers or {}, has_request))
             try:
-                return await conductor.carry_out(await conductor.begin(plan))
+                return await conductor.run(await conductor.start(plan))
             finally:
                 person.cancel()
                 await asyncio.gather(person, return_exceptions=True)
 
 
-async def answering(house: Application, answers: dict[str, str], told: asyncio.Event) -> None:
-    """A person who answers what they were told of."""
-    await told.wait()
-    inbox = Inbox((await house.workflows()).unit.ledger)
+async def answer_requests(app: Application, answers: dict[str, str], has_request: asyncio.Event) -> None:
+    """Answer requests like a person, after the first `waiting` event."""
+    await has_request.wait()
+    inbox = Inbox((await app.workflows()).unit.ledger)
     async for request in inbox.follow():
         if request.state == "open" and (option := answers.get(request.detail.get("checkpoint", ""))):
             await inbox.answer(request.id, option, by="person:tester", channel="cli")
 
 
-async def workers_of(house: Application, session: str) -> list[Any]:
-    page = await (await house.agents()).list()
-    return [one for one in reversed(page.items) if one.name.startswith(session)]
+async def list_workers(app: Application, session: str) -> list[Any]:
+    page = await (await app.agents()).list()
+    return [worker for worker in reversed(page.items) if worker.name.startswith(session)]
 
 
-__all__ = ["Conductor", "Orchestra", "activity", "answering", "report", "workers_of", "write_workflow"]
+__all__ = ["Conductor", "RunSetup", "activity", "answer_requests", "list_workers", "report", "write_workflow"]

@@ -1,4 +1,4 @@
-"""Workers that are functions: quick enough to try a run again and again, killed at every moment that matters."""
+"""Workers that are Python functions, for tests that repeat a run often or kill it at every commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from fidelio.app.application import Application
 from fidelio.conductor.conductor import Conductor
-from fidelio.conductor.context import Happening
+from fidelio.conductor.context import ProgressEvent
 from fidelio.conductor.plan import Plan
 from fidelio.conductor.workers import Workers
 from fidelio.engine.record import CHILD_STARTED, Record
@@ -18,41 +18,41 @@ from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CommitResult
 from fidelio.orchestrator.record.model import AgentSession, Result, Run
-from tests.conductor.orchestra import Orchestra, report
+from tests.conductor.run_setup import RunSetup, report
 
-# What a worker answers to the prompt of its activity.
-Play = Callable[[str, str], Awaitable[str]]
+# Activity and prompt to the last message of the turn.
+Respond = Callable[[str, str], Awaitable[str]]
 
 
 class Killed(Exception):
-    """The process that conducts has ended."""
+    """Simulates that the conducting process was killed."""
 
 
-def steps_in(prompt: str) -> list[str]:
+def find_steps(prompt: str) -> list[str]:
     """The steps that the prompt lists."""
     line = next(line for line in prompt.splitlines() if line.startswith("steps: "))
     return [name for name in line.removeprefix("steps: ").split(", ") if name != "-"]
 
 
-def token_in(prompt: str) -> str:
+def find_token(prompt: str) -> str:
     return prompt.partition("session_token: ")[2].split()[0]
 
 
-async def obedient(activity: str, prompt: str) -> str:
-    """Does what is listed, else the one step that test activities have."""
-    return report(*(steps_in(prompt) if "\nsteps: " in prompt else [f"{activity}-step"]))
+async def do_listed_steps(activity: str, prompt: str) -> str:
+    """Reports the listed steps, or the single step of a generated activity."""
+    return report(*(find_steps(prompt) if "\nsteps: " in prompt else [f"{activity}-step"]))
 
 
-class Band(Workers):
-    """Outlives those who conduct it. `heard` are the prompts, by activity, in order."""
+class FakeWorkers(Workers):
+    """Keeps its sessions when a conductor is killed. `prompts` are pairs of activity and prompt, in order."""
 
-    def __init__(self, play: Play = obedient) -> None:
-        self._play = play
+    def __init__(self, respond: Respond = do_listed_steps) -> None:
+        self._respond = respond
         self._sessions: dict[str, AgentSession] = {}
         self._said: dict[str, str] = {}
         self._runs: dict[str, list[Run]] = {}
         self._activities: dict[str, str] = {}
-        self.heard: list[tuple[str, str]] = []
+        self.prompts: list[tuple[str, str]] = []
 
     @property
     def cost_usd(self) -> float:
@@ -63,16 +63,16 @@ class Band(Workers):
         return list(self._sessions)
 
     async def check(self, blueprint: str, project: str) -> None:
-        """Everybody can play."""
+        """Every blueprint is accepted."""
 
     async def check_caller(self, caller: str | None) -> None:
-        """Everybody may ask."""
+        """Every caller is accepted."""
 
     async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:  # noqa: ARG002  # as in `Workers`
-        return self._sessions.get(self.name(session, record, part))
+        return self._sessions.get(self.build_name(session, record, part))
 
     async def start(self, session: str, record: Record, plan: Plan, prompt: str, part: str = "") -> AgentSession:  # noqa: ARG002  # as in `Workers`
-        name = self.name(session, record, part)
+        name = self.build_name(session, record, part)
         assert name not in self._sessions, f"{name} is started twice"
         self._activities[name] = record.activity
         return await self._turn(name, prompt)
@@ -94,27 +94,27 @@ class Band(Workers):
 
     async def _turn(self, name: str, prompt: str) -> AgentSession:
         activity, runs = self._activities[name], self._runs.setdefault(name, [])
-        self.heard.append((activity, prompt))
-        self._said[name] = await self._play(activity, prompt)
+        self.prompts.append((activity, prompt))
+        self._said[name] = await self._respond(activity, prompt)
         runs.append(Run(id=f"{name}.{len(runs) + 1}", number=len(runs) + 1, state="succeeded"))
-        self._sessions[name] = AgentSession(id=name, name=name, project="", blueprint="player", executor="band", run=runs[-1])
+        self._sessions[name] = AgentSession(id=name, name=name, project="", blueprint="player", executor="fake", run=runs[-1])
         return self._sessions[name]
 
 
-class Concert:
-    """A house in which a band plays."""
+class FakeRuns:
+    """Runs with fake workers in one application. `events` are the progress events of all of them."""
 
-    def __init__(self, orchestra: Orchestra, house: Application, band: Band) -> None:
-        self.orchestra, self.house, self.band = orchestra, house, band
-        self.seen: list[Happening] = []
+    def __init__(self, setup: RunSetup, app: Application, workers: FakeWorkers) -> None:
+        self.setup, self.app, self.workers = setup, app, workers
+        self.events: list[ProgressEvent] = []
 
     async def conductor(self) -> Conductor:
-        workflows = await self.house.workflows()
-        return Conductor(workflows, workflows.unit, self.band, self.orchestra.settings.home, watch=self.seen.append)
+        workflows = await self.app.workflows()
+        return Conductor(workflows, workflows.unit, self.workers, self.setup.settings.home, on_event=self.events.append)
 
-    async def play(self, workflow: str, **plan: Any) -> Record:
+    async def execute(self, workflow: str, **plan: Any) -> Record:
         conductor = await self.conductor()
-        return await conductor.carry_out(await conductor.begin(self.orchestra.plan(workflow, **plan)))
+        return await conductor.run(await conductor.start(self.setup.plan(workflow, **plan)))
 
     async def session(self, workflow: str) -> str:
         """The only session of a workflow."""
@@ -123,7 +123,7 @@ class Concert:
 
     async def sessions(self, workflow: str) -> list[str]:
         page = await (await self.ledger()).sessions(kind="workflow", limit=500)
-        return [one.id for one in page.items if one.record["workflow"] == workflow]
+        return [session.id for session in page.items if session.record["workflow"] == workflow]
 
     async def children(self, parent: str) -> list[Record]:
         """What a session has started, in order."""
@@ -131,23 +131,23 @@ class Concert:
         return [await self.record(event.body["session"]) for event in started]
 
     async def record(self, session: str) -> Record:
-        desk = (await self.house.workflows()).unit
-        return await desk.load_record(await desk.ledger.session(session))
+        unit = (await self.app.workflows()).unit
+        return await unit.load_record(await unit.ledger.session(session))
 
     async def ledger(self) -> Ledger:
-        return (await self.house.workflows()).unit.ledger
+        return (await self.app.workflows()).unit.ledger
 
-    async def killed_at(self, number: int, session: str, *, written: bool) -> bool:
-        """Carries a run out and ends it at the commit with this number, before it is made or after. False: it came through."""
+    async def kill_at_commit(self, number: int, session: str, *, committed: bool) -> bool:
+        """Run the session and kill it at this commit: before it, or after it if `committed`. False if the run ended first."""
         ledger, count = await self.ledger(), 0
         commit = ledger.commit
 
         async def dying(*changes: Change) -> tuple[CommitResult, ...]:
             nonlocal count
-            if count + 1 == number and not written:
+            if count + 1 == number and not committed:
                 raise Killed
             done = await commit(*changes)
-            # Only what was written counts: one that came too late is made again.
+            # Only successful commits count: a commit that conflicts is retried.
             count += 1
             if count == number:
                 raise Killed
@@ -156,16 +156,16 @@ class Concert:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(ledger, "commit", dying)
             try:
-                await (await self.conductor()).carry_out(session)
+                await (await self.conductor()).run(session)
             except Killed:
                 return True
         return False
 
 
 @asynccontextmanager
-async def concert(orchestra: Orchestra, play: Play = obedient) -> AsyncIterator[Concert]:
-    async with orchestra.house() as house:
-        yield Concert(orchestra, house, Band(play))
+async def open_fake_runs(setup: RunSetup, respond: Respond = do_listed_steps) -> AsyncIterator[FakeRuns]:
+    async with setup.app() as app:
+        yield FakeRuns(setup, app, FakeWorkers(respond))
 
 
-__all__ = ["Band", "Concert", "Killed", "concert", "obedient", "steps_in", "token_in"]
+__all__ = ["FakeRuns", "FakeWorkers", "Killed", "do_listed_steps", "find_steps", "find_token", "open_fake_runs"]

@@ -1,10 +1,10 @@
-"""Which way a workflow goes on."""
+"""Choice of the next transition."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fidelio.conductor.choices import Onward, Undecided, choose
+from fidelio.conductor.segments import ChosenTransition, UndecidedTransition, choose_transition
 from fidelio.definitions.models import Workflow
 from fidelio.engine.record import ActivityVisit, Record
 from tests.support import proves
@@ -28,28 +28,28 @@ AT_FIRST = Record(workflow="crossing", here=ActivityVisit(activity="first", visi
 
 
 @proves("conductor.takes-the-way-that-holds")
-def test_the_first_way_that_holds_is_taken_with_its_condition() -> None:
+def test_the_first_transition_whose_condition_is_true_is_chosen() -> None:
     definition = workflow({"to": "left", "condition": when(True)}, {"to": "right", "isDefault": True}, variables=(WINDY,))
     blown = Record(workflow="crossing", here=AT_FIRST.here, visits=1, variables={"windy": True}, set_by={"windy": "agent:a"})
-    chosen = choose(definition, blown)
-    assert isinstance(chosen, Onward)
+    chosen = choose_transition(definition, blown)
+    assert isinstance(chosen, ChosenTransition)
     assert chosen.to == "left"
     assert chosen.claim
 
 
 @proves("conductor.takes-the-way-that-holds")
-def test_what_nobody_has_said_is_asked_for_by_name() -> None:
+def test_unset_variables_of_the_conditions_are_named() -> None:
     definition = workflow(
         {"to": "left", "condition": when(True)}, {"to": "right", "condition": when(False)}, variables=(WINDY,)
     )
-    assert choose(definition, AT_FIRST) == Undecided(("windy",))
+    assert choose_transition(definition, AT_FIRST) == UndecidedTransition(("windy",))
 
 
 @proves("conductor.takes-the-way-that-holds")
 def test_a_session_that_has_not_begun_enters_the_first_activity() -> None:
-    assert choose(workflow({"to": "left"}), Record(workflow="crossing")) == Onward("first", None)
+    assert choose_transition(workflow({"to": "left"}), Record(workflow="crossing")) == ChosenTransition("first", None)
 
 
 @proves("conductor.takes-the-way-that-holds")
-def test_where_nothing_leads_on_the_workflow_ends() -> None:
-    assert choose(workflow(), AT_FIRST) == Onward("__terminal__", None)
+def test_an_activity_without_transitions_ends_the_workflow() -> None:
+    assert choose_transition(workflow(), AT_FIRST) == ChosenTransition("__terminal__", None)

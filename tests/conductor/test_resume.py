@@ -1,0 +1,34 @@
+"""Start of a workflow that has an unfinished run."""
+
+from __future__ import annotations
+
+import pytest
+
+from fidelio.conductor.plan import load_plan
+from fidelio.errors import UsageProblem
+from tests.conductor.run_setup import RunSetup, activity, write_workflow
+from tests.support import proves
+
+LANGUAGE = {"name": "language", "type": "string", "description": "Which."}
+
+
+@proves("conductor.goes-on", "conductor.checks-plans")
+async def test_a_resumed_run_may_change_its_agents_but_not_its_inputs(setup: RunSetup) -> None:
+    write_workflow(setup.workflows, "single", activity("one"), variables=(LANGUAGE,))
+    setup.write_agent("other", "x")
+    async with setup.app() as app:
+        conductor = await app.conductor(lambda _: None)
+        ledger = (await app.workflows()).unit.ledger
+        first = await conductor.find_or_start(setup.plan("single", inputs={"language": "de"}), force_new=False)
+        again = await conductor.find_or_start(setup.plan("single", agent="other"), force_new=False)
+        assert (again.session, again.is_resumed) == (first.session, True)
+        plan = await load_plan(ledger, first.session)
+        assert plan is not None
+        assert (plan.agent, plan.inputs) == ("other", {"language": "de"})
+        with pytest.raises(UsageProblem, match="inputs can only be given at its start"):
+            await conductor.find_or_start(setup.plan("single", inputs={"language": "fr"}), force_new=False)
+        strange = setup.plan("single", activity_agents={"zz": "other"})
+        with pytest.raises(UsageProblem, match="no activity 'zz'"):
+            await conductor.find_or_start(strange, force_new=False)
+        anew = await conductor.find_or_start(setup.plan("single"), force_new=True)
+        assert (anew.session != first.session, anew.is_resumed) == (True, False)
