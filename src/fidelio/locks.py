@@ -59,7 +59,7 @@ class FileLock:
         self._handle: int | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._handle is not None
 
     def acquire(self) -> bool:

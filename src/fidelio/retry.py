@@ -32,9 +32,9 @@ async def retry_transient(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-# The pauses after one failure, two, and so on; work that ran well for `_STEADY_SECONDS` starts over with the first.
+# The pauses after one failure, two, and so on; work that ran well for `_STABLE_SECONDS` starts over with the first.
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
-_STEADY_SECONDS = 300.0
+_STABLE_SECONDS = 300.0
 
 
 async def restart_on_failure(work: Callable[[], Awaitable[None]], *, name: str, until: asyncio.Event) -> None:
@@ -45,7 +45,7 @@ async def restart_on_failure(work: Callable[[], Awaitable[None]], *, name: str, 
         try:
             await work()
         except Exception as error:  # noqa: BLE001  # an outermost boundary: background work that nobody else would restart
-            failures = 1 if loop.time() - began > _STEADY_SECONDS else failures + 1
+            failures = 1 if loop.time() - began > _STABLE_SECONDS else failures + 1
             pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES)) - 1]
             _report(name, error, pause)
             await sleep_until(pause, until=until)

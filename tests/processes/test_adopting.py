@@ -17,9 +17,9 @@ import pytest
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes.ending import wait_until_ended
-from fidelio.processes.piped import open_pipes
-from fidelio.processes.spooled import Exit, adopt, find_marked, recorded_exit, spawn
-from fidelio.processes.table import ProcessIdentity, identity_of
+from fidelio.processes.piped import spawn_piped
+from fidelio.processes.spooled import ProcessExit, adopt, find_marked, read_recorded_exit, spawn
+from fidelio.processes.table import ProcessIdentity, find_identity
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -67,10 +67,10 @@ async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_i
         assert process.is_running()
         go.touch()
         lines = [line async for line in process.lines()]
-        exit_ = await process.ended()
+        exit_ = await process.wait_for_exit()
 
     assert lines == ["first", "begun", "done"]
-    assert exit_ == Exit(5)
+    assert exit_ == ProcessExit(5)
 
 
 @proves("processes.adopt", "processes.exit")
@@ -78,16 +78,16 @@ async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(tur
     go = turn.directory / "go"
     program = f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; kill -9 $$"
     identity = await left_behind(turn, program, until="begun")
-    assert recorded_exit(turn.spool) is None
+    assert read_recorded_exit(turn.spool) is None
     go.touch()
     await wait_until_ended([identity], SECONDS)
 
     async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
         lines = [line async for line in process.lines()]
-        exit_ = await process.ended()
+        exit_ = await process.wait_for_exit()
 
     assert lines == ["begun", "done"]
-    assert exit_ == recorded_exit(turn.spool) == Exit(128 + signal.SIGKILL)
+    assert exit_ == read_recorded_exit(turn.spool) == ProcessExit(128 + signal.SIGKILL)
 
 
 @proves("processes.queue", "processes.adopt")
@@ -103,10 +103,10 @@ async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next
             if line == "got second":
                 await process.write(b"third\n")
                 process.close_stdin()
-        exit_ = await process.ended()
+        exit_ = await process.wait_for_exit()
 
     assert lines == ["got first", "got second", "got third", "end"]
-    assert exit_ == Exit(0)
+    assert exit_ == ProcessExit(0)
 
 
 @proves("processes.queue")
@@ -123,7 +123,7 @@ async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell
 @proves("processes.queue")
 async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: Recording) -> None:
     async with asyncio.timeout(SECONDS), await spawn(["true"], process_options(turn, tell), queue=True) as process:
-        assert await process.ended() == Exit(0)
+        assert await process.wait_for_exit() == ProcessExit(0)
         await process.write(b"x" * 1_000_000)
 
 
@@ -144,7 +144,7 @@ async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recordi
 async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(turn: Turn, tell: Recording) -> None:
     async with asyncio.timeout(SECONDS):
         process = await spawn(["true"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True)
-        assert await process.ended() == Exit(0)
+        assert await process.wait_for_exit() == ProcessExit(0)
         await wait_until_ended(find_marked(turn.run))
         await process.stop()
 
@@ -187,19 +187,19 @@ async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_i
         turn, tell, seconds = make_turn(tmp_path), Recording(), random.uniform(0.3, 1) * whole
         await killed_after(seconds, turn, queue)
 
-        exit_ = recorded_exit(turn.spool)
+        exit_ = read_recorded_exit(turn.spool)
         if exit_ is None:
             printed = turn.spool / "agent.stdout"
             assert not printed.exists() or printed.read_bytes() == b"", seconds
             continue
         async with asyncio.timeout(SECONDS), await adopt(ProcessIdentity(1, "gone"), process_options(turn, tell)) as process:
             lines = [line async for line in process.lines()]
-        assert (exit_, lines) == (Exit(0), ["first", "end"]), seconds
+        assert (exit_, lines) == (ProcessExit(0), ["first", "end"]), seconds
 
 
 @proves("processes.adopt", "processes.identity")
 async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: Recording) -> None:
-    ourselves = identity_of(os.getpid())
+    ourselves = find_identity(os.getpid())
     assert ourselves is not None
 
     with pytest.raises(ExecutorFailure) as caught:
@@ -216,7 +216,7 @@ async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: R
         await anext(process.lines())
 
     assert caught.value.reason == "spool"
-    assert recorded_exit(turn.spool) is None
+    assert read_recorded_exit(turn.spool) is None
 
 
 @proves("processes.leaving")
@@ -262,22 +262,22 @@ async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path,
 
 @proves("processes.pipes")
 async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await open_pipes(["cat"], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["cat"], process_options(turn, tell)) as process:
         process.writer.write(b"hello\n")
         await process.writer.drain()
         assert await process.reader.readline() == b"hello\n"
         assert tell.processes == [process.identity]
         process.writer.close()
-        assert await process.ended() == Exit(0)
+        assert await process.wait_for_exit() == ProcessExit(0)
 
 
 @proves("processes.pipes", "processes.stop", "processes.failure")
 async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: Recording) -> None:
     program = "trap '' TERM; setsid sleep 600 & echo sorry >&2; echo begun; while :; do sleep 600; done"
-    async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", program], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["sh", "-c", program], process_options(turn, tell)) as process:
         assert await process.reader.readline() == b"begun\n"
         await process.stop(grace=0.1)
-        failure = process.failure(await process.ended())
+        failure = process.failure(await process.wait_for_exit())
 
     assert str(failure) == "The agent was killed. It said: sorry"
     assert find_marked(turn.run) == []
@@ -285,7 +285,7 @@ async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: 
 
 @proves("processes.pipes")
 async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(turn: Turn, tell: Recording) -> None:
-    async with asyncio.timeout(SECONDS), await open_pipes(["cat", "/dev/zero"], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["cat", "/dev/zero"], process_options(turn, tell)) as process:
         assert await process.reader.read(1) == b"\0"
 
 
@@ -307,10 +307,10 @@ async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
     )
     assert watcher.stdout is not None
     async with asyncio.timeout(SECONDS):
-        agent = identity_of(int(await watcher.stdout.readline()))
+        agent = find_identity(int(await watcher.stdout.readline()))
         assert agent is not None
         watcher.kill()
         await watcher.wait()
         await wait_until_ended([agent])
 
-    assert recorded_exit(turn.spool) == Exit(0)
+    assert read_recorded_exit(turn.spool) == ProcessExit(0)

@@ -17,8 +17,8 @@ from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes import table as processes_table
 from fidelio.processes.ending import wait_until_ended
-from fidelio.processes.spooled import AgentProcess, belongs_to, find_marked, is_alive, spawn, stop_run
-from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, members, send
+from fidelio.processes.spooled import AgentProcess, belongs_to, end_run_processes, find_marked, is_alive, spawn
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, find_identity, find_run_processes, send_signal
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
 
@@ -43,7 +43,7 @@ FAMILIES = {
 async def family(program: str, turn: Turn, tell: Recording) -> AsyncIterator[tuple[AgentProcess, ProcessIdentity]]:
     """An agent, and the process of it that has printed its number."""
     async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
-        child = identity_of(int(await anext(process.lines())))
+        child = find_identity(int(await anext(process.lines())))
         assert child is not None
         yield process, child
 
@@ -85,7 +85,7 @@ async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: Recording
 
     async with family(program, turn, tell) as (process, _):
         await process.stop(grace=SECONDS)
-        exit_ = await process.ended()
+        exit_ = await process.wait_for_exit()
 
     assert goodbye.exists()
     assert exit_.code == 7
@@ -108,7 +108,7 @@ async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
     turn: Turn, tell: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with family(FAMILIES["a child"], turn, tell) as (process, child):
-        monkeypatch.setattr(processes_table, "_marker", lambda _: None)
+        monkeypatch.setattr(processes_table, "_read_marker", lambda _: None)
         await process.stop(grace=0.2)
 
         assert not process.is_running()
@@ -153,7 +153,7 @@ async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: Re
         assert await process.stop()
         assert await process.stop()
 
-    assert await stop_run("r_never_started")
+    assert await end_run_processes("r_never_started")
 
 
 @proves("processes.spare")
@@ -166,14 +166,14 @@ async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, 
         await process.stop(grace=0.2)
         assert find_marked(other.run) == [child]
 
-    assert await stop_run(other.run)
+    assert await end_run_processes(other.run)
     assert not is_alive(child)
 
 
 @proves("processes.spare", "processes.identity")
 async def test_a_bystander_is_never_a_member(turn: Turn, tell: Recording, bystander: subprocess.Popen[bytes]) -> None:
     async with family(FAMILIES["without the mark"], turn, tell) as (process, child):
-        found = {one.pid for one in members(turn.run)}
+        found = {one.pid for one in find_run_processes(turn.run)}
 
         assert child.pid in found
         assert not found & {bystander.pid, os.getpid(), os.getppid()}
@@ -198,7 +198,7 @@ async def test_whoever_stops_a_run_that_it_belongs_to_goes_last(turn: Turn) -> N
 
 @proves("processes.identity")
 def test_another_process_with_the_same_number_is_not_touched(bystander: subprocess.Popen[bytes]) -> None:
-    real = identity_of(bystander.pid)
+    real = find_identity(bystander.pid)
     assert real is not None
     boot, _, ticks = real.started.partition(":")
     strangers = [
@@ -208,7 +208,7 @@ def test_another_process_with_the_same_number_is_not_touched(bystander: subproce
     ]
 
     assert [is_alive(one) for one in strangers] == [False, False, False]
-    assert [send(one, signal.SIGKILL) for one in strangers] == [False, False, False]
+    assert [send_signal(one, signal.SIGKILL) for one in strangers] == [False, False, False]
     assert bystander.poll() is None
     assert is_alive(real)
     assert not belongs_to(real, "r_any")
@@ -217,13 +217,13 @@ def test_another_process_with_the_same_number_is_not_touched(bystander: subproce
 @proves("processes.identity")
 def test_who_has_ended_is_not_alive_even_before_anybody_has_asked() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
-        identity = identity_of(process.pid)
+        identity = find_identity(process.pid)
         assert identity is not None
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
         assert not is_alive(identity)
-        assert not send(identity, signal.SIGTERM)
+        assert not send_signal(identity, signal.SIGTERM)
 
 
 @proves("processes.identity")
@@ -232,7 +232,7 @@ def test_the_name_of_a_program_cannot_forge_its_identity(tmp_path: Path) -> None
     program.symlink_to("/bin/sleep")
 
     with subprocess.Popen([program, "600"]) as process:
-        identity = identity_of(process.pid)
+        identity = find_identity(process.pid)
         assert identity is not None
         assert is_alive(identity)
         process.kill()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.orchestrator.executors.contract import Turn, process_options
-from fidelio.processes.spool import Lines, chunks
-from fidelio.processes.spooled import Exit, spawn
+from fidelio.processes.spool import LineSplitter, read_chunks
+from fidelio.processes.spooled import ProcessExit, spawn
 from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
 from tests.support import proves
@@ -23,12 +23,12 @@ from tests.support import proves
 PRINT_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
 
 
-async def output(argv: list[str], turn: Turn, tell: Recording, stdin: bytes = b"") -> tuple[list[str], Exit]:
+async def output(argv: list[str], turn: Turn, tell: Recording, stdin: bytes = b"") -> tuple[list[str], ProcessExit]:
     async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, tell), stdin=stdin) as process:
-        return [line async for line in process.lines()], await process.ended()
+        return [line async for line in process.lines()], await process.wait_for_exit()
 
 
-async def run_python(program: str, turn: Turn, tell: Recording) -> tuple[list[str], Exit]:
+async def run_python(program: str, turn: Turn, tell: Recording) -> tuple[list[str], ProcessExit]:
     return await output([sys.executable, "-c", program], turn, tell)
 
 
@@ -37,7 +37,7 @@ async def test_what_goes_in_comes_out_line_by_line(turn: Turn, tell: Recording) 
     lines, exit_ = await output(["cat"], turn, tell, b"one\n\nthree\n")
 
     assert lines == ["one", "", "three"]
-    assert exit_ == Exit(0)
+    assert exit_ == ProcessExit(0)
 
 
 @proves("processes.output")
@@ -91,8 +91,8 @@ async def test_an_agent_that_never_stops_talking_is_ended_at_its_limit(turn: Tur
 @proves("processes.output")
 @given(st.lists(st.binary(max_size=12)))
 def test_lines_are_the_same_however_they_arrive(pieces: list[bytes]) -> None:
-    lines = Lines()
-    got = [line for piece in pieces for line in lines.feed(piece)] + lines.rest()
+    lines = LineSplitter()
+    got = [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
 
     whole = b"".join(pieces).split(b"\n")
     expected = whole if whole[-1] else whole[:-1]
@@ -109,7 +109,7 @@ async def test_what_is_written_just_before_the_end_is_read(tmp_path: Path) -> No
         return True
 
     with growing.open("rb") as file:
-        assert b"".join([chunk async for chunk in chunks(file, writes_and_ends)]) == b"last words"
+        assert b"".join([chunk async for chunk in read_chunks(file, writes_and_ends)]) == b"last words"
 
 
 @proves("processes.exit", "processes.failure")
@@ -126,21 +126,21 @@ async def test_what_is_written_just_before_the_end_is_read(tmp_path: Path) -> No
 async def test_how_an_agent_ended_is_recorded(turn: Turn, tell: Recording, program: str, code: int, reason: str) -> None:
     _, exit_ = await output(["sh", "-c", program], turn, tell)
 
-    assert (exit_, exit_.reason, exit_.ok) == (Exit(code), reason, False)
+    assert (exit_, exit_.reason, exit_.ok) == (ProcessExit(code), reason, False)
 
 
 @proves("processes.exit")
 async def test_an_agent_killed_together_with_its_shell_has_vanished(turn: Turn, tell: Recording) -> None:
     _, exit_ = await output(["sh", "-c", "kill -9 $PPID; sleep 600"], turn, tell)
 
-    assert (exit_, exit_.reason) == (Exit(None), "vanished")
+    assert (exit_, exit_.reason) == (ProcessExit(None), "vanished")
 
 
 @proves("processes.failure")
 async def test_a_failure_carries_the_end_of_what_the_agent_complained_about(turn: Turn, tell: Recording) -> None:
     program = "i=0; while [ $i -lt 500 ]; do echo noise $i >&2; i=$((i+1)); done; echo 'no key' >&2; exit 4"
     async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
-        failure = process.failure(await process.ended(), partial="half")
+        failure = process.failure(await process.wait_for_exit(), partial="half")
 
     assert failure.sentence.startswith("The agent ended with exit 4. It said: ")
     assert failure.sentence.endswith("noise 499\nno key")
@@ -201,7 +201,7 @@ async def test_an_agent_that_was_killed_before_it_began_has_vanished(turn: Turn,
 
     lines, exit_ = await output(["echo", "hello"], turn, tell)
 
-    assert (lines, exit_) == ([], Exit(None))
+    assert (lines, exit_) == ([], ProcessExit(None))
 
 
 @proves("processes.start")
@@ -282,7 +282,7 @@ async def test_a_spool_that_vanishes_meanwhile_costs_only_the_status(turn: Turn,
     lines, exit_ = await output(["sh", "-c", program], turn, tell)
 
     assert lines == ["before", "after"]
-    assert exit_ == Exit(None)
+    assert exit_ == ProcessExit(None)
 
 
 @proves("processes.output")

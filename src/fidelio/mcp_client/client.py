@@ -21,8 +21,8 @@ from fidelio.mcp_client import McpServer
 REVISION = "2025-06-18"
 _CONNECT_SECONDS = 60.0
 _CALL_SECONDS = 900.0
-_LEAVE_SECONDS = 5.0
-_LONGEST_MESSAGE = 32_000_000
+_DISCONNECT_SECONDS = 5.0
+_MAX_MESSAGE_BYTES = 32_000_000
 _UNKNOWN_METHOD = -32601
 _CLIENT = {"name": "fidelio-scripted", "version": "1"}
 
@@ -58,16 +58,16 @@ class McpClient:
         return await self._transport.request(message)
 
 
-def text_of(result: Mapping[str, Any]) -> str:
+def extract_text(result: Mapping[str, Any]) -> str:
     """What a model would read of a result."""
     blocks = result.get("content") or ()
     return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
 
 
 @asynccontextmanager
-async def connected(server: McpServer, *, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[McpClient]:
+async def open_client(server: McpServer, *, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[McpClient]:
     """A client of the server, started in `directory` or reached at its address."""
-    async with _transport(server, directory, environment) as transport:
+    async with _open_transport(server, directory, environment) as transport:
         client = McpClient(transport)
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -78,11 +78,11 @@ async def connected(server: McpServer, *, directory: Path, environment: Mapping[
 
 
 @asynccontextmanager
-async def _transport(server: McpServer, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Transport]:
+async def _open_transport(server: McpServer, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Transport]:
     if server.command is None:
-        from fidelio.mcp_client.http import over_http  # noqa: PLC0415  # most servers are programs
+        from fidelio.mcp_client.http import open_http_transport  # noqa: PLC0415  # most servers are programs
 
-        async with over_http(server.url or "", server.headers) as transport:
+        async with open_http_transport(server.url or "", server.headers) as transport:
             yield transport
         return
     with tempfile.TemporaryFile() as complaints:
@@ -90,7 +90,7 @@ async def _transport(server: McpServer, directory: Path, environment: Mapping[st
         try:
             yield _Pipes(child, complaints)
         finally:
-            await _leave(child)
+            await _disconnect(child)
 
 
 async def _start(
@@ -105,19 +105,19 @@ async def _start(
             stderr=complaints,
             cwd=directory,
             env=environment,
-            limit=_LONGEST_MESSAGE,
+            limit=_MAX_MESSAGE_BYTES,
             start_new_session=True,
         )
     except OSError as error:
         raise ExecutorFailure(f"The MCP server {server.command} could not be started: {error}.", reason="mcp") from error
 
 
-async def _leave(child: asyncio.subprocess.Process) -> None:
+async def _disconnect(child: asyncio.subprocess.Process) -> None:
     """A server ends with its input. One that does not is ended."""
     assert child.stdin is not None
     child.stdin.close()
     try:
-        async with asyncio.timeout(_LEAVE_SECONDS):
+        async with asyncio.timeout(_DISCONNECT_SECONDS):
             await child.wait()
     except TimeoutError:
         child.kill()

@@ -21,7 +21,7 @@ _STREAM = "text/event-stream"
 
 
 @asynccontextmanager
-async def over_http(address: str, headers: Mapping[str, str]) -> AsyncIterator[HttpTransport]:
+async def open_http_transport(address: str, headers: Mapping[str, str]) -> AsyncIterator[HttpTransport]:
     try:
         transport = HttpTransport(address, headers)
     except ValueError as error:
@@ -80,7 +80,7 @@ class HttpTransport:
         if session := response.getheader(_SESSION):
             self._headers[_SESSION] = session
         if response.getheader("Content-Type", "").startswith(_STREAM):
-            return _reply_in(_events(response), message)
+            return _find_reply(_parse_events(response), message)
         body = response.read()
         if response.status >= 400:
             shown = body[:500].decode("utf-8", "replace")
@@ -88,13 +88,13 @@ class HttpTransport:
         return msgspec.json.decode(body, type=dict[str, Any]) if body else None
 
 
-def _reply_in(events: Iterator[dict[str, Any]], message: Mapping[str, Any]) -> dict[str, Any] | None:
+def _find_reply(events: Iterator[dict[str, Any]], message: Mapping[str, Any]) -> dict[str, Any] | None:
     """The reply among what else the server says. The stream is read to its end, so that the connection can be used again."""
     replies = [event for event in events if event.get("id") == message.get("id") and "method" not in event]
     return replies[0] if replies else None
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+def _parse_events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
     data: list[bytes] = []
     for line in response:
         stripped = line.rstrip(b"\r\n")

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.processes.ending import GRACE_SECONDS, stop_run
-from fidelio.processes.spool import FROM_PIPE, GO, Exit, Spool, failure
+from fidelio.processes.ending import GRACE_SECONDS, end_run_processes
+from fidelio.processes.spool import FROM_PIPE, GO, ProcessExit, Spool, build_failure
 from fidelio.processes.spooled import AGENT, ProcessOptions, find_program
-from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, is_alive, put_mark, require_process_table
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, find_identity, is_alive, put_mark, require_process_table
 
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class PipedProcess:
     def is_running(self) -> bool:
         return is_alive(self.identity)
 
-    async def ended(self) -> Exit:
+    async def wait_for_exit(self) -> ProcessExit:
         await self._child.wait()
         return self._spool.exit()
 
@@ -57,7 +57,7 @@ class PipedProcess:
         """Closes its input, which asks most agents to end; then as for every process."""
         self.writer.close()
         try:
-            return await stop_run(self._run, self.identity, grace=grace)
+            return await end_run_processes(self._run, self.identity, grace=grace)
         finally:
             with suppress(BrokenPipeError, ConnectionResetError):
                 await self.writer.wait_closed()
@@ -74,12 +74,12 @@ class PipedProcess:
     def stderr_tail(self) -> str:
         return self._spool.stderr_tail()
 
-    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
         """The error for an agent that ended without its result."""
-        return failure(self._spool, exit_, partial)
+        return build_failure(self._spool, exit_, partial)
 
 
-async def open_pipes(
+async def spawn_piped(
     argv: Sequence[str],
     options: ProcessOptions,
     *,
@@ -93,7 +93,7 @@ async def open_pipes(
     with spool.create(spool.stderr) as stderr:
         child = await _start(command, spool, options, stderr, environment or {})
     put_mark(child.pid, options.run)
-    identity = identity_of(child.pid)
+    identity = find_identity(child.pid)
     process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, options)
     try:
         await options.on_process(process.identity)

@@ -40,7 +40,7 @@ FROM_PIPE = f'{_HELD}{_SPOOL}{_TRAP}"$@"\n{_RECORD}'
 TAIL_BYTES = 2_000
 
 
-class Exit(msgspec.Struct, frozen=True):
+class ProcessExit(msgspec.Struct, frozen=True):
     """How a process ended. `code` is None when nothing was recorded: it was killed together with the shell around it."""
 
     code: int | None
@@ -105,11 +105,11 @@ class Spool:
         except FileExistsError as error:
             raise ExecutorFailure(f"{file.name} was started before in this run.", reason="already-started") from error
 
-    def exit(self) -> Exit:
+    def exit(self) -> ProcessExit:
         try:
-            return Exit(int(self._file("status").read_text("ascii")))
+            return ProcessExit(int(self._file("status").read_text("ascii")))
         except (OSError, ValueError):
-            return Exit(None)
+            return ProcessExit(None)
 
     def is_recorded(self) -> bool:
         return self._file("status").exists()
@@ -127,7 +127,7 @@ class Spool:
         return self.prefix.with_name(f"{self.prefix.name}.{name}")
 
 
-def failure(spool: Spool, exit_: Exit, partial: str) -> ExecutorFailure:
+def build_failure(spool: Spool, exit_: ProcessExit, partial: str) -> ExecutorFailure:
     """The error for an agent that ended without its result."""
     how = "was killed" if exit_.code is None else f"ended with {exit_.reason.replace('.', ' ')}"
     said = spool.stderr_tail()
@@ -144,28 +144,28 @@ def _signal_name(code: int) -> str:
 
 
 _CHUNK = 1 << 18
-_SHORTEST, _LONGEST = 0.005, 0.1
+_MIN_PAUSE, _MAX_PAUSE = 0.005, 0.1
 
 
-async def chunks(file: BinaryIO, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def read_chunks(file: BinaryIO, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
     """What is in the file and what comes after, until nothing more can come. Empty where there was nothing for a while."""
-    pause = _SHORTEST
+    pause = _MIN_PAUSE
     while True:
         # Asked before reading: what was written before the end is then read after it.
         over = is_over()
         chunk = file.read(_CHUNK)
         yield chunk
         if chunk:
-            pause = _SHORTEST
+            pause = _MIN_PAUSE
             await asyncio.sleep(0)
         elif over:
             return
         else:
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST)
+            pause = min(pause * 1.5, _MAX_PAUSE)
 
 
-class Lines:
+class LineSplitter:
     """Cuts chunks into lines. How long one may be is not decided here: whoever feeds counts what it feeds."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class Lines:
             self._line += part
         return finished
 
-    def rest(self) -> list[str]:
+    def flush(self) -> list[str]:
         """The last line, when it does not end in a newline."""
         return [self._take()] if self._line else []
 

@@ -28,14 +28,14 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.processes.ending import GRACE_SECONDS, stop_run, wait_until_ended
-from fidelio.processes.spool import FROM_FILE, FROM_QUEUE, GO, Exit, Lines, Spool, chunks, failure
+from fidelio.processes.ending import GRACE_SECONDS, end_run_processes, wait_until_ended
+from fidelio.processes.spool import FROM_FILE, FROM_QUEUE, GO, LineSplitter, ProcessExit, Spool, build_failure, read_chunks
 from fidelio.processes.table import (
     AGENT_MARKER,
     ProcessIdentity,
     belongs_to,
+    find_identity,
     find_marked,
-    identity_of,
     is_alive,
     missing_support,
     put_mark,
@@ -44,16 +44,16 @@ from fidelio.processes.table import (
 
 __all__ = [
     "AgentProcess",
-    "Exit",
+    "ProcessExit",
     "ProcessOptions",
     "adopt",
     "belongs_to",
+    "end_run_processes",
     "find_marked",
     "is_alive",
     "missing_support",
-    "recorded_exit",
+    "read_recorded_exit",
     "spawn",
-    "stop_run",
 ]
 
 OnProcess = Callable[[ProcessIdentity], Awaitable[None]]
@@ -62,7 +62,7 @@ OnOutput = Callable[[int], Awaitable[None]]
 AGENT = "agent"
 _POLL_SECONDS = 0.01
 # Whom we have started and watch no longer. Should they end before we do, somebody has to collect them.
-_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
+_DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +117,11 @@ class AgentProcess:
 
         Every byte counts against the limit of the run before it is kept. So no line is cut: it is whole, or the run is over.
         """
-        lines = Lines()
+        lines = LineSplitter()
         async for chunk in self._chunks():
             for line in lines.feed(chunk):
                 yield line
-        for line in lines.rest():
+        for line in lines.flush():
             yield line
 
     async def text(self) -> str:
@@ -129,7 +129,7 @@ class AgentProcess:
         parts = [chunk async for chunk in self._chunks()]
         return b"".join(parts).decode("utf-8", "replace")
 
-    def printed(self) -> str:
+    def read_output(self) -> str:
         """What there is to read of an agent that was ended, as much of it as its run may print."""
         with self._open_output() as file:
             return file.read(self._options.output_bytes).decode("utf-8", "replace")
@@ -152,7 +152,7 @@ class AgentProcess:
         self._input = self._open_queue(self._spool.hold)
         os.write(self._input, b"\n")
 
-    async def ended(self) -> Exit:
+    async def wait_for_exit(self) -> ProcessExit:
         await wait_until_ended([self.identity])
         self._collect()
         return self._spool.exit()
@@ -160,7 +160,7 @@ class AgentProcess:
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
         """Ends the agent and everything it started: asks, waits for `grace` seconds, then kills. False: somebody is left."""
         try:
-            return await stop_run(self._options.run, self.identity, grace=grace)
+            return await end_run_processes(self._options.run, self.identity, grace=grace)
         finally:
             self._collect()
             self._close()
@@ -168,15 +168,15 @@ class AgentProcess:
     def stderr_tail(self) -> str:
         return self._spool.stderr_tail()
 
-    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
         """The error for an agent that ended without its result."""
-        return failure(self._spool, exit_, partial)
+        return build_failure(self._spool, exit_, partial)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         if self._stdout is None:
             self._stdout = self._open_output()
         self._stdout.seek(0)
-        async for chunk in chunks(self._stdout, lambda: not self.is_running()):
+        async for chunk in read_chunks(self._stdout, lambda: not self.is_running()):
             if size := len(chunk) + self._more_complaints():
                 await self._options.on_output(size)
             yield chunk
@@ -216,7 +216,7 @@ class AgentProcess:
     def _let_go(self) -> None:
         self._close()
         if self._child is not None:
-            _LEFT_ALONE.append(self._child)
+            _DETACHED.append(self._child)
 
     def _close(self) -> None:
         if self._stdout is not None:
@@ -244,12 +244,12 @@ async def spawn(
     to that of the options. A second process in the same run needs another `label`.
     """
     require_process_table()
-    _LEFT_ALONE[:] = [child for child in _LEFT_ALONE if child.poll() is None]
+    _DETACHED[:] = [child for child in _DETACHED if child.poll() is None]
     command = [find_program(argv[0], options.directory, options.environment), *argv[1:]]
     spool = Spool(options.spool / label)
     child = _start(command, spool, options, stdin, queue=queue, environment=environment or {})
     put_mark(child.pid, options.run)
-    identity = identity_of(child.pid)
+    identity = find_identity(child.pid)
     assert identity is not None, "a child that nobody has collected is in the table, and it is held"
     process = AgentProcess(identity, spool, options)
     try:
@@ -272,7 +272,7 @@ async def adopt(identity: ProcessIdentity, options: ProcessOptions, *, label: st
     return process
 
 
-def recorded_exit(spool: Path, *, label: str = AGENT) -> Exit | None:
+def read_recorded_exit(spool: Path, *, label: str = AGENT) -> ProcessExit | None:
     """How the agent of a run ended while nobody watched; None when that was not recorded. Its output can be adopted then."""
     files = Spool(spool / label)
     return files.exit() if files.is_recorded() else None
@@ -282,13 +282,13 @@ def find_program(name: str, directory: Path, environment: Mapping[str, str]) -> 
     """The program that the agent's own PATH leads to. Raises also where the directory it is to run in is missing."""
     if not directory.is_dir():
         raise ExecutorFailure(f"The directory {directory} is not there any more.", reason="no-directory")
-    return locate(name, directory, environment)
+    return find_executable(name, directory, environment)
 
 
-def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
+def find_executable(name: str, directory: Path, environment: Mapping[str, str]) -> str:
     """A program by its path, from `directory` on, or by its name on the PATH."""
     if "/" in name:
-        return _checked(directory / name)
+        return _require_executable(directory / name)
     found = shutil.which(name, path=environment.get("PATH", os.defpath))
     if found is None:
         raise ExecutorFailure(
@@ -299,7 +299,7 @@ def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
     return found
 
 
-def _checked(program: Path) -> str:
+def _require_executable(program: Path) -> str:
     if not program.is_file():
         raise ExecutorFailure(f"There is no program {program}.", reason="command-not-found", remedy="Write its whole path.")
     if not os.access(program, os.X_OK):

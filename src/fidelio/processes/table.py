@@ -32,7 +32,7 @@ _LOWEST = 1 << 52
 _BYTES = 6
 
 
-def mark_of(run: str) -> int:
+def compute_mark(run: str) -> int:
     return _LOWEST + int.from_bytes(hashlib.sha256(run.encode("utf-8", "replace")).digest()[:_BYTES])
 
 
@@ -41,12 +41,12 @@ def put_mark(pid: int, run: str) -> None:
 
     Where this limit is in use for what it is meant for, or may not be set, the child is known by its environment alone.
     """
-    _replace(pid, mark_of(run))
+    _set_mark(pid, compute_mark(run))
 
 
 def remove_mark(pid: int) -> None:
     """For a child that is to outlive the run below which it was started."""
-    _replace(pid, resource.RLIM_INFINITY)
+    _set_mark(pid, resource.RLIM_INFINITY)
 
 
 def read_mark(pid: int) -> int | None:
@@ -60,7 +60,7 @@ def read_mark(pid: int) -> int | None:
     return lower if _is_mark(lower) else None
 
 
-def _replace(pid: int, mark: int) -> None:
+def _set_mark(pid: int, mark: int) -> None:
     if _LIMIT is None:
         return
     with suppress(OSError, ValueError):
@@ -74,7 +74,7 @@ def _is_mark(limit: int) -> bool:
 
 
 _PROC = Path("/proc")
-_GONE = frozenset("ZXx")
+_ENDED_STATES = frozenset("ZXx")
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProcessEntry:
     """One line of the process table. `run` is the run that its environment names; where that names none, there is `mark`."""
 
     identity: ProcessIdentity
@@ -94,18 +94,18 @@ class Entry:
     run: str | None
     mark: int | None
 
-    def is_of(self, run: str) -> bool:
-        return self.run == run if self.run is not None else self.mark == mark_of(run)
+    def belongs_to_run(self, run: str) -> bool:
+        return self.run == run if self.run is not None else self.mark == compute_mark(run)
 
     @property
-    def is_of_nobody(self) -> bool:
+    def is_unmarked(self) -> bool:
         return self.run is None and self.mark is None
 
 
 def agent_above() -> str:
     """The run of the agent that this process runs below, by its marker; empty where there is none."""
     # A child can clear its own environment; that of the agent above it stays as it was started.
-    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_marker, _ancestors())), "")
+    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_read_marker, _ancestors())), "")
 
 
 def _ancestors() -> Iterator[int]:
@@ -113,7 +113,7 @@ def _ancestors() -> Iterator[int]:
     pid = os.getppid()
     while pid > 1:
         yield pid
-        fields = _stat(pid)
+        fields = _read_stat(pid)
         if fields is None:
             return
         pid = int(fields[1])
@@ -137,45 +137,45 @@ def missing_support() -> str:
     return ""
 
 
-def identity_of(pid: int) -> ProcessIdentity | None:
+def find_identity(pid: int) -> ProcessIdentity | None:
     """Who has this number now, or None when nobody is alive under it."""
-    fields = _stat(pid)
-    return None if fields is None else ProcessIdentity(pid, _started(fields))
+    fields = _read_stat(pid)
+    return None if fields is None else ProcessIdentity(pid, _start_time(fields))
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
     """Whether this very process runs; one that has ended and only waits to be collected does not."""
-    return identity_of(identity.pid) == identity
+    return find_identity(identity.pid) == identity
 
 
 def belongs_to(identity: ProcessIdentity, run: str) -> bool:
     """Whether this very process is alive and was started for the run."""
-    entry = _entry(identity.pid)
-    return entry is not None and entry.identity == identity and entry.is_of(run)
+    entry = _read_entry(identity.pid)
+    return entry is not None and entry.identity == identity and entry.belongs_to_run(run)
 
 
 def find_marked(run: str) -> list[ProcessIdentity]:
     """Every living process that was started for the run, however it has moved since; the oldest first."""
-    found = [entry.identity for entry in entries() if entry.is_of(run)]
+    found = [entry.identity for entry in iterate_processes() if entry.belongs_to_run(run)]
     return sorted(found, key=lambda identity: (int(identity.started.rpartition(":")[2]), identity.pid))
 
 
-def members(run: str, leader: ProcessIdentity | None = None) -> list[ProcessIdentity]:
+def find_run_processes(run: str, leader: ProcessIdentity | None = None) -> list[ProcessIdentity]:
     """Everybody who has to go when the run is stopped, except the process that asks.
 
     Those with the mark of the run; those in a session that one of them leads, because a program may start others with an
     environment of its own choice; and their descendants. Who carries the mark of another run is spared. `leader` is known to
     be ours: for a moment after its start a process shows no environment.
     """
-    table = list(entries())
-    ours = {entry.identity.pid for entry in table if entry.is_of(run) or entry.identity == leader}
-    others = [entry for entry in table if entry.is_of_nobody]
+    table = list(iterate_processes())
+    ours = {entry.identity.pid for entry in table if entry.belongs_to_run(run) or entry.identity == leader}
+    others = [entry for entry in table if entry.is_unmarked]
     ours |= {entry.identity.pid for entry in others if entry.session in ours}
     _add_descendants(ours, others)
     return [entry.identity for entry in table if entry.identity.pid in ours - {os.getpid()}]
 
 
-def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
     """Signals this very process. False: it is gone or not ours to signal, and nobody else was touched."""
     try:
         handle = os.pidfd_open(identity.pid)
@@ -193,52 +193,52 @@ def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
     return True
 
 
-def entries() -> Iterator[Entry]:
+def iterate_processes() -> Iterator[ProcessEntry]:
     """The living processes. What ends while we look is left out; who has neither name nor mark that we may read is nobody's."""
     for directory in os.scandir(_PROC):
-        if directory.name.isdigit() and (entry := _entry(int(directory.name))) is not None:
+        if directory.name.isdigit() and (entry := _read_entry(int(directory.name))) is not None:
             yield entry
 
 
-def _entry(pid: int) -> Entry | None:
-    run = _marker(pid)
+def _read_entry(pid: int) -> ProcessEntry | None:
+    run = _read_marker(pid)
     mark = read_mark(pid) if run is None else None
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     if fields is None:
         return None
-    return Entry(ProcessIdentity(pid, _started(fields)), int(fields[1]), int(fields[3]), run, mark)
+    return ProcessEntry(ProcessIdentity(pid, _start_time(fields)), int(fields[1]), int(fields[3]), run, mark)
 
 
-def _add_descendants(ours: set[int], others: Iterable[Entry]) -> None:
+def _add_descendants(ours: set[int], others: Iterable[ProcessEntry]) -> None:
     remaining = list(others)
     while found := {entry.identity.pid for entry in remaining if entry.parent in ours}:
         ours |= found
         remaining = [entry for entry in remaining if entry.identity.pid not in found]
 
 
-def _stat(pid: int) -> list[str] | None:
+def _read_stat(pid: int) -> list[str] | None:
     """The fields from the state on, None when the process is gone. A program's name may hold spaces and brackets."""
-    fields = _read(pid, "stat").decode("utf-8", "replace").rpartition(")")[2].split()
-    return None if not fields or fields[0] in _GONE else fields
+    fields = _read_file(pid, "stat").decode("utf-8", "replace").rpartition(")")[2].split()
+    return None if not fields or fields[0] in _ENDED_STATES else fields
 
 
-def _started(fields: list[str]) -> str:
-    return f"{_boot()}:{fields[19]}"
+def _start_time(fields: list[str]) -> str:
+    return f"{_boot_id()}:{fields[19]}"
 
 
 @cache
-def _boot() -> str:
+def _boot_id() -> str:
     """Start times count from the start of the machine, so they mean something only together with it."""
     return (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii").strip()
 
 
-def _marker(pid: int) -> str | None:
-    environment = b"\0" + _read(pid, "environ")
+def _read_marker(pid: int) -> str | None:
+    environment = b"\0" + _read_file(pid, "environ")
     _, found, rest = environment.partition(f"\0{AGENT_MARKER}=".encode())
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None
 
 
-def _read(pid: int, name: str) -> bytes:
+def _read_file(pid: int, name: str) -> bytes:
     """Empty when the process is gone or is not ours to look at. Every process of the machine is read, so this is kept cheap."""
     try:
         handle = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY)

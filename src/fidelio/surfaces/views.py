@@ -14,7 +14,7 @@ from fidelio.clock import format_iso
 
 if TYPE_CHECKING:
     from fidelio.ledger.model import Request
-    from fidelio.orchestrator.blueprints.catalogue import Listing
+    from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
     from fidelio.orchestrator.record.model import AgentSession, Run
     from fidelio.toolkit import Render
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VALUE_CHARACTERS = 1_000
 
 
-def blueprints_json(listing: Listing, after: str = "", limit: int | None = None) -> dict[str, Any]:
+def blueprints_json(listing: BlueprintListing, after: str = "", limit: int | None = None) -> dict[str, Any]:
     """A page of them by name, the broken ones in their places. `total` counts all that can be used."""
     sound = {one.name: {"description": one.description, "permissions": one.permissions.mode} for one in listing.agents}
     broken = {one.name: one.error for one in listing.broken}

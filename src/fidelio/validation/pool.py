@@ -29,7 +29,7 @@ from fidelio.validation.child import SECONDS
 # Only for a machine that is overloaded: a check is given up when it has computed for much less.
 WAIT_SECONDS = 20.0
 # How often a child is looked at that computes more slowly than the clock runs.
-_GLANCE_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _CHUNK = 1 << 16
 _PROGRAM = (sys.executable, "-P", child.__file__)
 
@@ -37,11 +37,11 @@ Ask = Callable[[bytes], bytes]
 T = TypeVar("T")
 
 
-class Undecided(Exception):
+class CheckUndecided(Exception):
     """There is no answer. It is a sentence that says why."""
 
 
-class LimitExceeded(Undecided):
+class LimitExceeded(CheckUndecided):
     """There never will be one: the check takes too long or too much, or cannot even be asked for."""
 
 
@@ -74,7 +74,7 @@ class ChildPool:
         was_used = one.was_used
         try:
             return one.ask(question)
-        except _Ended:
+        except _ChildEnded:
             # What it had kept of earlier questions may have been too much, or it had been idle for long.
             if not was_used:
                 raise
@@ -92,7 +92,7 @@ class ChildPool:
         return one
 
 
-class _Ended(LimitExceeded):
+class _ChildEnded(LimitExceeded):
     """The child has ended by itself in the middle of a question."""
 
 
@@ -116,7 +116,7 @@ class _Child:
             )
         except OSError as problem:
             self._stderr.close()
-            raise Undecided(f"It could not be checked: {problem!s:.200}.") from problem
+            raise CheckUndecided(f"It could not be checked: {problem!s:.200}.") from problem
         remove_mark(self.pid)
         self._cpu = _CpuClock(self.pid)
         self._poll = select.poll()
@@ -141,7 +141,9 @@ class _Child:
         return self._process.poll() is None
 
     def ask(self, question: bytes) -> bytes:
-        """The answer. Raises `LimitExceeded` when the check has used up its time, `Undecided` when the machine is too slow."""
+        """The answer. Raises `LimitExceeded` when the check has used up its time, `CheckUndecided` when the machine is too
+        slow.
+        """
         assert self._process.stdin is not None
         self.was_used = True
         try:
@@ -170,8 +172,8 @@ class _Child:
                 raise LimitExceeded(f"It takes more than {SECONDS} seconds to check.")
             if patience <= 0:
                 self.end()
-                raise Undecided(f"It could not be checked: no answer after {WAIT_SECONDS:g} seconds.")
-            if self._poll.poll(max(_GLANCE_SECONDS, min(left, patience)) * 1000):
+                raise CheckUndecided(f"It could not be checked: no answer after {WAIT_SECONDS:g} seconds.")
+            if self._poll.poll(max(_POLL_SECONDS, min(left, patience)) * 1000):
                 self._receive()
         answer, _, _ = self._answer.partition(b"\n")
         self._answer.clear()
@@ -183,13 +185,13 @@ class _Child:
             raise self._ended()
         self._answer += chunk
 
-    def _ended(self) -> Undecided:
+    def _ended(self) -> CheckUndecided:
         code = self._process.wait()
         self._stderr.seek(0)
         last = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
         if code == -signal.SIGXCPU:
             return LimitExceeded(f"It takes more than {SECONDS} seconds to check.")
-        return _Ended(f"It could not be checked: {last or f'its process ended with {code}'!s:.200}.")
+        return _ChildEnded(f"It could not be checked: {last or f'its process ended with {code}'!s:.200}.")
 
 
 class _CpuClock:

@@ -13,7 +13,7 @@ from fidelio.orchestrator.record.model import Usage
 # `ask`: whatever changes something is a question in the inbox. `read`: nothing may change anything. `edit`: files of the
 # project may be changed, the rest is asked. `full`: nothing is asked; for sandboxes.
 PermissionMode = Literal["ask", "read", "edit", "full"]
-AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,10 +28,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where a run is ended. Tokens and money count where the agent reports them."""
 
     wall_seconds: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
-    turns: AtLeastOne | None = None
+    turns: PositiveInt | None = None
     # At most what one text of the record holds, so that no result is ever cut.
     output_bytes: Annotated[int, msgspec.Meta(ge=1, le=64_000_000)] = 32_000_000
-    tokens: AtLeastOne | None = None
+    tokens: PositiveInt | None = None
     cost_usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
@@ -61,10 +61,10 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # What a session without a blueprint runs as.
-GENERIC = Blueprint(name="", description="An agent without a blueprint.")
+DEFAULT_BLUEPRINT = Blueprint(name="", description="An agent without a blueprint.")
 
 
-def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
+def find_exceeded_limit(limits: Limits, usage: Usage, output_bytes: int) -> str:
     """The name of the first limit that is passed, empty while all are kept."""
     spent = {
         "turns": (usage.turns, limits.turns),
@@ -75,6 +75,6 @@ def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
     return next((name for name, (used, most) in spent.items() if most is not None and used > most), "")
 
 
-def seconds_left(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
+def remaining_seconds(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
     """What is left of the wall time. Waiting for a person does not count: people sleep."""
     return limits.wall_seconds - (now - started_at - waited_ms) / 1000

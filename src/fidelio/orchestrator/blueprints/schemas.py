@@ -13,9 +13,9 @@ import msgspec
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.validation import LimitExceeded, Schema, Undecided, violations
+from fidelio.validation import CheckUndecided, LimitExceeded, Schema, find_violations
 
-LONGEST_SCHEMA = 4_000
+MAX_SCHEMA_LENGTH = 4_000
 
 
 async def check_input(blueprint: Blueprint, prompt: str | Mapping[str, Any]) -> str:
@@ -26,7 +26,7 @@ async def check_input(blueprint: Blueprint, prompt: str | Mapping[str, Any]) -> 
         raise BadAgentInput(
             f"The blueprint {blueprint.name} takes a text, and this is an object.", remedy="Pass the prompt as text."
         )
-    value = _value(prompt) if isinstance(prompt, str) else prompt
+    value = _parse_value(prompt) if isinstance(prompt, str) else prompt
     await _check(blueprint, blueprint.input_schema, value, "The input")
     return prompt if isinstance(prompt, str) else msgspec.json.format(msgspec.json.encode(prompt), indent=2).decode()
 
@@ -37,7 +37,7 @@ async def check_output(blueprint: Blueprint, data: Any) -> None:
         await _check(blueprint, blueprint.output_schema, data, "The result")
 
 
-def _value(prompt: str) -> Any:
+def _parse_value(prompt: str) -> Any:
     """A text that is JSON is meant as what it stands for; any other text as itself."""
     try:
         return msgspec.json.decode(prompt)
@@ -47,8 +47,8 @@ def _value(prompt: str) -> Any:
 
 async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) -> None:
     try:
-        unusable, violated = await violations(schema, value)
-    except Undecided as problem:
+        unusable, violated = await find_violations(schema, value)
+    except CheckUndecided as problem:
         # Of a schema and a value that take too long together, nobody can say which of the two is to blame.
         smaller = f"Make it smaller and plainer, or the schema in {blueprint.source} simpler."
         raise UncheckedAgentInput(
@@ -66,4 +66,4 @@ async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) ->
 
 def _remedy(schema: Schema) -> str:
     text = msgspec.json.encode(schema).decode()
-    return f"It has to fit {text}" if len(text) <= LONGEST_SCHEMA else "Look at the schema of the blueprint."
+    return f"It has to fit {text}" if len(text) <= MAX_SCHEMA_LENGTH else "Look at the schema of the blueprint."

@@ -24,58 +24,58 @@ _OWN_PATH = "/mcp/orchestrator"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
-Text = Annotated[str, msgspec.Meta(min_length=1)]
+NonEmptyText = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server as it is written down: `stdio` with a command, or `http` with an address."""
 
     type: Literal["stdio", "http"] | None = None
-    command: Text | None = None
+    command: NonEmptyText | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = msgspec.field(default_factory=dict)
-    url: Text | None = None
+    url: NonEmptyText | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def server_faults(servers: Mapping[str, Server], inherit: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+def find_server_problems(servers: Mapping[str, ServerEntry], inherit: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     """The name of a server, what is wrong with it, and what to do."""
     for name, server in servers.items():
         if not _NAME.fullmatch(name):
             yield name, "is no name for a server.", "Use 1 to 64 letters, digits, dashes and underscores."
-        if fault := _contradiction(server):
+        if fault := _find_contradiction(server):
             yield name, fault, "Give a server either `command` (with `args` and `env`) or `url` (with `headers`)."
-        for variable in sorted(_placeholders(server) - set(inherit)):
+        for variable in sorted(_find_placeholders(server) - set(inherit)):
             remedy = f"Add {variable} to `inherit`: only what stands there is passed on."
             yield name, f"needs the environment variable {variable}, which the blueprint does not inherit.", remedy
 
 
-def servers_of(servers: Mapping[str, Server]) -> dict[str, McpServer]:
+def to_mcp_servers(servers: Mapping[str, ServerEntry]) -> dict[str, McpServer]:
     return {
         name: McpServer(command=one.command, args=one.args, env=dict(one.env), url=one.url, headers=dict(one.headers))
         for name, one in servers.items()
     }
 
 
-def with_secrets(blueprint: Blueprint, environ: Mapping[str, str]) -> Blueprint:
+def fill_placeholders(blueprint: Blueprint, environ: Mapping[str, str]) -> Blueprint:
     """The blueprint for one run, its servers with the values they need; not to be kept or shown.
 
     Raises `ExecutorUnavailable` when a variable is not set here.
     """
     return msgspec.structs.replace(
         blueprint,
-        mcp_servers={name: _filled(blueprint, server, environ) for name, server in blueprint.mcp_servers.items()},
+        mcp_servers={name: _fill_server(blueprint, server, environ) for name, server in blueprint.mcp_servers.items()},
     )
 
 
-def with_agent_header(blueprint: Blueprint, run: str) -> Blueprint:
+def add_agent_header(blueprint: Blueprint, run: str) -> Blueprint:
     """The blueprint for one run, whose agent says which run it is wherever it could start other agents."""
     return msgspec.structs.replace(
-        blueprint, mcp_servers={name: _introduced(server, run) for name, server in blueprint.mcp_servers.items()}
+        blueprint, mcp_servers={name: _add_header(server, run) for name, server in blueprint.mcp_servers.items()}
     )
 
 
-def _introduced(server: McpServer, run: str) -> McpServer:
+def _add_header(server: McpServer, run: str) -> McpServer:
     # A client does not mind what stands after the path, nor whether a header is written in capitals.
     path = (server.url or "").partition("?")[0].rstrip("/")
     if not path.endswith(_OWN_PATH):
@@ -84,8 +84,8 @@ def _introduced(server: McpServer, run: str) -> McpServer:
     return msgspec.structs.replace(server, headers={**kept, AGENT_HEADER: run})
 
 
-def _filled(blueprint: Blueprint, server: McpServer, environ: Mapping[str, str]) -> McpServer:
-    wanted = _placeholders(server).intersection(blueprint.inherit)
+def _fill_server(blueprint: Blueprint, server: McpServer, environ: Mapping[str, str]) -> McpServer:
+    wanted = _find_placeholders(server).intersection(blueprint.inherit)
     if missing := sorted(wanted - environ.keys()):
         raise ExecutorUnavailable(
             f"The blueprint {blueprint.name} needs the environment variable {missing[0]}, which is not set.",
@@ -105,12 +105,12 @@ def _filled(blueprint: Blueprint, server: McpServer, environ: Mapping[str, str])
     )
 
 
-def _placeholders(server: Server | McpServer) -> set[str]:
+def _find_placeholders(server: ServerEntry | McpServer) -> set[str]:
     texts = (server.command or "", server.url or "", *server.args, *server.env.values(), *server.headers.values())
     return {name for text in texts for name in _PLACEHOLDER.findall(text)}
 
 
-def _contradiction(server: Server) -> str:
+def _find_contradiction(server: ServerEntry) -> str:
     if server.command is None and server.url is None:
         return "has neither a command nor an address."
     if server.command is not None and server.url is not None:

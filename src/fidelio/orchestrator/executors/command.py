@@ -20,7 +20,7 @@ import msgspec
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
-from fidelio.processes.spooled import AgentProcess, adopt, locate, missing_support, spawn
+from fidelio.processes.spooled import AgentProcess, adopt, find_executable, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
 
 _PLACEHOLDER = "{conversation}"
@@ -84,7 +84,7 @@ def _missing_programs(options: CommandOptions, blueprint: Blueprint) -> Iterator
         # A path from the project on, or one with an id in it, is known only when a run begins.
         if program and _PLACEHOLDER not in program and (program.startswith("/") or "/" not in program):
             try:
-                locate(program, Path("/"), environment)
+                find_executable(program, Path("/"), environment)
             except ExecutorFailure as failure:
                 yield str(failure)
 
@@ -107,7 +107,7 @@ async def _result(process: AgentProcess, turn: Turn, reporter: Reporter) -> Fini
         if not reporter.leaving:
             await _keep_what_was_printed(process, reporter)
         raise
-    exit_ = await process.ended()
+    exit_ = await process.wait_for_exit()
     if not exit_.ok:
         raise process.failure(exit_, partial=text)
     return Finished(text=text.removesuffix("\n"), data=_data(text) if turn.blueprint.output_schema is not None else None)
@@ -117,7 +117,7 @@ async def _keep_what_was_printed(process: AgentProcess, reporter: Reporter) -> N
     """Ends the program first: its last words count, too. What cannot be kept does not keep it from ending."""
     await process.stop()
     with suppress(FidelioError):
-        if text := process.printed():
+        if text := process.read_output():
             await reporter.said(text)
 
 

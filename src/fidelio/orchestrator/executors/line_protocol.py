@@ -120,7 +120,7 @@ async def pass_on_all(process: AgentProcess, reporter: Reporter) -> Finished:
                 going_on.start(_pass_question(line.question, process, reporter))
             else:
                 await _pass_on(line, reporter)
-        raise process.failure(await process.ended(), partial=partial)
+        raise process.failure(await process.wait_for_exit(), partial=partial)
 
 
 async def _pass_question(question: Question, process: AgentProcess, reporter: Reporter) -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Executor, Finished, Reporter, Turn
 from fidelio.processes.table import ProcessIdentity
 
@@ -70,7 +70,7 @@ def executors() -> Mapping[str, Executor]:
     return _Executors()
 
 
-async def first_working(blueprint: Blueprint = GENERIC) -> Executor:
+async def first_working(blueprint: Blueprint = DEFAULT_BLUEPRINT) -> Executor:
     """Who does a task that is given to nobody in particular: the first that works here and can take the blueprint."""
     unfit, missing = [], []
     for name in _ORDER:

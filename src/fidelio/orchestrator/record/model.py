@@ -10,7 +10,7 @@ import msgspec
 from fidelio.mcp_client import McpServer
 
 RunState = Literal["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
-ACTIVE: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
+ACTIVE_STATES: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        return self.state in ACTIVE
+        return self.state in ACTIVE_STATES
 
 
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
         return "running" if self.run.is_active else "finished"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a run left: its text, whole however long it is, and its structured data where a schema asked for it."""
 
     session: AgentSession

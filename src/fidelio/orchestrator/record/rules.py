@@ -15,9 +15,9 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fidelio.orchestrator.record.model import ACTIVE, RunState
+from fidelio.orchestrator.record.model import ACTIVE_STATES, RunState
 
-ENDED: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
+END_STATES: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
 _ENDS: frozenset[RunState] = frozenset({"succeeded", "failed", "stopped", "lost"})
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
@@ -38,49 +38,49 @@ STOPPED_WITH_PARENT = "stop.parent"
 STOPPED_WITH_HOME = "stop.home"
 LOST_WITH_PROCESS = "lost.process"
 LOST_WITH_HOST = "lost.host"
-CANNOT_BEGIN = "begin.failed"
-NO_DIRECTORY = "directory.missing"
-NO_WORKTREE = "worktree.failed"
+BEGIN_FAILED = "begin.failed"
+DIRECTORY_MISSING = "directory.missing"
+WORKTREE_FAILED = "worktree.failed"
 BAD_OUTPUT = "output.schema"
 
-NAME_LENGTH = 60
+MAX_NAME_LENGTH = 60
 # A run that takes its host or its process with it every time must not be resumed for ever.
-RESUMES_IN_A_ROW = 3
-MOST_MESSAGES = 100
+MAX_CONSECUTIVE_RESUMES = 3
+MAX_QUEUED_MESSAGES = 100
 # What sessions can be asked for by: the two words every client knows, and the states of a run.
 STATUSES = ("running", "finished", *(state for state in TRANSITIONS if state != "running"))
-_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH}}}")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_LENGTH}}}")
 _NAMESPACE_LENGTH = 200
 
 
-def is_name(name: str) -> bool:
+def is_session_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def may_become(state: RunState, following: RunState) -> bool:
+def can_transition(state: RunState, following: RunState) -> bool:
     return following in TRANSITIONS[state]
 
 
 def is_active(state: str) -> bool:
-    return state in ACTIVE
+    return state in ACTIVE_STATES
 
 
-def is_status(wanted: str | None) -> bool:
+def is_status_filter(wanted: str | None) -> bool:
     return wanted is None or wanted in STATUSES
 
 
-def is_state(wanted: str | None) -> bool:
+def is_single_state(wanted: str | None) -> bool:
     """Whether a filter names one state. `running` does not: it stands for all in which a run is not over."""
     return wanted in TRANSITIONS and wanted != "running"
 
 
-def matches(state: str, wanted: str | None) -> bool:
+def matches_status(state: str, wanted: str | None) -> bool:
     """Whether a run in this state is meant by a filter: `running` and `finished` as every client knows them, or a state."""
     if wanted is None:
         return True
     if wanted == "running":
-        return state in ACTIVE
-    return state in ENDED if wanted == "finished" else state == wanted
+        return state in ACTIVE_STATES
+    return state in END_STATES if wanted == "finished" else state == wanted
 
 
 def namespace_of(project: str) -> str:

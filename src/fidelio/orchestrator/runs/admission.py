@@ -30,63 +30,63 @@ class Admission:
         self._per_project, self._total = per_project, total
         # By depth, then by project: the levels share nothing, and within one the projects stand in a row.
         self._levels: dict[int, OrderedDict[str, deque[Candidate]]] = {}
-        self._waiting: dict[str, Candidate] = {}
-        self._working: dict[str, Candidate] = {}
+        self._queued: dict[str, Candidate] = {}
+        self._occupying: dict[str, Candidate] = {}
         self._in_project: Counter[tuple[str, int]] = Counter()
-        self._in_all: Counter[int] = Counter()
+        self._in_total: Counter[int] = Counter()
 
     @property
-    def waiting(self) -> int:
-        return len(self._waiting)
+    def queued_count(self) -> int:
+        return len(self._queued)
 
     @property
-    def working(self) -> int:
-        return len(self._working)
+    def occupied_count(self) -> int:
+        return len(self._occupying)
 
-    def join(self, candidate: Candidate) -> None:
+    def enqueue(self, candidate: Candidate) -> None:
         """Queues a run; one that is known already keeps its place."""
-        if candidate.run in self._waiting or candidate.run in self._working:
+        if candidate.run in self._queued or candidate.run in self._occupying:
             return
-        self._waiting[candidate.run] = candidate
+        self._queued[candidate.run] = candidate
         level = self._levels.setdefault(candidate.depth, OrderedDict())
         level.setdefault(candidate.project, deque()).append(candidate)
 
-    def take(self, candidate: Candidate) -> None:
+    def occupy(self, candidate: Candidate) -> None:
         """Gives a place to a run that is at work already, whatever the limits say."""
-        self.leave(candidate.run)
-        if candidate.run not in self._working:
-            self._working[candidate.run] = candidate
+        self.withdraw(candidate.run)
+        if candidate.run not in self._occupying:
+            self._occupying[candidate.run] = candidate
             self._in_project[candidate.project, candidate.depth] += 1
-            self._in_all[candidate.depth] += 1
+            self._in_total[candidate.depth] += 1
 
-    def leave(self, run: str) -> None:
+    def withdraw(self, run: str) -> None:
         """Takes a run out of the queue that no longer waits."""
-        candidate = self._waiting.pop(run, None)
+        candidate = self._queued.pop(run, None)
         if candidate is not None:
             self._dequeue(candidate)
 
-    def free(self, run: str) -> None:
+    def release(self, run: str) -> None:
         """Gives the place of a run back."""
-        self.leave(run)
-        candidate = self._working.pop(run, None)
+        self.withdraw(run)
+        candidate = self._occupying.pop(run, None)
         if candidate is not None:
             self._in_project[candidate.project, candidate.depth] -= 1
-            self._in_all[candidate.depth] -= 1
+            self._in_total[candidate.depth] -= 1
 
     def admit(self) -> Candidate | None:
         """The next run that may begin; it has its place from now on. None: nobody waits, or there is no place for those."""
         for level in self._levels.values():
-            candidate = next((queue[0] for queue in level.values() if self._has_room(queue[0])), None)
+            candidate = next((queue[0] for queue in level.values() if self._has_slot(queue[0])), None)
             if candidate is not None:
                 # Who was served goes to the end of the row.
                 level.move_to_end(candidate.project)
-                self.take(candidate)
+                self.occupy(candidate)
                 return candidate
         return None
 
-    def _has_room(self, candidate: Candidate) -> bool:
+    def _has_slot(self, candidate: Candidate) -> bool:
         in_project = self._in_project[candidate.project, candidate.depth]
-        return in_project < self._per_project and self._in_all[candidate.depth] < self._total
+        return in_project < self._per_project and self._in_total[candidate.depth] < self._total
 
     def _dequeue(self, candidate: Candidate) -> None:
         level = self._levels[candidate.depth]

@@ -17,18 +17,18 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.catalogue import read_in_thread
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.blueprints.servers import with_secrets
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
+from fidelio.orchestrator.blueprints.servers import fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import first_working
-from fidelio.orchestrator.record import phrases
-from fidelio.orchestrator.record.record import Record
-from fidelio.orchestrator.record.unit_of_work import AgentUnit
+from fidelio.orchestrator.record import errors
+from fidelio.orchestrator.record.record import AgentRecord
+from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import AgentLimits
 
 
-class Catalogue(Protocol):
+class BlueprintSource(Protocol):
     """Where blueprints come from."""
 
     def get(self, name: str, project: Path) -> Blueprint: ...
@@ -38,9 +38,9 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
     """`project` is the directory that is meant where none is named, `executor` the kind of agent where none is named."""
 
     ledger: Ledger
-    unit: AgentUnit
+    unit: AgentUnitOfWork
     inbox: Inbox
-    blueprints: Catalogue
+    blueprints: BlueprintSource
     executors: Mapping[str, Executor]
     home: Home
     project: str
@@ -48,36 +48,36 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
     executor: str | None
     clock: Clock
 
-    async def blueprint(self, name: str | None, project: str) -> Blueprint:
-        return await read_in_thread(self.blueprints.get, name, Path(project)) if name else GENERIC
+    async def load_blueprint(self, name: str | None, project: str) -> Blueprint:
+        return await read_in_thread(self.blueprints.get, name, Path(project)) if name else DEFAULT_BLUEPRINT
 
-    async def blueprint_of(self, record: Record) -> Blueprint:
+    async def load_session_blueprint(self, record: AgentRecord) -> Blueprint:
         """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return with_overrides(await self.blueprint(record.blueprint, record.project), record.model, own)
+        return apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
 
-    async def blueprint_begun_with(self, record: Record) -> Blueprint:
+    async def load_run_blueprint(self, record: AgentRecord) -> Blueprint:
         """The blueprint that the newest run has begun with, whatever has become of its files since.
 
         A run that began when blueprints were not kept yet, or were kept in another shape, has the one on disk.
         """
         kept = await self.ledger.blob(record.run.blueprint_blob) if record.run.blueprint_blob else None
         try:
-            return await self.blueprint_of(record) if kept is None else msgspec.convert(json.loads(kept), Blueprint)
+            return await self.load_session_blueprint(record) if kept is None else msgspec.convert(json.loads(kept), Blueprint)
         except msgspec.ValidationError:
-            return await self.blueprint_of(record)
+            return await self.load_session_blueprint(record)
 
-    def known_executor(self, name: str) -> Executor:
+    def require_executor(self, name: str) -> Executor:
         executor = self.executors.get(name)
         if executor is None:
             known = ", ".join(self.executors)
             raise ExecutorUnavailable(f"There is no executor {name!r:.80}.", remedy=f"Use one of {known}.")
         return executor
 
-    async def _working_executor(self, name: str, blueprint: Blueprint) -> Executor:
+    async def _require_available(self, name: str, blueprint: Blueprint) -> Executor:
         """Raises where agents of this kind do not work, not even with what the blueprint adds to the environment."""
-        executor = self.known_executor(name)
+        executor = self.require_executor(name)
         found = await executor.availability(blueprint.environment)
         if not found.works:
             raise ExecutorUnavailable(
@@ -86,7 +86,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
             )
         return executor
 
-    async def executor_for(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
+    async def choose_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
         """Who carries it out: the kind that the call, the blueprint or the settings name, else the first that works and fits.
 
         Raises where nobody can.
@@ -94,20 +94,20 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         name = wanted or blueprint.executor or self.executor
         if name is None:
             return await first_working(blueprint)
-        executor = await self._working_executor(name, blueprint)
-        await read_in_thread(_require_sound, executor, blueprint)
+        executor = await self._require_available(name, blueprint)
+        await read_in_thread(_require_valid_options, executor, blueprint)
         return executor
 
-    async def checked_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
+    async def check_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
         """The same before anything is promised: what the servers of the blueprint need has to be there as well."""
-        executor = await self.executor_for(blueprint, wanted)
+        executor = await self.choose_executor(blueprint, wanted)
         # Below an agent we see little of the environment, and whoever carries it out sees all of it.
         if not os.environ.get(AGENT_MARKER):
-            with_secrets(blueprint, os.environ)
+            fill_placeholders(blueprint, os.environ)
         return executor
 
 
-def with_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
+def apply_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
     """A blueprint with the model and the servers that one session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
@@ -119,10 +119,10 @@ def encode_blueprint(blueprint: Blueprint) -> bytes:
     return json.dumps(msgspec.to_builtins(blueprint, str_keys=True), sort_keys=True).encode()
 
 
-def project_path(project: str) -> str:
+def resolve_project(project: str) -> str:
     """One directory is one project, whichever of its paths it is called by; it need not exist."""
     if not os.path.isabs(project):  # noqa: PTH117  # a path that only looks like one is the point
-        raise phrases.not_absolute(project)
+        raise errors.project_not_absolute(project)
     if "\0" in project:
         raise UsageProblem("project_dir has a NUL in it.", remedy="Give the path of a directory.")
     return os.path.realpath(project)
@@ -130,10 +130,10 @@ def project_path(project: str) -> str:
 
 def require_directory(project: str) -> None:
     if not os.path.isdir(project):  # noqa: PTH112  # Path.is_dir raises where we may not look
-        raise phrases.no_directory(project)
+        raise errors.project_missing(project)
 
 
-def _require_sound(executor: Executor, blueprint: Blueprint) -> None:
+def _require_valid_options(executor: Executor, blueprint: Blueprint) -> None:
     """Raises for a blueprint whose options its executor cannot take."""
     problems = executor.problems(blueprint)
     if problems:

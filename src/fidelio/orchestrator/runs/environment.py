@@ -47,16 +47,16 @@ _NAMES = frozenset(
         "NODE_EXTRA_CA_CERTS",
     }
 )
-_BEGINNINGS = ("LC_", "XDG_")
+_PREFIXES = ("LC_", "XDG_")
 _LEDGER = "FIDELIO_LEDGER"
-_RULES = (
+_AGENT_SETTINGS = (
     "FIDELIO_AGENTS_EXECUTOR",
     "FIDELIO_AGENTS_PER_PROJECT",
     "FIDELIO_AGENTS_TOTAL",
     "FIDELIO_AGENTS_DEPTH",
 )
 # How each kind of agent is told its own key and address.
-_OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_EXECUTOR_PREFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "claude": ("ANTHROPIC_", "CLAUDE_CODE_", "CLAUDE_CONFIG_DIR", "AWS_", "CLOUD_ML_REGION"),
         "codex": ("OPENAI_", "CODEX_"),
@@ -67,33 +67,35 @@ _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def inheritable_environment(ours: Mapping[str, str]) -> dict[str, str]:
+def filter_environment(ours: Mapping[str, str]) -> dict[str, str]:
     """The part of our environment that any program may see."""
-    return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_BEGINNINGS)}
+    return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_PREFIXES)}
 
 
-def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping[str, str], home: Home) -> dict[str, str]:
+def build_agent_environment(
+    blueprint: Blueprint, executor: str, run: str, ours: Mapping[str, str], home: Home
+) -> dict[str, str]:
     """The whole environment of an agent's process, with the mark that it is one."""
-    beginnings = (*_BEGINNINGS, *_OWN.get(executor, ()))
+    beginnings = (*_PREFIXES, *_EXECUTOR_PREFIXES.get(executor, ()))
     names = _NAMES.union(blueprint.inherit)
     passed = {name: value for name, value in ours.items() if name in names or name.startswith(beginnings)}
-    seen = {name: _without_password(value) for name, value in fidelio_environment(ours, home).items()}
+    seen = {name: _strip_password(value) for name, value in build_fidelio_environment(ours, home).items()}
     return {**passed, **blueprint.environment, **seen, AGENT_MARKER: run}
 
 
-def fidelio_environment(ours: Mapping[str, str], home: Home) -> dict[str, str]:
+def build_fidelio_environment(ours: Mapping[str, str], home: Home) -> dict[str, str]:
     """What another Fidelio has to be told to use this home. The address of the ledger may hold a password."""
     record = {_LEDGER: find_ledger_address(ours, home)} if ours.get(_LEDGER) else {}
-    return {**record, **{name: ours[name] for name in _RULES if name in ours}, "FIDELIO_HOME": str(home.path)}
+    return {**record, **{name: ours[name] for name in _AGENT_SETTINGS if name in ours}, "FIDELIO_HOME": str(home.path)}
 
 
-def with_fidelio_environment(blueprint: Blueprint, ours: Mapping[str, str]) -> Blueprint:
+def add_fidelio_environment(blueprint: Blueprint, ours: Mapping[str, str]) -> Blueprint:
     """The blueprint for one run, whose servers that are a Fidelio use this home, unless they say otherwise themselves."""
-    servers = {name: _with_environment(server, ours) for name, server in blueprint.mcp_servers.items()}
+    servers = {name: _add_environment(server, ours) for name, server in blueprint.mcp_servers.items()}
     return msgspec.structs.replace(blueprint, mcp_servers=servers)
 
 
-def _with_environment(server: McpServer, ours: Mapping[str, str]) -> McpServer:
+def _add_environment(server: McpServer, ours: Mapping[str, str]) -> McpServer:
     words = (PurePath(server.command or "").name, *server.args)
     # Written as `fidelio mcp`, `python -m fidelio mcp` or behind some other program that starts it.
     if ("fidelio", "mcp") not in pairwise(words):
@@ -101,7 +103,7 @@ def _with_environment(server: McpServer, ours: Mapping[str, str]) -> McpServer:
     return msgspec.structs.replace(server, env={**ours, **server.env})
 
 
-def _without_password(value: str) -> str:
+def _strip_password(value: str) -> str:
     """An address with which those get in who have the password elsewhere, such as in `~/.pgpass`; the others are told no."""
     if not value.startswith(POSTGRES):
         return value

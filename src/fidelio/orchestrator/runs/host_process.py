@@ -19,12 +19,12 @@ from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
 from fidelio.ids import session_of_run
 from fidelio.locks import is_hosted, worker_lock
-from fidelio.orchestrator.record.model import ACTIVE
-from fidelio.orchestrator.record.record import QUEUED
+from fidelio.orchestrator.record.model import ACTIVE_STATES
+from fidelio.orchestrator.record.record import RUN_QUEUED
 from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME
 from fidelio.orchestrator.runs.context import OrchestratorContext
-from fidelio.orchestrator.runs.host import Host
-from fidelio.orchestrator.runs.results import Ending, bring_to_end
+from fidelio.orchestrator.runs.host import AgentHost
+from fidelio.orchestrator.runs.results import RunEnd, finish_run
 from fidelio.processes.ending import end_processes
 from fidelio.processes.table import AGENT_MARKER, remove_mark
 from fidelio.retry import restart_on_failure
@@ -53,8 +53,8 @@ def watch_home(home: Home) -> Iterator[Callable[[], bool]]:
 
 
 IDLE_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
-_STARTED: list[subprocess.Popen[bytes]] = []
+_POLL_SECONDS = 0.5
+_WORKERS: list[subprocess.Popen[bytes]] = []
 
 
 async def work_until_idle(context: OrchestratorContext, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -69,15 +69,15 @@ async def work_until_idle(context: OrchestratorContext, idle_seconds: float = ID
         finally:
             lock.release()
         # A worker that was started for something new may just have found the lock taken and gone: so we look once more.
-        if not await is_anything_active(context):
+        if not await has_active_runs(context):
             return
 
 
 async def _host_until_idle(context: OrchestratorContext, idle_seconds: float) -> None:
     home, left = context.home, tuple[str, ...]()
     with watch_home(home) as is_there:
-        async with Host(context) as host:
-            async for _ in _looks(context, host, idle_seconds):
+        async with AgentHost(context) as host:
+            async for _ in _poll_until_idle(context, host, idle_seconds):
                 if not is_there():
                     left = host.runs
                     break
@@ -93,25 +93,25 @@ async def _host_until_idle(context: OrchestratorContext, idle_seconds: float) ->
 
 async def _end_with_home(context: OrchestratorContext, run: str) -> None:
     await end_processes(run)
-    ending = Ending(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
+    ending = RunEnd(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
     # A record that went with the home may take it or not: nobody reads it.
     with suppress(LedgerError):
-        await bring_to_end(context, await context.unit.load(session_of_run(run)), ending, actor="worker")
+        await finish_run(context, await context.unit.load(session_of_run(run)), ending, actor="worker")
 
 
-async def _looks(context: OrchestratorContext, host: Host, idle_seconds: float) -> AsyncIterator[None]:
+async def _poll_until_idle(context: OrchestratorContext, host: AgentHost, idle_seconds: float) -> AsyncIterator[None]:
     """Again and again, until there has been nothing to do for so long."""
     loop = asyncio.get_running_loop()
     busy_at = loop.time()
     while loop.time() - busy_at < idle_seconds:
-        await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
+        await asyncio.sleep(min(_POLL_SECONDS, idle_seconds))
         yield
-        if host.busy or await is_anything_active(context):
+        if host.is_busy or await has_active_runs(context):
             busy_at = loop.time()
 
 
-async def is_anything_active(context: OrchestratorContext) -> bool:
-    for state in sorted(ACTIVE):
+async def has_active_runs(context: OrchestratorContext) -> bool:
+    for state in sorted(ACTIVE_STATES):
         if (await context.ledger.sessions(kind="agent", status=state, limit=1)).items:
             return True
     return False
@@ -124,7 +124,7 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
     if ledger is not None:
         environ["FIDELIO_LEDGER"] = ledger
     # Whoever of ours has ended is collected here; nobody else would.
-    _STARTED[:] = [worker for worker in _STARTED if worker.poll() is None]
+    _WORKERS[:] = [worker for worker in _WORKERS if worker.poll() is None]
     with Path(home.ensure().worker_log).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "fidelio", "work"],
@@ -137,25 +137,25 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
         )
     # An agent may have started us, and must not take the worker of all the others with it.
     remove_mark(process.pid)
-    _STARTED.append(process)
+    _WORKERS.append(process)
     return process.pid
 
 
 @asynccontextmanager
-async def hosting(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
+async def host_agents(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
     """What is still at work when the block ends is given to a process of its own."""
     try:
-        async with _below_an_agent(context, settings) if os.environ.get(AGENT_MARKER) else Host(context):
+        async with _delegate_runs(context, settings) if os.environ.get(AGENT_MARKER) else AgentHost(context):
             yield
     finally:
         await spawn_worker_if_needed(context, settings)
 
 
 @asynccontextmanager
-async def _below_an_agent(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
+async def _delegate_runs(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
     """Nobody hosts below an agent: whoever stops that agent would stop the host of all the others with it."""
     ending = asyncio.Event()
-    work = partial(_give_away, context, settings)
+    work = partial(_follow_queued_runs, context, settings)
     giving_away = asyncio.create_task(restart_on_failure(work, name="Giving agents to a worker", until=ending))
     try:
         yield
@@ -165,20 +165,20 @@ async def _below_an_agent(context: OrchestratorContext, settings: Settings) -> A
         await asyncio.gather(giving_away, return_exceptions=True)
 
 
-async def _give_away(context: OrchestratorContext, settings: Settings) -> None:
+async def _follow_queued_runs(context: OrchestratorContext, settings: Settings) -> None:
     position = await context.ledger.wait(after=-1, timeout=0)
-    await _see_to_what_nobody_does(context, settings)
-    async for _ in context.ledger.follow(after=position, types=(QUEUED,)):
-        await _see_to_what_nobody_does(context, settings)
+    await _spawn_worker_if_unhosted(context, settings)
+    async for _ in context.ledger.follow(after=position, types=(RUN_QUEUED,)):
+        await _spawn_worker_if_unhosted(context, settings)
 
 
-async def _see_to_what_nobody_does(context: OrchestratorContext, settings: Settings) -> None:
+async def _spawn_worker_if_unhosted(context: OrchestratorContext, settings: Settings) -> None:
     if not is_hosted(settings.home):
         await spawn_worker_if_needed(context, settings)
 
 
 async def spawn_worker_if_needed(context: OrchestratorContext, settings: Settings) -> None:
     """Starts a worker where something is queued or at work. Where there is one already, the new one ends at once."""
-    if await is_anything_active(context):
+    if await has_active_runs(context):
         own = settings.ledger == str(settings.home.ledger)
         spawn_worker(settings.home, ledger=None if own else settings.ledger)

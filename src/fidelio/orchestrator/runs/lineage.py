@@ -19,7 +19,7 @@ def calling_session(by: str) -> str:
     return by.removeprefix(_AGENT) if by.startswith(_AGENT) else ""
 
 
-async def own_line(context: OrchestratorContext, by: str) -> tuple[str, ...]:
+async def load_ancestry(context: OrchestratorContext, by: str) -> tuple[str, ...]:
     """The session that acts and all above it, the nearest first; nobody where it is no agent that acts."""
     line: list[str] = []
     session = calling_session(by)
@@ -29,16 +29,16 @@ async def own_line(context: OrchestratorContext, by: str) -> tuple[str, ...]:
     return tuple(line)
 
 
-async def require_not_own(context: OrchestratorContext, at: LoadedAgent, by: str) -> None:
+async def require_outside_ancestry(context: OrchestratorContext, agent: LoadedAgent, by: str) -> None:
     """Raises where an agent would end itself."""
-    if at.id in await own_line(context, by):
+    if agent.id in await load_ancestry(context, by):
         raise UsageProblem(
-            f"Session {at.session.name or at.id} is the one that asks for this, or one that it works for.",
+            f"Session {agent.session.name or agent.id} is the one that asks for this, or one that it works for.",
             remedy="Finish the turn instead; whoever started the session can stop or delete it.",
         )
 
 
-def require_may_start(parent: LoadedAgent, *, most: int) -> int:
+def require_child_allowed(parent: LoadedAgent, *, most: int) -> int:
     """How deep a session is that this one starts; raises where it must start none."""
     depth = parent.record.depth + 1
     if depth > most:
@@ -46,7 +46,7 @@ def require_may_start(parent: LoadedAgent, *, most: int) -> int:
             f"This session would be {depth} levels below the first; {most} are allowed.",
             remedy="Do the work in the session that is there, or raise FIDELIO_AGENTS_DEPTH.",
         )
-    if is_stopped(parent.record.run):
+    if is_stopping(parent.record.run):
         raise UsageProblem(
             f"Session {parent.session.name or parent.id} was stopped, and starts nobody any more.",
             remedy="Resume it first.",
@@ -54,20 +54,20 @@ def require_may_start(parent: LoadedAgent, *, most: int) -> int:
     return depth
 
 
-async def is_left_over(context: OrchestratorContext, at: LoadedAgent) -> bool:
+async def has_stopped_parent(context: OrchestratorContext, agent: LoadedAgent) -> bool:
     """Whether a session that is to begin was started by one that was being stopped meanwhile.
 
     Only its first run: whoever gives it another one later knows what became of its parent.
     """
-    if not at.record.parent or at.record.run.number > 1:
+    if not agent.record.parent or agent.record.run.number > 1:
         return False
     try:
-        return is_stopped((await context.unit.load(at.record.parent)).record.run)
+        return is_stopping((await context.unit.load(agent.record.parent)).record.run)
     except SessionNotFound:
         return False
 
 
-def is_stopped(run: RunRecord) -> bool:
+def is_stopping(run: RunRecord) -> bool:
     """Whether somebody has ended the run, or wants to."""
     return bool(run.stop_by) or run.state == "stopped"
 

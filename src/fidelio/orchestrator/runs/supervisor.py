@@ -11,7 +11,7 @@ from typing import Any
 
 from fidelio.clock import Clock
 from fidelio.errors import FidelioError, LimitReached
-from fidelio.orchestrator.blueprints.model import Limits, seconds_left
+from fidelio.orchestrator.blueprints.model import Limits, remaining_seconds
 from fidelio.orchestrator.executors.contract import Finished
 from fidelio.orchestrator.runs.reporter import RunReporter
 
@@ -21,11 +21,11 @@ CANCEL_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """Somebody wants the run to end."""
 
 
-class Left(Exception):
+class WatcherDetached(Exception):
     """The watcher goes, and the process of the run goes on."""
 
 
@@ -34,68 +34,74 @@ class Supervisor:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._nudge = asyncio.Event()
-        self._order: Stopped | Left | None = None
+        self._changed = asyncio.Event()
+        self._interrupt: StopRequested | WatcherDetached | None = None
 
     def stop(self) -> None:
-        self._order = self._order or Stopped()
-        self._nudge.set()
+        self._interrupt = self._interrupt or StopRequested()
+        self._changed.set()
 
-    def leave(self) -> None:
-        self._order = self._order or Left()
-        self._nudge.set()
+    def detach(self) -> None:
+        self._interrupt = self._interrupt or WatcherDetached()
+        self._changed.set()
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Something has changed that may interrupt the work."""
-        self._nudge.set()
+        self._changed.set()
 
-    async def over(
-        self, working: Coroutine[Any, Any, Finished | None], reporter: RunReporter, limits: Limits
+    async def supervise(
+        self, call: Coroutine[Any, Any, Finished | None], reporter: RunReporter, limits: Limits
     ) -> Finished | None:
-        """What the executor returns, or raises; else why it was interrupted: `Stopped`, `Left` or `LimitReached`."""
-        work = asyncio.create_task(working)
+        """What the executor returns, or raises; else why it was interrupted: `StopRequested`, `WatcherDetached` or
+        `LimitReached`.
+        """
+        work = asyncio.create_task(call)
         try:
-            why = await self._interruption(work, reporter, limits)
+            why = await self._wait_for_interruption(work, reporter, limits)
         except asyncio.CancelledError:
-            reporter.interrupted = reporter.leaving = True
+            reporter.is_interrupted = reporter.leaving = True
             await _cancel(work)
             raise
         if why is not None:
-            reporter.interrupted, reporter.leaving = True, isinstance(why, Left)
+            reporter.is_interrupted, reporter.leaving = True, isinstance(why, WatcherDetached)
             await _cancel(work)
         if work.done() and not work.cancelled() and (why is None or work.exception() is None):
             return work.result()
-        raise why or Stopped
+        raise why or StopRequested
 
-    async def _interruption(
+    async def _wait_for_interruption(
         self, work: asyncio.Task[Finished | None], reporter: RunReporter, limits: Limits
-    ) -> Stopped | Left | LimitReached | None:
+    ) -> StopRequested | WatcherDetached | LimitReached | None:
         while not work.done():
-            self._nudge.clear()
-            seconds = self._seconds(reporter, limits)
-            why = self._order or reporter.over or (_out_of_time(limits) if seconds is not None and seconds <= 0 else None)
+            self._changed.clear()
+            seconds = self._remaining_seconds(reporter, limits)
+            why = (
+                self._interrupt
+                or reporter.limit_reached
+                or (_time_limit_reached(limits) if seconds is not None and seconds <= 0 else None)
+            )
             if why is not None:
                 return why
-            if (due := reporter.seconds_to_usage) == 0:
+            if (due := reporter.seconds_until_usage) == 0:
                 await _write_usage(reporter)
                 continue
-            nudged = asyncio.create_task(self._nudge.wait())
-            timeout = min((one for one in (seconds, due) if one is not None), default=None)
+            nudged = asyncio.create_task(self._changed.wait())
+            timeout = min((limit for limit in (seconds, due) if limit is not None), default=None)
             try:
                 await asyncio.wait({work, nudged}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 nudged.cancel()
         return None
 
-    def _seconds(self, reporter: RunReporter, limits: Limits) -> float | None:
+    def _remaining_seconds(self, reporter: RunReporter, limits: Limits) -> float | None:
         """What is left of the wall time; None while a person is asked, and where there is no end to it."""
-        run = reporter.at.record.run
+        run = reporter.agent.record.run
         if run.questions or limits.wall_seconds == math.inf:
             return None
-        return seconds_left(limits, started_at=run.started_at or 0, waited_ms=run.waited_ms, now=self._clock())
+        return remaining_seconds(limits, started_at=run.started_at or 0, waited_ms=run.waited_ms, now=self._clock())
 
 
-def _out_of_time(limits: Limits) -> LimitReached:
+def _time_limit_reached(limits: Limits) -> LimitReached:
     return LimitReached(f"The run has taken longer than its {limits.wall_seconds:g} seconds.", reason="limit.wall_seconds")
 
 

@@ -19,9 +19,9 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, UsageProblem
 from fidelio.ledger.long_text import one_line
-from fidelio.orchestrator.record.record import Record
-from fidelio.orchestrator.record.rules import NO_WORKTREE
-from fidelio.orchestrator.runs.environment import inheritable_environment
+from fidelio.orchestrator.record.record import AgentRecord
+from fidelio.orchestrator.record.rules import WORKTREE_FAILED
+from fidelio.orchestrator.runs.environment import filter_environment
 
 _SECONDS = 60.0
 _GRACE_SECONDS = 5.0
@@ -45,7 +45,7 @@ class Worktree(msgspec.Struct, frozen=True):
         return os.path.join(self.path, self.prefix).rstrip("/")  # noqa: PTH118  # a string is what is recorded
 
 
-class Note(msgspec.Struct, frozen=True):
+class WorktreeNote(msgspec.Struct, frozen=True):
     """Lies beside a worktree that is being made, until it is on record whose it is."""
 
     session: str
@@ -53,7 +53,7 @@ class Note(msgspec.Struct, frozen=True):
     worktree: Worktree
 
 
-def recorded(record: Record) -> Worktree:
+def recorded_worktree(record: AgentRecord) -> Worktree:
     return Worktree(record.worktree, record.branch, record.base, record.prefix)
 
 
@@ -80,75 +80,75 @@ async def require_repository(project: str) -> None:
 async def create(project: str, place: Path, name: str, session: str) -> Worktree:
     """Makes the worktree, and first a note of it, which stays until somebody calls `settle`."""
     path = _free_path(place, session)
-    prefix = await _read(project, "rev-parse", "--show-prefix")
-    base = await _read(project, "rev-parse", "HEAD")
+    prefix = await _run_git(project, "rev-parse", "--show-prefix")
+    base = await _run_git(project, "rev-parse", "HEAD")
     branch = await _free_branch(project, f"{_BRANCHES}/{name}", path.name)
     made = Worktree(str(path), branch, base, prefix)
-    write_note(Note(session, project, made))
+    write_note(WorktreeNote(session, project, made))
     try:
-        await _read(project, "worktree", "add", "--quiet", "-b", branch, made.path, base)
+        await _run_git(project, "worktree", "add", "--quiet", "-b", branch, made.path, base)
         _require_project(made)
     except BaseException:
         # Also when we are told to stop: nobody else knows of it yet.
-        await take_back(project, made)
+        await discard(project, made)
         raise
     return made
 
 
-async def settle(record: Record, made: Worktree | None) -> None:
+async def settle(record: AgentRecord, made: Worktree | None) -> None:
     """What was made for a session is on record now, or it is taken back."""
     if made is not None and made.path == record.worktree:
-        forget_note(made)
+        remove_note(made)
     elif made is not None:
-        await take_back(record.project, made)
+        await discard(record.project, made)
 
 
-async def take_back(project: str, made: Worktree) -> None:
+async def discard(project: str, made: Worktree) -> None:
     """Removes what nobody has worked in. Where that is not sure, it stays with its note, for somebody to try again."""
     if await remove(project, made):
-        forget_note(made)
+        remove_note(made)
 
 
-def write_note(note: Note) -> None:
+def write_note(note: WorktreeNote) -> None:
     try:
-        _note(note.worktree).parent.mkdir(parents=True, exist_ok=True)
-        _note(note.worktree).write_bytes(msgspec.json.encode(note))
+        _note_file(note.worktree).parent.mkdir(parents=True, exist_ok=True)
+        _note_file(note.worktree).write_bytes(msgspec.json.encode(note))
     except OSError as error:
-        raise ExecutorFailure(f"No worktree can be made: {error}.", reason=NO_WORKTREE) from error
+        raise ExecutorFailure(f"No worktree can be made: {error}.", reason=WORKTREE_FAILED) from error
 
 
-def forget_note(made: Worktree) -> None:
+def remove_note(made: Worktree) -> None:
     # Where that fails the next host finds that it is on record, and a run need not wait for it.
     with suppress(OSError):
-        _note(made).unlink(missing_ok=True)
+        _note_file(made).unlink(missing_ok=True)
 
 
-def notes(place: Path) -> Iterator[Note]:
+def read_notes(place: Path) -> Iterator[WorktreeNote]:
     """Everything that was being made when whoever made it came to an end."""
     for file in sorted(place.glob(f"*{_NOTE}")):
         try:
-            yield msgspec.json.decode(file.read_bytes(), type=Note)
+            yield msgspec.json.decode(file.read_bytes(), type=WorktreeNote)
         except (OSError, msgspec.DecodeError):
             # Cut off before anything was made, or nothing that we have written.
             continue
 
 
-async def changes(worktree: Worktree) -> str:
+async def summarize_changes(worktree: Worktree) -> str:
     """What differs from where it began, in a few lines; empty when nothing does. Never fails, whatever was done to it."""
     code, _ = await _git(worktree.path, "rev-parse", "HEAD")
     if code:
         return "The worktree is gone."
     try:
-        return await _changes(worktree)
+        return await _diff_summary(worktree)
     except ExecutorFailure as failure:
         return f"What has changed cannot be read: {failure.sentence}"
 
 
-async def _changes(worktree: Worktree) -> str:
-    committed = await _read(
+async def _diff_summary(worktree: Worktree) -> str:
+    committed = await _run_git(
         worktree.path, "diff", "--no-ext-diff", "--no-textconv", "--stat=100", "--stat-count=40", worktree.base
     )
-    status = await _read(worktree.path, "status", "--porcelain", "--untracked-files=all")
+    status = await _run_git(worktree.path, "status", "--porcelain", "--untracked-files=all")
     new = [line[3:] for line in status.splitlines() if line.startswith("??")]
     lines = [committed] if committed else []
     if new:
@@ -162,8 +162,8 @@ async def remove(project: str, worktree: Worktree) -> bool:
     code, tip = await _git(project, "for-each-ref", "--format=%(objectname)", f"refs/heads/{worktree.branch}")
     if code:
         # The repository does not answer, or is gone itself.
-        return not _is_there(worktree)
-    if _is_there(worktree):
+        return not _path_exists(worktree)
+    if _path_exists(worktree):
         if tip not in ("", worktree.base) or not await _is_unchanged(worktree):
             return False
         code, _ = await _git(project, "worktree", "remove", worktree.path)
@@ -183,11 +183,11 @@ async def _is_unchanged(worktree: Worktree) -> bool:
     return not code and not status
 
 
-def _is_there(worktree: Worktree) -> bool:
+def _path_exists(worktree: Worktree) -> bool:
     return os.path.lexists(worktree.path)
 
 
-def _note(worktree: Worktree) -> Path:
+def _note_file(worktree: Worktree) -> Path:
     return Path(worktree.path + _NOTE)
 
 
@@ -199,7 +199,7 @@ def _free_path(place: Path, session: str) -> Path:
 
 def _require_project(made: Worktree) -> None:
     if not Path(made.directory).is_dir():
-        raise ExecutorFailure(_not_committed(made.prefix), reason=NO_WORKTREE, remedy=_COMMIT)
+        raise ExecutorFailure(_not_committed(made.prefix), reason=WORKTREE_FAILED, remedy=_COMMIT)
 
 
 def _not_committed(prefix: str) -> str:
@@ -213,10 +213,10 @@ async def _free_branch(project: str, wanted: str, place: str) -> str:
     return f"{wanted}-{place.removeprefix('s_')}" if taken else wanted
 
 
-async def _read(directory: str, *arguments: str) -> str:
+async def _run_git(directory: str, *arguments: str) -> str:
     code, said = await _git(directory, *arguments)
     if code:
-        raise ExecutorFailure(f"git {arguments[0]} failed in {directory}: {one_line(said, 400)}", reason=NO_WORKTREE)
+        raise ExecutorFailure(f"git {arguments[0]} failed in {directory}: {one_line(said, 400)}", reason=WORKTREE_FAILED)
     return said
 
 
@@ -229,7 +229,7 @@ async def _git(directory: str, *arguments: str) -> tuple[int, str]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            env=inheritable_environment(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=filter_environment(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except OSError as error:
         return 127, str(error)

@@ -27,10 +27,10 @@ from fidelio.surfaces.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.orchestrator.record.model import AgentSession, Result
-    from fidelio.orchestrator.service.delete import Deleted
+    from fidelio.orchestrator.record.model import AgentSession, RunResult
+    from fidelio.orchestrator.service.delete import DeletionResult
     from fidelio.orchestrator.service.service import AgentService
-    from fidelio.orchestrator.service.wait import Mode
+    from fidelio.orchestrator.service.wait import WaitMode
 
 GLANCE_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
@@ -298,10 +298,10 @@ def events(cli: CliContext, name: str, after: int, follow: bool, project: str | 
     run_async(work())
 
 
-def _say_kept(deleted: Deleted) -> None:
-    for place in deleted.kept:
+def _say_kept(deleted: DeletionResult) -> None:
+    for place in deleted.retained_worktrees:
         click.echo(f"The worktree {printable(place)} holds changes and was kept.")
-    for name in deleted.spared:
+    for name in deleted.skipped:
         click.echo(f"Session {printable(name)} was left: this command is part of its work.")
 
 
@@ -329,7 +329,7 @@ async def _begun(cli: CliContext, service: AgentService, session: AgentSession, 
     return 0
 
 
-async def _found(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> Result:
+async def _found(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> RunResult:
     """The result. Of a run that did not succeed, what the agent had said until then is shown before the reason."""
     try:
         return await service.result(name, project, run=run)
@@ -359,7 +359,7 @@ def _doing(cli: CliContext, session: AgentSession) -> str:
 
 async def _ended(service: AgentService, named: list[AgentSession], *, any_: bool) -> list[AgentSession]:
     """Those that are still there, once one or all of them have finished or none is left."""
-    mode: Mode = "any" if any_ else "all"
+    mode: WaitMode = "any" if any_ else "all"
     while True:
         found = await _still_there(service, named)
         ended = [not one.run.is_active for one in found]

@@ -319,7 +319,7 @@ def stopped(sentence: str, reason: str, partial: str = "") -> ExecutorFailure:
 async def ended_early(process: PipedProcess, partial: str) -> ExecutorFailure:
     try:
         async with asyncio.timeout(_END_SECONDS):
-            return process.failure(await process.ended(), partial=partial)
+            return process.failure(await process.wait_for_exit(), partial=partial)
     except TimeoutError:
         return ExecutorFailure("The agent stopped talking without ending.", reason="silent", partial=partial)
 

@@ -19,7 +19,7 @@ from fidelio.orchestrator.executors.acp.conversation import Talk
 from fidelio.orchestrator.executors.background import background_tasks
 from fidelio.orchestrator.executors.contract import Availability, Finished, Reporter, Turn, process_options
 from fidelio.orchestrator.executors.installed import version_of
-from fidelio.processes.piped import open_pipes
+from fidelio.processes.piped import spawn_piped
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
@@ -60,7 +60,7 @@ class AcpExecutor:
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> Finished:
         environment = prepare(self._agent, turn)
-        process = await open_pipes(self._agent.command, process_options(turn, reporter), environment=environment)
+        process = await spawn_piped(self._agent.command, process_options(turn, reporter), environment=environment)
         async with process:
             async with background_tasks() as others:
                 finished = await Talk(self._agent, turn, reporter, process, others).carry_out()

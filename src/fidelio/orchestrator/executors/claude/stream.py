@@ -17,7 +17,7 @@ from fidelio.orchestrator.executors.claude import messages as failures
 from fidelio.orchestrator.executors.claude.questions import answer
 from fidelio.orchestrator.executors.contract import Finished, Reporter, Turn
 from fidelio.orchestrator.record.model import Usage
-from fidelio.processes.spooled import AgentProcess, Exit
+from fidelio.processes.spooled import AgentProcess, ProcessExit
 
 # What a command that was left running in the background gets to end, once the agent has nothing more to do itself.
 LINGER_SECONDS = 60.0
@@ -44,7 +44,7 @@ async def watch(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finish
     async with background_tasks() as asking:
         await watcher.follow(asking)
     # One that lingers too long is ended by leaving it; its result is there.
-    return watcher.finished(Exit(0) if process.is_running() else await process.ended())
+    return watcher.finished(ProcessExit(0) if process.is_running() else await process.wait_for_exit())
 
 
 class _Watcher:
@@ -72,7 +72,7 @@ class _Watcher:
             if not bound.expired():
                 raise
 
-    def finished(self, exit_: Exit) -> Finished:
+    def finished(self, exit_: ProcessExit) -> Finished:
         partial = "\n\n".join(self._said)
         if self._result is None:
             raise failures.of_complaint(self._process.stderr_tail()) or self._process.failure(exit_, partial=partial)

@@ -59,7 +59,7 @@ async def _watch(process: AgentProcess, turn: Turn, reporter: Reporter) -> Finis
         account = _Events(turn, reporter)
         async for line in process.lines():
             await account.take(line)
-        end = await process.ended()
+        end = await process.wait_for_exit()
         if not end.ok and turn.conversation and NO_THREAD in process.stderr_tail():
             raise lost(turn.conversation)
         if account.failure:

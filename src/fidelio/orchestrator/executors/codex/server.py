@@ -95,7 +95,7 @@ async def _let_go(process: AgentProcess) -> None:
     process.close_stdin()
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_SECONDS):
-            await process.ended()
+            await process.wait_for_exit()
 
 
 class _Talk:
@@ -213,7 +213,7 @@ class _Talk:
     async def _next(self) -> Json:
         async for message in self._messages:
             return message
-        raise self._process.failure(await self._process.ended(), partial=self._account.last)
+        raise self._process.failure(await self._process.wait_for_exit(), partial=self._account.last)
 
     async def _incoming(self) -> AsyncIterator[Json]:
         async for line in self._process.lines():

@@ -14,12 +14,12 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
-from fidelio.mcp_client.client import McpClient, connected, text_of
+from fidelio.mcp_client.client import McpClient, extract_text, open_client
 from fidelio.orchestrator.executors.contract import Finished, Question, Reply, Reporter
 from fidelio.orchestrator.executors.scripted import script
 from fidelio.orchestrator.executors.scripted.worker import work_activity
 from fidelio.orchestrator.record.model import Usage
-from fidelio.validation import Undecided, first_match
+from fidelio.validation import CheckUndecided, find_first_match
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+(?:\.[\w-]+)?)\}")
 _NAMES = ("prompt", "turn", "run", "session", "directory", "answer", "returned", "saved")
@@ -66,7 +66,7 @@ class Stage:
         call = f"{self.scene.number}.{self.calls}"
         await self.reporter.called(call, tool, arguments)
         result = await client.call(tool, arguments)
-        await self.reporter.returned(call, ok=not result.get("isError"), text=text_of(result))
+        await self.reporter.returned(call, ok=not result.get("isError"), text=extract_text(result))
         return result
 
     def fill(self, value: Any) -> Any:
@@ -95,7 +95,9 @@ class Stage:
         if chosen not in self.scene.servers:
             raise broken(f"there is no MCP server {chosen!r}; the blueprint names {', '.join(self.scene.servers) or 'none'}")
         if chosen not in self.clients:
-            opening = connected(self.scene.servers[chosen], directory=Path(self.scene.directory), environment=self.environment)
+            opening = open_client(
+                self.scene.servers[chosen], directory=Path(self.scene.directory), environment=self.environment
+            )
             self.clients[chosen] = await self.stack.enter_async_context(opening)
         return self.clients[chosen]
 
@@ -136,10 +138,10 @@ def broken(why: str) -> ExecutorFailure:
 
 def _root(result: Mapping[str, Any], name: str) -> Any:
     if name == "text":
-        return text_of(result)
+        return extract_text(result)
     if name == "json":
         try:
-            return msgspec.json.decode(text_of(result))
+            return msgspec.json.decode(extract_text(result))
         except msgspec.DecodeError:
             raise broken("the text of the result is not JSON") from None
     if name not in result:
@@ -159,8 +161,8 @@ async def _say(stage: Stage, step: script.Say) -> None:
 async def _find(stage: Stage, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
         try:
-            found = await first_match(pattern, stage.scene.prompt)
-        except Undecided as problem:
+            found = await find_first_match(pattern, stage.scene.prompt)
+        except CheckUndecided as problem:
             raise broken(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
         if not found:
             raise broken(f"the prompt has nothing that matches {pattern}")
@@ -169,9 +171,9 @@ async def _find(stage: Stage, step: script.Find) -> None:
 
 async def _call(stage: Stage, step: script.Call) -> None:
     result = await stage.use_tool(stage.fill_text(step.tool), stage.fill(step.arguments), server=step.server)
-    stage.values["returned"] = text_of(result)
+    stage.values["returned"] = extract_text(result)
     if result.get("isError") and not step.may_fail:
-        raise ExecutorFailure(f"{step.tool} failed: {text_of(result)}", reason="tool-failed", partial=stage.text)
+        raise ExecutorFailure(f"{step.tool} failed: {extract_text(result)}", reason="tool-failed", partial=stage.text)
     for name, path in step.save.items():
         stage.values[f"saved.{name}"] = dig(result, path)
 

@@ -117,8 +117,12 @@ class AgentToolset:
         service = await self._house.agents()
         deleted = await service.delete_all(_project(arguments), by=self._actor(context))
         message = "All sessions removed" if deleted else "No sessions to remove"
-        kept = (f"These worktrees hold changes and were kept: {', '.join(deleted.kept)}",) if deleted.kept else ()
-        own = (f"These stay, because this call is part of their work: {', '.join(deleted.spared)}",) if deleted.spared else ()
+        kept = (
+            (f"These worktrees hold changes and were kept: {', '.join(deleted.retained_worktrees)}",)
+            if deleted.retained_worktrees
+            else ()
+        )
+        own = (f"These stay, because this call is part of their work: {', '.join(deleted.skipped)}",) if deleted.skipped else ()
         return Done(message, structured={"message": message, "removed": deleted.count}, remarks=kept + own)
 
     async def get_agent_session_status(self, arguments: GetStatus, context: CallContext) -> Done:
@@ -145,7 +149,9 @@ class AgentToolset:
         service = await self._house.agents()
         before = [await service.find(name, _project(arguments)) for name in arguments.session_names]
         named = [one.id for one in before]
-        sessions = await service.wait(named, mode=arguments.mode, seconds=arguments.timeout_seconds, notice=_reporter(context))
+        sessions = await service.wait(
+            named, mode=arguments.mode, seconds=arguments.timeout_seconds, on_progress=_reporter(context)
+        )
         there = {one.id for one in sessions}
         body = {
             "finished": [one.name for one in sessions if not one.run.is_active],
@@ -164,7 +170,7 @@ class AgentToolset:
         service = await self._house.agents()
         session = await service.find(arguments.session_name, _project(arguments))
         deleted = await service.delete(session.id, by=self._actor(context))
-        kept = {"kept_worktree": deleted.kept[0]} if deleted.kept else {}
+        kept = {"kept_worktree": deleted.retained_worktrees[0]} if deleted.retained_worktrees else {}
         return as_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **kept})
 
     async def send_agent_message(self, arguments: SendMessage, context: CallContext) -> Done:
@@ -259,7 +265,7 @@ class AgentToolset:
         self, context: CallContext, service: AgentService, session: AgentSession, seconds: float | None
     ) -> AgentSession:
         """The session when it has finished, asks something, or the time is over. None: however long it takes."""
-        await service.wait([session.id], mode="all", seconds=seconds, notice=_reporter(context))
+        await service.wait([session.id], mode="all", seconds=seconds, on_progress=_reporter(context))
         return await service.find(session.id)
 
 
@@ -288,9 +294,9 @@ def _reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]], Awai
 
 
 def _checked_project(arguments: Any) -> str | None:
-    from fidelio.orchestrator.runs.context import project_path  # noqa: PLC0415  # waits for the first call
+    from fidelio.orchestrator.runs.context import resolve_project  # noqa: PLC0415  # waits for the first call
 
-    return project_path(arguments.project_dir) if arguments.project_dir else None
+    return resolve_project(arguments.project_dir) if arguments.project_dir else None
 
 
 def _project(arguments: Any) -> str | None:

@@ -14,7 +14,7 @@ from fidelio.toolkit import CallContext, Done
 if TYPE_CHECKING:
     from fidelio.errors import ExecutorFailure
     from fidelio.ledger.model import Event, Request
-    from fidelio.orchestrator.record.model import AgentSession, Result
+    from fidelio.orchestrator.record.model import AgentSession, RunResult
 
 NO_BLUEPRINTS, NO_SESSIONS = "No agent blueprints found", "No sessions found"
 # As many characters of a result as go into one reply.
@@ -68,7 +68,7 @@ def started_json(session: AgentSession, message: str, questions: Sequence[Reques
     }
 
 
-def result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
+def result_part(result: RunResult, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
     """A part of the result, and where the next one begins. A client that shows only what is structured shows it, too."""
     session, part = result.session, result.text[offset : offset + limit]
     end, size = offset + len(part), len(result.text)

@@ -14,98 +14,98 @@ from fidelio.errors import (
 )
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.record.model import AgentSession, Run
-from fidelio.orchestrator.record.rules import MOST_MESSAGES, NAME_LENGTH, NO_DIRECTORY, STATUSES
+from fidelio.orchestrator.record.rules import DIRECTORY_MISSING, MAX_NAME_LENGTH, MAX_QUEUED_MESSAGES, STATUSES
 
-_CANDIDATES = 10
-_HOW = {"failed": "failed", "stopped": "was stopped", "lost": "was lost"}
+_MAX_CANDIDATES = 10
+_END_VERBS = {"failed": "failed", "stopped": "was stopped", "lost": "was lost"}
 
 
-def bad_name(name: str) -> UsageProblem:
+def invalid_name(name: str) -> UsageProblem:
     return UsageProblem(
         f"Invalid session name: {name!r:.80}.",
-        remedy=f"Check naming rules (alphanumeric, dash, underscore; max {NAME_LENGTH} chars).",
+        remedy=f"Check naming rules (alphanumeric, dash, underscore; max {MAX_NAME_LENGTH} chars).",
     )
 
 
-def exists(name: str, project: str) -> AgentSessionExists:
+def session_exists(name: str, project: str) -> AgentSessionExists:
     return AgentSessionExists(
         f"Session already exists: {name} in {project}.", remedy="Use `resume_agent_session` or choose a different name."
     )
 
 
-def missing(name: str, project: str | None) -> AgentSessionNotFound:
+def session_missing(name: str, project: str | None) -> AgentSessionNotFound:
     where = f" in {project}" if project else ""
     return AgentSessionNotFound(
         f"Session does not exist: {name!r:.80}{where}.", remedy="Use `start_agent_session` to create it first."
     )
 
 
-def ambiguous(name: str, found: Sequence[Session]) -> AmbiguousAgentSession:
-    places = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_CANDIDATES])
+def ambiguous_name(name: str, found: Sequence[Session]) -> AmbiguousAgentSession:
+    places = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_MAX_CANDIDATES])
     return AmbiguousAgentSession(
         f"Session {name} exists in several projects: {places}.", remedy="Say which with `project_dir`, or use its id."
     )
 
 
-def busy(session: AgentSession) -> AgentBusy:
+def session_busy(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} is at work: its run {session.run.number} is {session.run.state}.",
         remedy="Use `send_agent_message` to give it a message for its next turn, or `stop_agent_session` to end this one.",
     )
 
 
-def still_running(session: AgentSession) -> AgentBusy:
+def result_pending(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} is still running: its run {session.run.number} is {session.run.state}.",
         remedy="Use `get_agent_session_status` or `wait_for_agent_sessions` until it has finished.",
     )
 
 
-def too_many_messages(session: AgentSession) -> AgentBusy:
+def message_queue_full(session: AgentSession) -> AgentBusy:
     return AgentBusy(
-        f"Session {session.name} has {MOST_MESSAGES} messages waiting already.",
+        f"Session {session.name} has {MAX_QUEUED_MESSAGES} messages waiting already.",
         remedy="Wait for its next turn with `wait_for_agent_sessions`, or stop the session.",
     )
 
 
-def cannot_stop(session: AgentSession) -> AgentBusy:
+def stop_timed_out(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} was asked to stop and is still {session.run.state}.",
         remedy="Try again in a moment; `fidelio doctor` says who carries out the agents of this home.",
     )
 
 
-def unsuccessful(session: AgentSession, run: Run, partial: str) -> ExecutorFailure:
+def run_unsuccessful(session: AgentSession, run: Run, partial: str) -> ExecutorFailure:
     reason = f" ({run.reason})" if run.reason else ""
     detail = f": {run.detail.rstrip('.')}" if run.detail else ""
     return ExecutorFailure(
-        f"Run {run.number} of session {session.name} {_HOW[run.state]}{reason}{detail}.",
+        f"Run {run.number} of session {session.name} {_END_VERBS[run.state]}{reason}{detail}.",
         remedy="Use `resume_agent_session` to go on.",
         reason=run.reason or run.state,
         partial=partial,
     )
 
 
-def no_such_run(session: AgentSession, run: str) -> UsageProblem:
+def run_missing(session: AgentSession, run: str) -> UsageProblem:
     return UsageProblem(
         f"Session {session.name} has no run {run!r:.80}.",
         remedy=f"It has runs 1 to {session.run.number}; give a number or an id.",
     )
 
 
-def not_absolute(project: str) -> UsageProblem:
+def project_not_absolute(project: str) -> UsageProblem:
     return UsageProblem(f"project_dir is not an absolute path: {project!r:.200}.", remedy="Write it from / on.")
 
 
-def no_directory(project: str) -> UsageProblem:
+def project_missing(project: str) -> UsageProblem:
     problem = UsageProblem(
         f"The project directory does not exist: {project}.", remedy="Create it, or give another with `project_dir`."
     )
-    problem.reason = NO_DIRECTORY
+    problem.reason = DIRECTORY_MISSING
     return problem
 
 
-def no_question(session: AgentSession, request: str | None) -> UsageProblem:
+def question_missing(session: AgentSession, request: str | None) -> UsageProblem:
     asks = f"did not ask {request!r:.80}" if request else "asks nothing"
     return UsageProblem(f"Session {session.name} {asks}.", remedy="See what waits for an answer with `fidelio inbox`.")
 
@@ -117,5 +117,5 @@ def own_question(session: AgentSession) -> UsageProblem:
     )
 
 
-def no_such_status(status: str | None) -> UsageProblem:
+def unknown_status(status: str | None) -> UsageProblem:
     return UsageProblem(f"No session is ever {status!r:.80}.", remedy=f"Use one of {', '.join(STATUSES)}.")
