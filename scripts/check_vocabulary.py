@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "concepts" / "glossary.md"
 # A name that must stay, and why.
 EXEMPT_NAMES: dict[str, str] = {
+    "turns": "key of a blueprint's limits and of a run's stored usage: model calls, which the glossary calls turns",
     "opened_at": "column of the table requests, and key in the JSON of a request",
 }
 # Public classes of one name in several packages that implement one contract, and that contract.

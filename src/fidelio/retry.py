@@ -32,7 +32,7 @@ async def retry_transient(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-# The pauses after one failure, two, and so on; work that ran well for `_STABLE_SECONDS` starts over with the first.
+# The pauses after the first failure, the second, and so on; after `_STABLE_SECONDS` without failure the count starts over.
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 _STABLE_SECONDS = 300.0
 
@@ -59,7 +59,7 @@ async def sleep_until(seconds: float, *, until: asyncio.Event) -> None:
 
 
 def _report(name: str, error: Exception, pause: float) -> None:
-    """One sentence for an error of ours; an unexpected one comes with its traceback."""
+    """Log an error of ours as a sentence, and an unexpected error with its traceback."""
     expected = isinstance(error, FidelioError)
     words = str(error) if expected else f"{type(error).__name__}: {error}"
     _log.error("%s has failed and begins again in %g seconds: %s", name, pause, words, exc_info=None if expected else error)

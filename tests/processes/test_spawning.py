@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fidelio.errors import ExecutorFailure, LimitReached
 from fidelio.orchestrator.executors.contract import Turn, process_options
-from fidelio.processes.spool import LineSplitter, read_chunks
+from fidelio.processes.spool import OutputLineSplitter, read_chunks
 from fidelio.processes.spooled import ProcessExit, spawn
 from fidelio.processes.table import ProcessIdentity
 from tests.orchestrator.executors.recording import SECONDS, Recording, make_turn
@@ -91,7 +91,7 @@ async def test_an_agent_that_never_stops_talking_is_ended_at_its_limit(turn: Tur
 @proves("processes.output")
 @given(st.lists(st.binary(max_size=12)))
 def test_lines_are_the_same_however_they_arrive(pieces: list[bytes]) -> None:
-    lines = LineSplitter()
+    lines = OutputLineSplitter()
     got = [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
 
     whole = b"".join(pieces).split(b"\n")

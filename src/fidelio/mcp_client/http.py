@@ -1,4 +1,4 @@
-"""MCP over HTTP for the small client: each message is one POST, answered by JSON or by a stream of events."""
+"""HTTP transport of the MCP client: each message is a POST, answered by JSON or by a stream of events."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def open_http_transport(address: str, headers: Mapping[str, str]) -> Async
 
 
 class HttpTransport:
-    """One connection, used by one call at a time."""
+    """An HTTP connection that is used by a single call at a time."""
 
     def __init__(self, address: str, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(address)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        url = urlsplit(address)
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._address = address
-        self._connection = kind(parts.hostname or "", parts.port, timeout=_CONNECT_SECONDS)
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._connection = kind(url.hostname or "", url.port, timeout=_CONNECT_SECONDS)
+        self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._socket: socket.socket | None = None
         self._headers = {**headers, "Content-Type": "application/json", "Accept": f"application/json, {_STREAM}"}
 
@@ -55,13 +55,13 @@ class HttpTransport:
 
     def close(self) -> None:
         if self._socket is not None:
-            # Closing alone does not wake a thread that waits for a reply.
+            # Without the shutdown, a thread that waits for a reply would go on waiting.
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
     async def _post(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        # A cancelled call leaves its thread behind, which ends when `close` takes its connection away.
+        # The thread of a cancelled call keeps waiting until `close` shuts its connection down.
         try:
             return await asyncio.to_thread(self._exchange, message)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
@@ -89,7 +89,7 @@ class HttpTransport:
 
 
 def _find_reply(events: Iterator[dict[str, Any]], message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The reply among what else the server says. The stream is read to its end, so that the connection can be used again."""
+    """The reply to this message. The stream is read to its end, so that the connection can be used again."""
     replies = [event for event in events if event.get("id") == message.get("id") and "method" not in event]
     return replies[0] if replies else None
 

@@ -1,7 +1,7 @@
-"""Spawning agent processes that talk over pipes.
+"""Spawning agent processes that communicate over pipes.
 
-Such an agent cannot outlive its watcher in any useful way: it ends when its input does, which is when the watcher is gone. For
-everything else it is a process like the others: same mark, same identity, same end, its stderr in the spool.
+Such an agent does not outlive its watcher: its input ends with the watcher, and the agent with its input. In all other
+respects it is a process like the others: same mark, same identity, same end, its stderr in the spool.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _DRAIN_BYTES = 1 << 20
 
 
 class PipedProcess:
-    """A process and the two streams that lead to it. `reader` holds back an agent that says more than is taken.
+    """A process with its two streams. `reader` applies backpressure to an agent that prints more than is read.
 
-    `longest` is the longest line that the reader gives: an agent that prints a longer one has passed the limit of its run.
+    `longest` is the longest line that the reader returns: an agent that prints a longer line has exceeded the limit of its run.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PipedProcess:
         return self._spool.exit()
 
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
-        """Closes its input, which asks most agents to end; then as for every process."""
+        """Close the input, at which most agents exit, and end what is left of the run."""
         self.writer.close()
         try:
             return await end_run_processes(self._run, self.identity, grace=grace)
@@ -65,7 +65,7 @@ class PipedProcess:
             await self._drain()
 
     async def _drain(self) -> None:
-        """Reads what was still on its way: a pipe is closed only when its end has been reached."""
+        """Read the rest of the output: the transport closes its pipe only after end of file."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self.reader.read(_DRAIN_BYTES):
@@ -99,7 +99,7 @@ async def spawn_piped(
         await options.on_process(process.identity)
         process.writer.write(GO)
     except BaseException:
-        # Also when we are told to stop: nobody else knows of the process yet.
+        # Also on cancellation: no record names this process yet, so no other code could end it.
         await process.stop(0)
         raise
     return process

@@ -1,4 +1,4 @@
-"""JSON Schemas and regular expressions of others, checked under limits of time and memory."""
+"""Validation with untrusted JSON Schemas and regular expressions, under limits of time and memory."""
 
 from __future__ import annotations
 

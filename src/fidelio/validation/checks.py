@@ -1,8 +1,8 @@
-"""Answers about schemas, values and regular expressions: at once where that is safe, else from a child process.
+"""Checks of schemas, values and regular expressions: in this process where that is safe, otherwise in a child process.
 
-Most schemas are small and plain and are checked in this process. The cache keeps what was found out, also that there is no
-answer, by the digest of the question: a list of blueprints asks for the same schemas each time, a check takes up to 2 seconds,
-and 10,000 answers of up to 1,000 bytes take little room.
+Most schemas are small and plain and are checked in this process. The cache holds results, also failed ones, by the digest of
+the question: a list of blueprints checks the same schemas each time, a check takes up to 2 seconds, and 10,000 results of up
+to 1,000 bytes take at most 10 MB.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from fidelio.validation import child
 from fidelio.validation.child import Schema
 from fidelio.validation.pool import WAIT_SECONDS, Ask, CheckUndecided, ChildPool, LimitExceeded
 
-# An overloaded machine is asked again after this time, and not before: a list of blueprints asks for all of them.
+# A check that failed on an overloaded machine is not repeated before this time: a list of blueprints would repeat all of them.
 _RETRY_SECONDS = 60.0
 _CACHE_SIZE, _MAX_CACHED_BYTES = 10_000, 1_000
-# How much a plain schema and a value may weigh together, and a schema alone, to be checked here in a fraction of a second.
+# The product of the sizes of a plain schema and a value, and the size of a schema alone, that take a fraction of a second.
 _LIGHT, _LIGHT_SCHEMA = 500_000, 4_000
-# The keywords that make the work grow faster than the schema times the value. A property of that name costs a question.
+# Keywords whose cost grows faster than schema size times value size. A property with such a name is only checked in a child.
 _HEAVY = re.compile(rb'"(?:pattern|\$ref|\$dynamicRef|\$recursiveRef|uniqueItems|unevaluated)')
-# What the encoder raises for a value that no client could have sent, and for one without an end.
+# What the encoder raises for a value that is not JSON, and for a value that contains itself.
 _NOT_JSON = (TypeError, UnicodeEncodeError, RecursionError)
 _POOL = ChildPool(2)
 CheckAnswer = bytes | CheckUndecided
-# By the digest of the question: the answer, or why there is none, and until when that holds.
+# By the digest of the question: the answer, or the error, and when the entry expires.
 _CACHE: dict[bytes, tuple[CheckAnswer, float]] = {}
 
 
 def find_schema_problem(schema: Schema) -> str:
-    """What is wrong with a schema; an empty text when it can be used, or when nobody can tell now."""
+    """What is wrong with a schema; empty when it is valid, or when the check is undecided."""
     try:
         text = msgspec.json.encode(schema)
     except _NOT_JSON as problem:
@@ -48,12 +48,12 @@ def find_schema_problem(schema: Schema) -> str:
 
 
 def find_pattern_problem(patterns: tuple[str, ...]) -> str:
-    """What is wrong with one of these regular expressions; an empty text when they can be used, or when nobody can tell now."""
+    """What is wrong with the first invalid regular expression; empty when all are valid, or when the check is undecided."""
     return _find_problem("patterns", patterns, find=_wait_for_child)
 
 
 async def find_violations(schema: Schema, value: Any) -> tuple[str, str]:
-    """Why the schema cannot be used, and how the value violates it; both empty when all is well. Raises `CheckUndecided`."""
+    """Why the schema cannot be used, and how the value violates it; both empty when valid. Raises `CheckUndecided`."""
     rule = msgspec.json.encode(schema)
     try:
         data = msgspec.json.encode(value)
@@ -66,12 +66,12 @@ async def find_violations(schema: Schema, value: Any) -> tuple[str, str]:
 
 
 async def find_first_match(pattern: str, text: str) -> list[str | None]:
-    """What a regular expression finds first, or nothing. Raises `CheckUndecided`."""
+    """The first match of a regular expression, or an empty list. Raises `CheckUndecided`."""
     return list(await _ask_child("first-match", pattern, text))
 
 
 def _find_problem(check: str, about: Any, *, find: Callable[[bytes], CheckAnswer]) -> str:
-    """That a check takes too much is a problem of what is checked; that the machine is overloaded is not."""
+    """Run a check. A check that exceeds its limits is a problem of its input; an overloaded machine is not."""
     try:
         question = _encode(check, about)
         return str(_decode(_lookup(question) or find(question)))
@@ -101,12 +101,12 @@ def _wait_for_child(question: bytes) -> CheckAnswer:
     try:
         return waiting.result(WAIT_SECONDS)
     except TimeoutError:
-        # Behind too many others. One that has begun is given up by the pool itself.
+        # Still queued behind other checks. The pool itself ends a check that has begun.
         return CheckUndecided("It could not be checked: too many checks are waiting.") if waiting.cancel() else waiting.result()
 
 
 def _find_and_cache(question: bytes, ask: Ask) -> CheckAnswer:
-    """The answer of `ask`, which is cached. Somebody who asked the same may have been served in the meantime."""
+    """The answer of `ask`, which is cached. Another thread may have cached it since the question was submitted."""
     if (found := _lookup(question)) is not None:
         return found
     seconds = math.inf
@@ -141,7 +141,7 @@ def _encode(*question: Any) -> bytes:
 
 def _decode(found: CheckAnswer) -> Any:
     if isinstance(found, LimitExceeded):
-        # A new one each time, because raising adds to what it carries.
+        # A new exception each time: raising the cached object would add to its traceback.
         raise LimitExceeded(str(found))
     if isinstance(found, CheckUndecided):
         raise CheckUndecided(str(found))

@@ -1,7 +1,7 @@
-"""Checks of JSON Schemas and regular expressions that others wrote, and the child process that carries them out.
+"""Checks of untrusted JSON Schemas and regular expressions, and the child process that runs them.
 
-A few words of either can keep a machine busy for years, so `pool` runs this file as a program, by its path. It reads one
-question a line, prints one answer a line, and ends with its input. It imports nothing of ours, so that it starts quickly.
+A short schema or pattern can keep a machine busy for years, so `pool` runs this file as a program, by its path. It reads one
+question per line, prints one answer per line, and ends with its input. It imports nothing of ours, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Schema = Mapping[str, Any]
 
 
 def find_schema_problem(schema: Schema) -> str:
-    """What is wrong with the schema itself; an empty text when it can be used."""
+    """What is wrong with the schema itself; empty when it is valid."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import
 
     try:
@@ -43,12 +43,12 @@ def find_schema_problem(schema: Schema) -> str:
 
 
 def find_violations(schema: Schema, value: Any) -> tuple[str, str]:
-    """Why the schema cannot be used, and how the value violates it: both empty when all is well."""
+    """Why the schema cannot be used, and how the value violates it; both empty when valid."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
     from referencing import Registry  # noqa: PLC0415  # as above
     from referencing.exceptions import Unresolvable  # noqa: PLC0415  # as above
 
-    # The registry is empty on purpose: left out, references to addresses would be fetched.
+    # The registry is empty on purpose: without it, the validator would fetch references to addresses.
     validator = Draft202012Validator(schema, registry=Registry())
     try:
         found = sorted((_path_of(problem), _sentence(problem)) for problem in validator.iter_errors(value))
@@ -61,7 +61,7 @@ def find_violations(schema: Schema, value: Any) -> tuple[str, str]:
 
 
 def find_pattern_problem(patterns: Iterable[str]) -> str:
-    """What is wrong with the first regular expression that is wrong; an empty text when all can be used."""
+    """What is wrong with the first invalid regular expression; empty when all are valid."""
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -71,7 +71,7 @@ def find_pattern_problem(patterns: Iterable[str]) -> str:
 
 
 def find_first_match(pattern: str, text: str) -> list[str | None]:
-    """The first group of the first match, or all of it; an empty list where nothing matches."""
+    """The first group of the first match, or the whole match if there is no group; an empty list where nothing matches."""
     match = re.search(pattern, text)
     return [] if match is None else [match[1] if match.re.groups else match[0]]
 
@@ -85,13 +85,13 @@ CHECKS: Mapping[str, Callable[..., Any]] = {
 
 
 def answer(question: bytes) -> bytes:
-    """One answer to one question, both as a line of JSON: the name of a check and its arguments, and what it returns."""
+    """Run a check. The question is JSON with the name of the check and its arguments, the answer is its result as JSON."""
     check, *arguments = json.loads(question)
     return json.dumps(CHECKS[check](*arguments)).encode()
 
 
 def main() -> None:
-    # Not every system can limit this; the time is limited on all of them.
+    # Not every system can limit memory; the time is limited on all of them.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     find_schema_problem({})  # imports what is slow to import, so that it counts against no question
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _limit_cpu() -> None:
-    """The parent kills a check that takes too long; this ends one whose parent was killed itself."""
+    """Limit the CPU time of a check whose parent was killed, and so cannot end it."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     seconds = math.ceil(time.process_time()) + SECONDS + 1
     with suppress(ValueError, OSError):
@@ -119,7 +119,7 @@ def _path_of(problem: Any) -> list[str]:
 
 
 def _sentence(problem: Any) -> str:
-    """One sentence. The validator repeats the whole value, which may be a megabyte."""
+    """A bounded sentence: the message of the validator contains the whole value, which may be a megabyte."""
     where = ".".join(_path_of(problem))
     message = problem.message if len(problem.message) <= MAX_VALUE_LENGTH else f"{problem.message[:MAX_VALUE_LENGTH]}…"
     return f"`{where}`: {message}." if where else f"{message}."

@@ -1,4 +1,4 @@
-"""From files to one blueprint: whole and checked, or `UnreadableDefinition` with every fault at its line.
+"""Parser of blueprint files: returns a valid blueprint, or raises `UnreadableDefinition` with every problem at its line.
 
 A blueprint is a folder with `agent.json` and, where it needs them, `agent.system-prompt.md` and `agent.mcp.json`; or a single
 Markdown file whose front matter has the same keys and whose text is the system prompt.
@@ -25,7 +25,7 @@ from fidelio.orchestrator.blueprints.servers import NonEmptyText, ServerEntry, f
 from fidelio.validation import find_schema_problem
 
 HEAD_FILE, PROMPT_FILE, SERVERS_FILE = "agent.json", "agent.system-prompt.md", "agent.mcp.json"
-# Scripts and notes may lie beside; a folder with more than this was not meant to be a blueprint.
+# A folder may hold scripts and notes too; a folder with more files is not a blueprint.
 MAX_FILES = 50
 _PATH_STEP = re.compile(r"\.([\w-]+)|\[(\d+)\]")
 
@@ -47,17 +47,17 @@ def read_folder(files: Files, folder: str, name: str) -> Blueprint:
 
 
 def read_page(files: Files, path: str, name: str) -> Blueprint:
-    kept = files.read(path)
-    document = kept.document()
+    file = files.read(path)
+    document = file.document()
     front, body = document.data["front"], document.data["body"]
     if not front:
         remedy = "Begin with a line `---`, then `name:` and `description:`, then another `---`, then the system prompt."
         raise make_error(path, "schema", "The file has no front matter.", remedy)
     head = _convert_document(document, front, PageHead, ("front",))
     servers = ServersFile(mcp_servers=head.mcp_servers)
-    faults = [*find_head_problems(head, name), *locate_server_problems(head.mcp_servers, head.inherit, ("mcp_servers",))]
-    _raise_problems(document, faults, ("front",))
-    return _build_blueprint(head, body.strip(), servers, source=path, digest=_hash_contents({os.path.basename(path): kept.raw}))  # noqa: PTH119  # a text, like all paths here
+    problems = [*find_head_problems(head, name), *locate_server_problems(head.mcp_servers, head.inherit, ("mcp_servers",))]
+    _raise_problems(document, problems, ("front",))
+    return _build_blueprint(head, body.strip(), servers, source=path, digest=_hash_contents({os.path.basename(path): file.raw}))  # noqa: PTH119  # a text, like all paths here
 
 
 def _read_servers(files: Files, path: str, head: BlueprintHead) -> ServersFile:
@@ -68,9 +68,9 @@ def _read_servers(files: Files, path: str, head: BlueprintHead) -> ServersFile:
 
 
 def _build_blueprint(head: BlueprintHead, prompt: str, servers: ServersFile, *, source: str, digest: str) -> Blueprint:
-    said = {field: getattr(head, field) for field in BlueprintHead.__struct_fields__ if field != "skills"}
+    message = {field: getattr(head, field) for field in BlueprintHead.__struct_fields__ if field != "skills"}
     return Blueprint(
-        **{**said, "description": head.description.strip()},
+        **{**message, "description": head.description.strip()},
         system_prompt=prompt,
         mcp_servers=to_mcp_servers(servers.mcp_servers),
         source=source,
@@ -79,10 +79,10 @@ def _build_blueprint(head: BlueprintHead, prompt: str, servers: ServersFile, *, 
 
 
 def _read_contents(files: Files, folder: str) -> dict[str, bytes]:
-    """Everything that lies in the folder itself, without what is hidden."""
+    """Read the files in the folder itself, without hidden files."""
     names = [name for name in files.files(folder) if not name.startswith(".")]
     if len(names) > MAX_FILES:
-        raise make_error(folder, "too-large", f"The folder has {len(names)} files.", f"Keep at most {MAX_FILES} beside it.")
+        raise make_error(folder, "too-large", f"The folder has {len(names)} files.", f"Keep at most {MAX_FILES} files in it.")
     contents = {name: files.read(join_path(folder, name)).raw for name in names}
     for name, raw in contents.items():
         if len(raw) > MAX_BYTES:
@@ -92,7 +92,7 @@ def _read_contents(files: Files, folder: str) -> dict[str, bytes]:
 
 
 def _hash_contents(contents: Mapping[str, bytes]) -> str:
-    """Commits to every file and its name, wherever the blueprint lies."""
+    """The digest of all files and their names, independent of the location of the folder."""
     listed = {os.fsencode(name).hex(): hashlib.sha256(raw).hexdigest() for name, raw in contents.items()}
     return hashlib.sha256(msgspec.json.encode(listed, order="deterministic")).hexdigest()
 
@@ -102,7 +102,7 @@ def _convert_document(document: ParsedDocument, data: Any, shape: type[S], under
         raise make_error(document.name, "schema", "The file has to hold an object.", "Put everything between { and }.")
     _raise_problems(document, [*find_unknown_keys(data, shape), *find_nul_characters(data)], under)
     for path, server in iterate_servers(data):
-        # One by one, because the converter does not say which of them it means.
+        # Converted one by one, because the error of the converter does not name the server.
         _convert(document, server, ServerEntry, under, path)
     return _convert(document, data, shape, under, ())
 
@@ -115,17 +115,17 @@ def _convert(document: ParsedDocument, data: Any, shape: type[S], under: Path, b
 
 
 def _conversion_finding(document: ParsedDocument, problem: str, under: Path, base: Path) -> Finding:
-    """The converter says what it expected and, after ` - at `, where."""
-    said, _, place = problem.partition(" - at `$")
-    path: Path = (*base, *(key or int(number) for key, number in _PATH_STEP.findall(place)))
+    """The finding for an error of the converter, which says what it expected and, after ` - at `, where."""
+    message, _, location = problem.partition(" - at `$")
+    path: Path = (*base, *(key or int(number) for key, number in _PATH_STEP.findall(location)))
     where = f"`{'.'.join(map(str, path))}`: " if path else ""
-    return error(document.name, "schema", f"{where}{said}.", "See the guide to blueprints.", at=document.at((*under, *path)))
+    return error(document.name, "schema", f"{where}{message}.", "See the guide to blueprints.", at=document.at((*under, *path)))
 
 
-def _raise_problems(document: ParsedDocument, faults: Iterable[BlueprintProblem], under: Path = ()) -> None:
+def _raise_problems(document: ParsedDocument, problems: Iterable[BlueprintProblem], under: Path = ()) -> None:
     found = [
-        error(document.name, "schema", f"`{'.'.join(map(str, path))}` {said}", remedy, at=document.at((*under, *path)))
-        for path, said, remedy in faults
+        error(document.name, "schema", f"`{'.'.join(map(str, path))}` {message}", remedy, at=document.at((*under, *path)))
+        for path, message, remedy in problems
     ]
     if found:
         raise UnreadableDefinition(sorted(found))
@@ -133,12 +133,12 @@ def _raise_problems(document: ParsedDocument, faults: Iterable[BlueprintProblem]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# Where in the file, what is wrong, what to do.
+# Path in the file, what is wrong, what to do.
 BlueprintProblem = tuple[Path, str, str]
 
 
 class BlueprintHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of `agent.json`. `skills` is taken for the sake of older files and means nothing."""
+    """The keys of `agent.json`. `skills` is accepted for compatibility with older files and ignored."""
 
     name: NonEmptyText
     description: NonEmptyText
@@ -158,19 +158,19 @@ class BlueprintHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PageHead(BlueprintHead, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The front matter of a single file: it has no second file for its servers."""
+    """The front matter of a Markdown blueprint, which also holds its servers."""
 
     mcp_servers: dict[str, ServerEntry] = msgspec.field(default_factory=dict)
 
 
 class ServersFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole of `agent.mcp.json`."""
+    """The content of `agent.mcp.json`."""
 
     mcp_servers: dict[str, ServerEntry] = msgspec.field(default_factory=dict, name="mcpServers")
 
 
 def find_unknown_keys(data: Any, shape: type[msgspec.Struct], path: Path = ()) -> Iterator[BlueprintProblem]:
-    """Keys that mean nothing, each with the one that was probably meant."""
+    """Yield unknown keys, each with a suggestion."""
     if not isinstance(data, dict):
         return
     kinds = {field.encode_name: field.type for field in msgspec.structs.fields(shape)}
@@ -185,7 +185,7 @@ def find_unknown_keys(data: Any, shape: type[msgspec.Struct], path: Path = ()) -
 
 
 def iterate_servers(data: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Every server in the front matter or in `agent.mcp.json`, and where it stands."""
+    """Yield every server of the front matter or of `agent.mcp.json` with its path."""
     for key in ("mcp_servers", "mcpServers"):
         servers = data.get(key)
         yield from (((key, name), server) for name, server in servers.items()) if isinstance(servers, dict) else ()
@@ -199,23 +199,23 @@ def find_head_problems(head: BlueprintHead, name: str) -> Iterator[BlueprintProb
     for field in ("environment", "inherit"):
         for variable in getattr(head, field):
             if not _VARIABLE.fullmatch(variable):
-                yield (field,), f"names {variable!r:.80}, which is no variable.", "Use letters, digits and underscores."
+                yield (field,), f"names {variable!r:.80}, which is not a variable name.", "Use letters, digits and underscores."
     for field in ("input_schema", "output_schema"):
         schema = getattr(head, field)
-        if schema is not None and (fault := find_schema_problem(schema)):
-            yield (field,), f"is no JSON Schema that can be used: {fault}", "Mend it there."
+        if schema is not None and (problem := find_schema_problem(schema)):
+            yield (field,), f"is not a valid JSON Schema: {problem}", "Correct it."
 
 
 def locate_server_problems(
     servers: dict[str, ServerEntry], inherit: tuple[str, ...], under: Path
 ) -> Iterator[BlueprintProblem]:
-    return (((*under, name), fault, remedy) for name, fault, remedy in find_server_problems(servers, inherit))
+    return (((*under, name), problem, remedy) for name, problem, remedy in find_server_problems(servers, inherit))
 
 
 def find_nul_characters(data: Any, path: Path = ()) -> Iterator[BlueprintProblem]:
-    """No program can be given such a text; an escape may have brought it in."""
+    """Yield texts with a NUL character, which cannot be an argument or a variable of a process."""
     if isinstance(data, str) and "\0" in data:
-        yield path, "holds the character NUL, which no program can be given.", "Delete it."
+        yield path, "holds the character NUL, which cannot be passed to a program.", "Delete it."
     if isinstance(data, dict):
         items: Any = data.items()
     else:

@@ -1,4 +1,4 @@
-"""The sentences about agent sessions that clients rely on, in one place."""
+"""Errors about agent sessions. Clients match some of these sentences, so all of them are defined in this module."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def session_missing(name: str, project: str | None) -> AgentSessionNotFound:
 
 
 def ambiguous_name(name: str, found: Sequence[Session]) -> AmbiguousAgentSession:
-    places = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_MAX_CANDIDATES])
+    candidates = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_MAX_CANDIDATES])
     return AmbiguousAgentSession(
-        f"Session {name} exists in several projects: {places}.", remedy="Say which with `project_dir`, or use its id."
+        f"Session {name} exists in several projects: {candidates}.", remedy="Say which with `project_dir`, or use its id."
     )
 
 
 def session_busy(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} is at work: its run {session.run.number} is {session.run.state}.",
-        remedy="Use `send_agent_message` to give it a message for its next turn, or `stop_agent_session` to end this one.",
+        remedy="Use `send_agent_message` to queue a message for its next turn, or `stop_agent_session` to end this turn.",
     )
 
 
@@ -71,7 +71,7 @@ def message_queue_full(session: AgentSession) -> AgentBusy:
 def stop_timed_out(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} was asked to stop and is still {session.run.state}.",
-        remedy="Try again in a moment; `fidelio doctor` says who carries out the agents of this home.",
+        remedy="Try again in a moment; `fidelio doctor` shows the agent host of this home.",
     )
 
 
@@ -94,7 +94,7 @@ def run_missing(session: AgentSession, run: str) -> UsageProblem:
 
 
 def project_not_absolute(project: str) -> UsageProblem:
-    return UsageProblem(f"project_dir is not an absolute path: {project!r:.200}.", remedy="Write it from / on.")
+    return UsageProblem(f"project_dir is not an absolute path: {project!r:.200}.", remedy="Use an absolute path.")
 
 
 def project_missing(project: str) -> UsageProblem:
@@ -112,10 +112,10 @@ def question_missing(session: AgentSession, request: str | None) -> UsageProblem
 
 def own_question(session: AgentSession) -> UsageProblem:
     return UsageProblem(
-        f"Session {session.name} asks a person; an agent does not answer what it, or one that started it, asks.",
-        remedy="Leave it to a person, or to whoever started that session.",
+        f"Session {session.name} asks a person; an agent cannot answer for itself or for a session that it works for.",
+        remedy="Let a person answer, or the session that started it.",
     )
 
 
 def unknown_status(status: str | None) -> UsageProblem:
-    return UsageProblem(f"No session is ever {status!r:.80}.", remedy=f"Use one of {', '.join(STATUSES)}.")
+    return UsageProblem(f"{status!r:.80} is not a session status.", remedy=f"Use one of: {', '.join(STATUSES)}.")

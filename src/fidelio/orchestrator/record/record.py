@@ -1,7 +1,7 @@
-"""The record of an agent session: what its events add up to, bounded however long the session lives.
+"""The record of an agent session: the fold of its events, of bounded size however long the session lives.
 
-`fold` is the only way a record changes. It keeps to the transition table: an event of a run that is over, or of another run,
-changes nothing, so a late writer cannot bring a dead run back. Replaying the events gives the same record.
+Only `fold` changes a record. It follows the transition table: an event of a run that has ended, or of another run, changes
+nothing, so a late writer cannot revive an ended run. Replaying the events gives the same record.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ RUN_EVENTS = (RUN_QUEUED, RUN_STARTING, RUN_USED, AGENT_CALLED, RUN_WAITING, RUN
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The newest run. `asked` is the seq of the event that holds its prompt, `ended` of the one that holds its result.
+    """The newest run. `prompt_seq` and `result_seq` are the sequence numbers of the events with its prompt and its result.
 
-    `blueprint_blob` is the digest of the blueprint it has begun with. `part` counts how often an executor was called for it (a
-    second time when its result did not fit the schema), `spent` and `spent_bytes` what the parts before have cost, `told` what
-    was said since then: an adopted process tells everything again from its beginning.
+    `blueprint_blob` is the digest of the blueprint that it began with. `part` counts the calls of its executor (a second call
+    when the result does not fit the schema), `spent` and `spent_bytes` the usage of earlier calls. `reported_events` counts
+    what the executor has reported since the current call began: an adopted process reports everything again from its beginning.
     """
 
     id: str = ""
@@ -82,10 +82,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session. `messages` are the seqs of those that wait for the next turn; `lost_in_a_row` bounds automatic resuming.
+    """A session. `messages` are the sequence numbers of queued messages; `lost_in_a_row` limits automatic resuming.
 
-    `servers` is the digest of what was given beside the blueprint: it may hold keys, which have no place in a record.
-    `proven`: a turn has ended well in this conversation, so the agent did know it once.
+    `servers` is the digest of the MCP servers that were added at the start: they may hold keys, which must not be in a record.
+    `proven`: a run has succeeded in this conversation, so the agent has known it.
     """
 
     project: str = ""
@@ -123,7 +123,7 @@ class Fact(Protocol):
 
 
 def fold(record: AgentRecord, events: Iterable[Fact]) -> AgentRecord:
-    """The record after these events; those of other rooms, such as the inbox, change nothing."""
+    """The record after these events. Events of other packages, such as the inbox, change nothing."""
     for event in events:
         if event.type in _FOLDED_EVENTS:
             decoded = _DecodedEvent(event.seq, event.type, event.time, event.body)
@@ -133,7 +133,7 @@ def fold(record: AgentRecord, events: Iterable[Fact]) -> AgentRecord:
 
 
 def next_state(state: RunState, type_: str) -> RunState | None:
-    """The state an event leads to; None when it comes too late, or too early."""
+    """The state after an event; None where the transition table does not allow the event."""
     if state in END_STATES:
         return None
     if type_ == RUN_STOP_REQUESTED:
@@ -145,12 +145,12 @@ def next_state(state: RunState, type_: str) -> RunState | None:
 
 
 def decode_record(raw: str) -> AgentRecord:
-    """A record as the ledger keeps it."""
+    """Decode a record from the JSON in the ledger."""
     return msgspec.json.decode(raw, type=AgentRecord)
 
 
 class _DecodedEvent(msgspec.Struct, frozen=True):
-    """An event whose body is read once."""
+    """An event with its decoded body, because each access of `event.body` would decode it again."""
 
     seq: int
     type: str
@@ -164,7 +164,7 @@ def _fold_run(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
         return record
     step = _RUN_STEPS.get(event.type)
     run = step(record.run, event) if step else record.run
-    # Of several questions one may be answered: then the run still waits.
+    # While other questions are open, the run still waits.
     after = replace(record, run=replace(run, state="waiting" if run.questions else state))
     linked = _LINKED_STEPS.get(event.type)
     return linked(after, event) if linked else after

@@ -1,11 +1,11 @@
-"""The rules of agent sessions, as functions of what is known: no file, no clock, no process.
+"""The rules of agent sessions, as pure functions: states, transitions, names, filters.
 
     queued ──▶ starting ──▶ running ◀──▶ waiting
       │           │            │            │
       └───────────┴────────────┴────────────┴──▶ succeeded | failed | stopped | lost
 
-A run only ever moves along these arrows, and what has ended stays as it ended. A run that has once left `queued` is never
-started again, whatever happened to those who watched it: that is why no turn runs twice.
+A run changes its state only along these arrows, and an end state is final. A run that has left `queued` is never started
+again, whatever happened to its host: that is why no turn runs twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     }
 )
 
-# Why a run ended as it did. `exit.N` and the words of executors come on top of these.
+# Reason codes of ended runs. Executors add others, such as `exit.N`.
 STOPPED_ON_REQUEST = "stop.requested"
 STOPPED_WITH_PARENT = "stop.parent"
 STOPPED_WITH_HOME = "stop.home"
@@ -44,10 +44,10 @@ WORKTREE_FAILED = "worktree.failed"
 BAD_OUTPUT = "output.schema"
 
 MAX_NAME_LENGTH = 60
-# A run that takes its host or its process with it every time must not be resumed for ever.
+# A run that crashes its host or its process every time must not be resumed for ever.
 MAX_CONSECUTIVE_RESUMES = 3
 MAX_QUEUED_MESSAGES = 100
-# What sessions can be asked for by: the two words every client knows, and the states of a run.
+# Values of the status filter: the two that every client knows, and the states of a run.
 STATUSES = ("running", "finished", *(state for state in TRANSITIONS if state != "running"))
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_LENGTH}}}")
 _NAMESPACE_LENGTH = 200
@@ -70,12 +70,12 @@ def is_status_filter(wanted: str | None) -> bool:
 
 
 def is_single_state(wanted: str | None) -> bool:
-    """Whether a filter names one state. `running` does not: it stands for all in which a run is not over."""
+    """Whether a filter names a single state. `running` does not: it matches all active states."""
     return wanted in TRANSITIONS and wanted != "running"
 
 
 def matches_status(state: str, wanted: str | None) -> bool:
-    """Whether a run in this state is meant by a filter: `running` and `finished` as every client knows them, or a state."""
+    """Whether a run in this state matches a filter: `running` (active), `finished` (ended), or a state."""
     if wanted is None:
         return True
     if wanted == "running":

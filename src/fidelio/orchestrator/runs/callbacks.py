@@ -1,8 +1,8 @@
-"""Tells a parent session that a child has ended, once, however often anything crashes on the way.
+"""Callbacks: delivers the end of a child session to its parent exactly once, also across crashes.
 
 The end of the child's run makes the delivery due in its own transaction. Delivering writes the message to the parent and the
-end of the job in one more. So the word is neither lost nor said twice. Only a child that is deleted takes its job with it:
-whoever deletes it tells the parent first, who would else wait for a word that never comes.
+end of the job in one more. So a callback is neither lost nor delivered twice. The jobs of a deleted child are erased with it,
+so the parent is notified before the deletion; otherwise it would wait for a callback that never comes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MAX_RESULT_LENGTH = 8_000
 
 
 class Callbacks(msgspec.Struct, frozen=True):
-    """The handler of callback jobs, and the last word on children that are deleted."""
+    """Handles callback jobs, and notifies parents before their children are deleted."""
 
     context: OrchestratorContext
     queries: AgentQueries
 
     async def deliver(self, work: Assignment) -> None:
-        # Deleted meanwhile: there is nothing to tell, or nobody to tell it to.
+        # The child or the parent was deleted meanwhile.
         with suppress(SessionNotFound):
             await self._deliver(work)
 
@@ -57,14 +57,14 @@ class Callbacks(msgspec.Struct, frozen=True):
         work.is_settled = True
 
     async def notify_before_deletion(self, children: Sequence[LoadedAgent], *, deleting: Collection[str], by: str) -> None:
-        """Tells the parents that still wait for a word of these sessions that none will come.
+        """Notify the parents that wait for a callback of these sessions that the sessions are deleted.
 
-        Not those that are deleting as well, nor one that deletes them itself.
+        Not the parents in `deleting`, nor the session that makes this call.
         """
         informed = {*deleting, calling_session(by)}
         for child in children:
             if child.record.callback and child.record.parent not in informed and await self._has_pending_callback(child):
-                # A parent that is gone, or has not read a hundred messages, keeps nobody from deleting.
+                # A parent that was deleted, or whose message queue is full, must not prevent the deletion.
                 with suppress(SessionNotFound, AgentBusy):
                     await self._report_deletion(child, by)
 
@@ -95,14 +95,14 @@ class Callbacks(msgspec.Struct, frozen=True):
 
 
 def _render_block(child: LoadedAgent, run: int, state: str, reason: str, text: str) -> str:
-    """The message to the parent, in a block that no agent mistakes for a person who talks to it."""
+    """The message to the parent, in a tagged block that distinguishes it from a message of a person."""
     why = f' reason="{reason}"' if reason else ""
     about = f'session="{child.session.name}" id="{child.id}" run="{run}" state="{state}"{why}'
     return f"<{_BLOCK} {about}>\n{_escape_end_tag(text)}\n</{_BLOCK}>"
 
 
 def _decide_receipt(parent: LoadedAgent, text: StoredText, origin: dict[str, str]) -> AgentDecision:
-    """A parent at rest goes on with it; one at work, or one that somebody has stopped, has it in its next turn."""
+    """Resume a finished parent with the message; an active or stopped parent gets it with its next run."""
     state = parent.record.run.state
     if is_active(state) or state == "stopped":
         return draft_message(parent, text, origin)
@@ -110,5 +110,5 @@ def _decide_receipt(parent: LoadedAgent, text: StoredText, origin: dict[str, str
 
 
 def _escape_end_tag(text: str) -> str:
-    """The words of a child, which cannot end the block they stand in."""
+    """Escape the end tag in the text of a child, so that it cannot end the block."""
     return text.replace(f"</{_BLOCK}", f"<\\/{_BLOCK}")

@@ -1,4 +1,4 @@
-"""Where processes of agents leave what has to outlive whoever watches them; taken away once the ledger has everything."""
+"""Spool directories of runs, which outlive the agent host, and their removal once the ledger has everything."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fidelio.processes.table import iterate_processes, missing_support
 
 
 def spool_directory(home: Home, session: str, number: int, part: int) -> Path:
-    """A place for what a process leaves. A second process of the same run has its own."""
+    """The spool directory of a call of the executor. A second call within the same run has its own."""
     return home.runs / session / str(number) / str(part)
 
 
 async def remove_run_files(home: Home, session: str, number: int) -> None:
-    place = home.runs / session / str(number)
-    # Agents without a process leave nothing, and a thread for nothing would cost more than their whole turn.
-    if os.path.exists(place):  # noqa: ASYNC240, PTH110  # one look that does not wait for anything
-        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+    directory = home.runs / session / str(number)
+    # Agents without a process have no files, and starting a thread would cost more than their whole turn.
+    if os.path.exists(directory):  # noqa: ASYNC240, PTH110  # a single stat call that does not block
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
 
 def remove_session_files(home: Home, sessions: Iterable[str]) -> None:
@@ -36,18 +36,18 @@ def remove_session_files(home: Home, sessions: Iterable[str]) -> None:
 
 
 async def sweep_run_files(home: Home, ledger: Ledger, needed: Collection[str]) -> None:
-    """Removes what a crash between the end of a run and its tidying has left. `needed` are the sessions at work."""
+    """Remove files that a crash between the end of a run and its cleanup left. `needed` are the active sessions."""
     for session in await asyncio.to_thread(_sessions_with_files, home):
         if session not in needed and await _is_known(ledger, session):
             await asyncio.to_thread(shutil.rmtree, home.runs / session, ignore_errors=True)
 
 
 def _sessions_with_files(home: Home) -> list[str]:
-    return [place.name for place in home.runs.iterdir()] if home.runs.is_dir() else []
+    return [directory.name for directory in home.runs.iterdir()] if home.runs.is_dir() else []
 
 
 async def _is_known(ledger: Ledger, session: str) -> bool:
-    """Not so those of another record, which may be used in turn with this one."""
+    """Whether this ledger has the session. The files of a session in another ledger of this home must stay."""
     try:
         await ledger.session(session)
     except SessionNotFound:
@@ -56,7 +56,7 @@ async def _is_known(ledger: Ledger, session: str) -> bool:
 
 
 async def end_orphaned_processes(ledger: Ledger) -> None:
-    """Ends what is left of sessions that this record knows as deleted. Those of another record are not ours to judge."""
+    """End the processes of sessions that were deleted in this ledger. Sessions of another ledger are left alone."""
     runs = set() if missing_support() else await asyncio.to_thread(_runs_with_processes)
     deleted = [run for run in sorted(runs) if await is_deleted(ledger, session_of_run(run))]
     await asyncio.gather(*(end_processes(run) for run in deleted))
@@ -70,5 +70,5 @@ async def is_deleted(ledger: Ledger, session: str) -> bool:
 
 
 def _runs_with_processes() -> set[str]:
-    """Those that processes name in their environment."""
+    """The runs in the environments of living processes."""
     return {entry.run for entry in iterate_processes() if entry.run}

@@ -1,8 +1,8 @@
-"""The one process of a home that carries out its agents.
+"""The agent host: runs the queued agents of a home in the process that holds its lock.
 
-Every process may ask for anything; what is asked for is on record. The host follows the record: it admits what is queued,
-carries it out, stops what is to be stopped. It is whoever holds the lock; when it dies, the next one takes over, adopts the
-processes it left, and says of the rest that they were lost. One that fails without dying gives the lock back and begins anew.
+Every process may queue and stop runs; that is recorded in the ledger. The host follows the ledger: it admits queued runs,
+carries them out, and stops those that are to be stopped. When its process dies, the next process acquires the lock, adopts the
+processes that it left, and records the other runs as lost. A host that fails without dying releases the lock and restarts.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _RETRY_SECONDS = 1.0
 _POLL_SECONDS = 5.0
 _PAGE = 1_000
 _MAX_JOBS = 10_000
-# Admission decides how many run at once; the job loops only have to be enough for it, and for everything that is adopted.
+# Admission decides how many run at once; the job loops must not limit it, nor the runs that are adopted.
 _MAX_RUNS = 10_000
-# A claim waits for the disk; several at once share one wait.
+# A claim waits for a disk sync; concurrent claims share a sync.
 _CLAIMERS = 4
-# A job of a run is claimed again each time a host adopts it, which may be often in a long life; a callback must arrive.
+# A job of a run is claimed again by each host that adopts it, which may be often; a callback must arrive in any case.
 _MAX_ATTEMPTS = 1_000_000
 
 _log = logging.getLogger(__name__)
 
 
 class AgentHost:
-    """`async with Host(context):` carries out agents in the background for as long as the block lasts.
+    """`async with AgentHost(context):` runs agents in the background for as long as the block lasts.
 
-    Where another process is the host already, it waits in the background until that one is gone. `grace` is how many seconds
-    agents that live in this process get when the block ends; agents with a process of their own go on without a host.
+    Where another process is the host already, it waits in the background until that process ends. `grace` is how many seconds
+    agents inside this process get when the block ends; agents with a process of their own continue without a host.
     """
 
     def __init__(self, context: OrchestratorContext, *, grace: float = 5.0) -> None:
@@ -73,7 +73,7 @@ class AgentHost:
 
     @property
     def is_hosting(self) -> bool:
-        """Whether this process is the one."""
+        """Whether this process is the agent host."""
         return self._lock.is_held
 
     @property
@@ -82,7 +82,7 @@ class AgentHost:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The runs that this process carries out."""
+        """The ids of the runs that this process hosts."""
         return self._loop.runs if self._loop is not None else ()
 
     async def __aenter__(self) -> Self:
@@ -113,7 +113,7 @@ class AgentHost:
 
 
 class HostLoop:
-    """One time of being the host, from taking the lock to the end or to a failure. Nothing of it is used again."""
+    """The work of a host from acquiring the lock to its end or a failure; a restart creates a new object."""
 
     def __init__(self, context: OrchestratorContext, *, grace: float) -> None:
         self._context, self._queries = context, AgentQueries(context)
@@ -148,7 +148,7 @@ class HostLoop:
         others = [asyncio.create_task(self._follow(position)), asyncio.create_task(self._admit())]
         ending = asyncio.create_task(until.wait())
         try:
-            # Whichever ends first by itself has failed, and the host with it.
+            # A task that ends before `until` is set has failed, and the host with it.
             await asyncio.wait({*jobs, *others, ending}, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(jobs)
         finally:
@@ -166,7 +166,7 @@ class HostLoop:
         await asyncio.wait(jobs)
 
     async def _reconcile(self) -> None:
-        """Takes over from the host before: what it carried out, and what was still queued."""
+        """Adopt the active runs of the previous host, queue the queued runs, and clean up after a crash."""
         await self._release_leases()
         begun: set[str] = set()
         for state in _BEGUN_STATES:
@@ -181,7 +181,7 @@ class HostLoop:
         await end_orphaned_processes(self._context.ledger)
 
     async def _release_leases(self) -> None:
-        """We hold the lock, so whoever had these leases under it is dead: nobody need wait for them to run out."""
+        """Release the leases of the previous host at once: this process holds the lock, so that host is dead."""
         for job in await self._context.ledger.jobs(limit=_MAX_JOBS):
             if job.kind in (RUN_JOB, CALLBACK) and job.lease_owner.startswith(f"{self._name}/"):
                 lease = Lease(
@@ -198,7 +198,7 @@ class HostLoop:
                     await self._context.ledger.settle(lease, Retry(due=self._context.clock(), error="Its host has died."))
 
     async def _adopt_run(self, agent: LoadedAgent) -> None:
-        """A run that was begun here has a job; should that be lost, it gets another. Runs of other machines stay theirs."""
+        """Ensure that a run of this host has a job, so that it is adopted. Runs of other machines are left to them."""
         run = agent.record.run
         if run.host == self._name:
             await self._run_jobs[0].enqueue(RUN_JOB, agent.id, payload={"run": run.id}, key=run.id)
@@ -236,7 +236,7 @@ class HostLoop:
             self._admission.withdraw(run)
 
     def _stop_runs_of(self, session: str) -> None:
-        """Nobody could stop what works for a deleted session later: there is no record of it to ask for that."""
+        """Stop the runs of a deleted session: without a record they could not be stopped later."""
         for run, controller in self._controllers.items():
             if session_of_run(run) == session:
                 controller.stop()
@@ -247,7 +247,7 @@ class HostLoop:
             self._admission_changed.set()
 
     def _update_slot(self, agent: LoadedAgent) -> None:
-        """A run that we carry out has a place while it works. While people think about its question, others have it."""
+        """Assign a slot to a run of this host while it works, and release the slot while it waits for a person."""
         run = agent.record.run
         if run.id not in self._controllers:
             return
@@ -264,9 +264,9 @@ class HostLoop:
             await asyncio.gather(*(self._dispatch(candidate) for candidate in iter(self._admission.admit, None)))
 
     async def _dispatch(self, candidate: Candidate) -> None:
-        """Makes the job of an admitted run due."""
+        """Enqueue the job of an admitted run."""
         try:
-            # What is due is claimed in the order of its due time, and all of them are in the past.
+            # Jobs are claimed in the order of their due times, so a growing number in the past keeps the order of admission.
             self._admitted_count += 1
             payload = {"run": candidate.run}
             claimer = self._run_jobs[self._admitted_count % _CLAIMERS]
@@ -287,7 +287,7 @@ class HostLoop:
                 self._update_slot(await self._context.unit.load(work.lease.session))
             await controller.carry_out()
         finally:
-            # A second job of the same run, left over from a host that died, may have come while we tidied up.
+            # A second job of the same run, left by a host that died, may have replaced this controller meanwhile.
             if self._controllers.get(controller.run) is controller:
                 del self._controllers[controller.run]
             self._admission.release(controller.run)

@@ -1,4 +1,4 @@
-"""Everything an executor has to be told before a turn, put together from the session, its blueprint and this machine."""
+"""Preparation of a turn: everything an executor needs, from the session, its blueprint and this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fidelio.orchestrator.runs.worktrees import Worktree
 
 
 class PreparedTurn(msgspec.Struct, frozen=True):
-    """A turn and who carries it out. `made` is the worktree that was made for it, and goes again if it does not begin."""
+    """A turn and its executor. `new_worktree` was created for it, and is removed if the turn does not begin."""
 
     executor: Executor
     blueprint: Blueprint
@@ -33,7 +33,7 @@ class PreparedTurn(msgspec.Struct, frozen=True):
 
 
 async def prepare_turn(context: OrchestratorContext, agent: LoadedAgent) -> PreparedTurn:
-    """For a turn that is to begin. Checks again what was checked when it was asked for: that may be days ago."""
+    """Prepare a turn that is to begin. Repeats the checks of the start, which may have been days ago."""
     record = agent.record
     require_directory(record.project)
     blueprint = await context.load_session_blueprint(record)
@@ -45,20 +45,20 @@ async def prepare_turn(context: OrchestratorContext, agent: LoadedAgent) -> Prep
     )
     if not record.wants_worktree or record.worktree:
         return PreparedTurn(executor, blueprint, turn)
-    # Last, because whatever fails from here on has to take it back.
+    # Created last, because a failure after this has to remove it.
     made = await worktrees.create(record.project, context.home.worktrees, agent.session.name or agent.id, agent.id)
     return PreparedTurn(executor, blueprint, msgspec.structs.replace(turn, directory=Path(made.directory)), made)
 
 
 def resolve_blueprint(context: OrchestratorContext, blueprint: Blueprint, run: str) -> Blueprint:
-    """The blueprint as an executor needs it to begin something: not to be kept or shown."""
+    """The blueprint with secrets and run-specific variables, for an executor; it must not be stored or shown."""
     return add_fidelio_environment(
         add_agent_header(fill_placeholders(blueprint, os.environ), run), build_fidelio_environment(os.environ, context.home)
     )
 
 
 async def restore_turn(context: OrchestratorContext, agent: LoadedAgent) -> PreparedTurn:
-    """For a turn that has begun: as it was, as far as that can be told."""
+    """Restore a turn that has begun, as far as the record allows."""
     blueprint = await context.load_run_blueprint(agent.record)
     executor = context.require_executor(agent.record.executor)
     directory = _directory(agent.record)
@@ -68,18 +68,17 @@ async def restore_turn(context: OrchestratorContext, agent: LoadedAgent) -> Prep
 
 
 async def sweep_worktrees(context: OrchestratorContext) -> None:
-    """Takes back what a host has made and was killed before it could record. For a host, before it begins anything."""
+    """Remove worktrees that a host created and could not record before it was killed. Called before runs begin."""
     for note in worktrees.read_notes(context.home.worktrees):
         try:
             session = await context.ledger.session(note.session)
         except SessionNotFound:
-            # Of another record, which may be used in turn with this one.
+            # A session of another ledger that uses the same home.
             continue
-        made = note.worktree
-        if session.record.get("worktree") == made.path:
-            worktrees.remove_note(made)
+        if session.record.get("worktree") == note.worktree.path:
+            worktrees.remove_note(note.worktree)
         else:
-            await worktrees.discard(note.project, made)
+            await worktrees.discard(note.project, note.worktree)
 
 
 def _directory(record: AgentRecord) -> str:
@@ -90,7 +89,7 @@ async def _build_turn(
     context: OrchestratorContext, agent: LoadedAgent, blueprint: Blueprint, *, directory: str, fresh: str
 ) -> Turn:
     record, run = agent.record, agent.record.run
-    # An id that we chose for a turn that was lost: the agent knows it if it came that far.
+    # The id that was chosen for a lost turn: the agent may know the conversation under it.
     chosen = run.fresh if run.resumes else ""
     return Turn(
         run=run_id(agent.id, run.number),

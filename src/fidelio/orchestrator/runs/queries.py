@@ -1,15 +1,16 @@
-"""What can be asked about agent sessions. Reads never wait for anybody and never change anything."""
+"""Queries about agent sessions, runs and results. They only read the ledger and never wait."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import msgspec
 
 from fidelio.errors import SessionNotFound
 from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event, Page, Session
-from fidelio.ledger.paging import all_events
+from fidelio.ledger.paging import all_events, all_pages
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
 from fidelio.orchestrator.record.record import AGENT_SAID, END_EVENT_BY_STATE, RUN_EVENTS, SESSION_CREATED, AgentRecord, fold
@@ -17,7 +18,7 @@ from fidelio.orchestrator.record.rules import is_active, is_single_state, is_sta
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, decode_session, view_run, view_session
 from fidelio.orchestrator.runs.context import OrchestratorContext, resolve_project
 
-# How often one call looks for more when a filter leaves most of them out; the cursor says where to go on.
+# The most reads of a call whose filter matches few sessions; the cursor says where to continue.
 _MAX_READS = 100
 _PAGE = 1_000
 _ENDS = frozenset(END_EVENT_BY_STATE.values())
@@ -29,7 +30,7 @@ class AgentQueries(msgspec.Struct, frozen=True):
     context: OrchestratorContext
 
     async def find(self, name: str, project: str | None = None) -> LoadedAgent:
-        """By name or id: in the project, or without one in the default project and then wherever it is the only one."""
+        """Find a session by name or id: in the project, else in the default project, else wherever the name is unique."""
         if project is not None:
             return await self._find_in_project(name, resolve_project(project))
         found = (
@@ -49,7 +50,9 @@ class AgentQueries(msgspec.Struct, frozen=True):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[AgentSession]:
-        """Newest first. A page may be short where few fit the filter: `next` says whether there may be more."""
+        """A page of sessions, newest first. It may be short where few match the filter; `next` says whether there may be
+        more.
+        """
         if not is_status_filter(status):
             raise errors.unknown_status(status)
         namespace = None if project is None else namespace_of(resolve_project(project))
@@ -58,27 +61,21 @@ class AgentQueries(msgspec.Struct, frozen=True):
         for _ in range(_MAX_READS):
             page = await self.context.ledger.sessions(kind="agent", **filters, cursor=cursor, limit=limit - len(found))
             views = (view_session(decode_session(session)) for session in page.items if session.has_record)
-            found += [one for one in views if matches_status(one.run.state, status) and blueprint in (None, one.blueprint)]
+            found += [item for item in views if matches_status(item.run.state, status) and blueprint in (None, item.blueprint)]
             cursor = page.next
             if cursor is None or len(found) >= limit:
                 break
         return Page(tuple(found), cursor)
 
     async def iterate_sessions(self, project: str | None = None, *, status: str | None = None) -> AsyncIterator[Session]:
-        """All sessions, of one project or of all, page by page. `status` is a state of the newest run."""
+        """Yield all sessions of a project or of all projects. `status` is a state of the newest run."""
         namespace = None if project is None else namespace_of(resolve_project(project))
-        cursor: str | None = None
-        while True:
-            page = await self.context.ledger.sessions(
-                kind="agent", status=status, namespace=namespace, cursor=cursor, limit=_PAGE
-            )
-            for session in page.items:
-                yield session
-            if (cursor := page.next) is None:
-                return
+        sessions = partial(self.context.ledger.sessions, kind="agent", status=status, namespace=namespace)
+        async for session in all_pages(sessions):
+            yield session
 
     async def runs(self, agent: LoadedAgent) -> tuple[Run, ...]:
-        """Every turn of the session, the oldest first."""
+        """Every run of the session, the oldest first."""
         found: dict[str, Run] = {}
         record = AgentRecord()
         for event in await all_events(self.context.ledger, agent.id, types=(SESSION_CREATED, *RUN_EVENTS)):
@@ -88,7 +85,7 @@ class AgentQueries(msgspec.Struct, frozen=True):
         return tuple({**found, agent.record.run.id: view_run(agent.record)}.values())
 
     async def run(self, agent: LoadedAgent, wanted: str) -> Run:
-        """By its id or its number. The newest is nearly always the one that is meant, and costs nothing."""
+        """Find a run by its id or its number. The newest run is in the record, and needs no read."""
         newest = view_run(agent.record)
         if wanted in (newest.id, str(newest.number)):
             return newest
@@ -98,7 +95,7 @@ class AgentQueries(msgspec.Struct, frozen=True):
         raise errors.run_missing(view_session(agent), wanted)
 
     async def result(self, agent: LoadedAgent, run: str | None = None) -> RunResult:
-        """What a run left, by default the newest; raises for one that is at work or did not succeed."""
+        """The result of a run, by default of the newest; raises if the run is active or did not succeed."""
         session = view_session(agent)
         wanted = session.run if run is None else await self.run(agent, run)
         if is_active(wanted.state):
@@ -114,13 +111,8 @@ class AgentQueries(msgspec.Struct, frozen=True):
         return await self.context.ledger.events(agent.id, after=after, limit=limit)
 
     async def children(self, session: str) -> list[LoadedAgent]:
-        found: list[LoadedAgent] = []
-        cursor: str | None = None
-        while True:
-            page = await self.context.ledger.sessions(kind="agent", parent=session, cursor=cursor, limit=_PAGE)
-            found += [decode_session(one) for one in page.items if one.has_record]
-            if (cursor := page.next) is None:
-                return found
+        sessions = partial(self.context.ledger.sessions, kind="agent", parent=session)
+        return [decode_session(child) async for child in all_pages(sessions) if child.has_record]
 
     async def _find_in_project(self, name: str, project: str) -> LoadedAgent:
         found = await self._find_by_name(name, project) or await self._find_by_id(name)
@@ -161,7 +153,7 @@ class AgentQueries(msgspec.Struct, frozen=True):
         return None
 
     async def _load_partial_text(self, agent: LoadedAgent, run: str) -> str:
-        """What the agent had said before its run ended without a result."""
+        """The messages of the agent before its run ended without a result."""
         bodies = [event.body for event in await all_events(self.context.ledger, agent.id, types=(AGENT_SAID,))]
         return "\n\n".join([await load_text(self.context.ledger, body["said"]) for body in bodies if body.get("run") == run])
 

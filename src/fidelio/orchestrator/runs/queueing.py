@@ -1,7 +1,7 @@
-"""How a run comes to be: what is written when one is queued, and what its agent is then told.
+"""Queueing of runs: the events of a queued run, and the prompt that is built from them.
 
-A turn may answer several things at once: what it was asked for, messages that arrived while the one before was at work, and
-that the one before was lost. The event names them; the words are put together when the turn begins.
+The prompt of a run may consist of its own prompt, messages that arrived during the previous run, and a notice that the previous
+run was lost. The event refers to them; the text is built when the run begins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def draft_next_run(
     blueprint: Blueprint | None = None,
     resumes: RunRecord | None = None,
 ) -> tuple[AgentEventDraft, ...]:
-    """The next run of a session (or the first of a new one), with all messages that wait for it."""
+    """The events of the next run of a session (or the first of a new session), with all queued messages."""
     session, number, messages = (current, 1, ()) if isinstance(current, str) else _next_run_inputs(current)
     run = run_id(session, number)
     body: dict[str, Any] = {"run": run, "number": number}
@@ -49,7 +49,7 @@ def draft_next_run(
 
 
 def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, str]) -> AgentDecision:
-    """The decision to keep a message for the next turn."""
+    """The decision to queue a message for the next run."""
     if len(current.record.messages) >= MAX_QUEUED_MESSAGES:
         raise errors.message_queue_full(view_session(current))
     return AgentDecision(
@@ -62,18 +62,18 @@ def _next_run_inputs(current: LoadedAgent) -> tuple[str, int, tuple[int, ...]]:
 
 
 async def load_prompt(ledger: Ledger, session: str, run: RunRecord) -> str:
-    """Everything the agent is told in this run."""
+    """Build the whole prompt of a run."""
     body = await _load_body(ledger, session, run.prompt_seq)
     prompt = await _load_texts(ledger, session, body)
     if not body.get("resumes"):
         return prompt
-    # Whether it got as far as reading what it was asked is not known, so it is told again.
+    # The agent may not have read the prompt of the lost run, so it is repeated.
     before = await load_original_prompt(ledger, session, run)
     return "\n\n".join(text for text in (RESUME_PROMPT, f"You were asked:\n\n{before}", prompt) if text)
 
 
 async def load_original_prompt(ledger: Ledger, session: str, run: RunRecord) -> str:
-    """What was first asked of a turn that was lost, however often it has been lost since."""
+    """The prompt of the first of a chain of lost runs."""
     body = await _load_body(ledger, session, run.prompt_seq)
     while resumed := body.get("resumes"):
         body = await _find_queued_body(ledger, session, resumed)

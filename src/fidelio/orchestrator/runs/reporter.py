@@ -1,8 +1,7 @@
-"""Makes durable what an executor tells while its agent works, and ends the run at its limits.
+"""The reporter of a run: records what its executor reports, and ends the run at its limits.
 
-Several things told at once share a commit. What is only a running total (usage, bytes) is written now and then: the next total
-replaces it anyway, and the last one is written with the end. One that comes too soon is written after the pause, by whoever
-watches.
+Concurrent reports share a commit. Running totals (usage, bytes) are written at intervals: the next total replaces the last, and
+the final total is written with the end. A total that comes before the interval has passed is written later by the supervisor.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ _DETAIL_LENGTH = 100_000
 
 
 class RunReporter:
-    """The reporter of one run. `agent` is the session as this run last left it; `changed` is called when it waits or goes
-    on.
-    """
+    """The reporter of a run. `agent` is the session after the last commit; `on_change` is called when it waits or continues."""
 
     def __init__(
         self, context: OrchestratorContext, agent: LoadedAgent, work: Assignment, limits: Limits, on_change: Callable[[], None]
@@ -72,17 +69,17 @@ class RunReporter:
         self._lock = asyncio.Lock()
 
     def replay(self) -> None:
-        """From here on an adopted process tells again what is in the record already."""
+        """Skip reports that the record has already: an adopted process reports everything again."""
         self._replayed_events = self.agent.record.run.reported_events
         self._bytes = self.agent.record.run.spent_bytes
 
     @property
     def spent(self) -> dict[str, Any]:
-        """What the run has cost until now, for the record of its next part."""
+        """The usage of the run until now, for the event that begins its next executor call."""
         return {"spent": msgspec.to_builtins(self.usage), "bytes": self._bytes}
 
     def begin_part(self) -> None:
-        """The executor is called once more, and counts from nothing again."""
+        """Begin another executor call, whose usage counts from zero again."""
         self._spent = self.agent.record.run.spent
 
     async def process(self, identity: ProcessIdentity) -> None:
@@ -119,9 +116,9 @@ class RunReporter:
 
     @property
     def seconds_until_usage(self) -> float | None:
-        """How long until the newest usage is to be written; None where it has been."""
+        """The seconds until the newest usage is to be recorded; None if it is recorded."""
         left = self._used_at + _USAGE_EVERY_MS - self._context.clock()
-        # Bounded on both sides: somebody may set the clock back.
+        # Bounded on both sides, because the clock may be set back.
         return min(max(0, left), _USAGE_EVERY_MS) / 1000 if self._has_unwritten_usage else None
 
     async def write_usage(self) -> None:
@@ -138,7 +135,7 @@ class RunReporter:
             closed = await self._wait_until_closed(await asyncio.shield(opening))
             await self._record_answer(closed.id)
         except asyncio.CancelledError:
-            # Whatever fails now, it is cancelled; and the end of the run sees to every question that is still open then.
+            # An error here must not replace the cancellation; the end of the run dismisses every question that is still open.
             with suppress(FidelioError):
                 await self._cancel_question(opening)
             raise
@@ -147,7 +144,9 @@ class RunReporter:
         return Reply(str(closed.answer.get("option", "")), str(closed.answer.get("text", "")))
 
     async def _cancel_question(self, opening: asyncio.Task[str]) -> None:
-        """The agent has withdrawn it; or it is interrupted, and whoever goes on with the run or ends it sees to that."""
+        """Dismiss the question that the agent withdrew. On an interruption it stays for the code that resumes or ends the
+        run.
+        """
         request = await opening
         if not self.is_interrupted:
             await self._withdraw(request)
@@ -156,7 +155,7 @@ class RunReporter:
         self._on_change()
         closed = await self._context.inbox.closed(request)
         if (closed.state, closed.answered_by) == ("dismissed", _AGENT):
-            # Withdrawn before we lost sight of the agent. What it says again ends with the same withdrawal.
+            # Withdrawn before the run was adopted: the replayed reports end with the same withdrawal, which cancels this wait.
             await asyncio.Event().wait()
         return closed
 
@@ -168,7 +167,7 @@ class RunReporter:
             await self._record_answer(request)
 
     async def _record_answer(self, request: str, *closing: RequestChange) -> None:
-        """The question no longer keeps the run waiting."""
+        """Record that the run no longer waits for the question."""
         draft = AgentEventDraft(RUN_GOING_ON, {"run": self._run, "request": request})
 
         def decide(current: LoadedAgent) -> AgentDecision | None:
@@ -190,7 +189,7 @@ class RunReporter:
         try:
             await self._open_request(request)
         except RequestExists as known:
-            # It was asked before we lost sight of the agent. Its answer may be there already.
+            # Opened before the run was adopted. It may be answered already.
             if known.state == "open" and known.request not in self.agent.record.run.questions:
                 await self._report(AgentEventDraft(RUN_WAITING, {"run": self._run, "request": known.request}))
             return known.request
@@ -207,7 +206,7 @@ class RunReporter:
             self.agent = await self._write(decide)
 
     def _request_key(self, question: Question) -> str:
-        """Names the run too: the next turn may ask the same again. A long or odd key is named by its digest."""
+        """The key of a request, with the run, because the next run may ask the same. A long or unprintable key is hashed."""
         key = question.key
         plain = len(key) <= _KEY_LENGTH and key.isprintable()
         return f"{self._run}/{key if plain else hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
@@ -237,7 +236,7 @@ class RunReporter:
             self._require_active(current, drafts[0].type)
             return AgentDecision(drafts=drafts, blobs=blobs)
 
-        # Those whose words are in this commit wait behind us, and must not take silence for success.
+        # Callers whose reports are in this commit wait for the lock, and must fail too if the commit does.
         self._has_failed = True
         self.agent = await self._write(decide)
         self._has_failed = False
@@ -247,7 +246,7 @@ class RunReporter:
 
     def _require_active(self, current: LoadedAgent, type_: str) -> None:
         if current.record.run.id != self._run or next_state(current.record.run.state, type_) is None:
-            raise ExecutorFailure("The run is over; nobody listens any more.", reason="over")
+            raise ExecutorFailure("The run has ended; reports are not accepted any more.", reason="over")
 
     def _check_limits(self) -> None:
         limit = find_exceeded_limit(self._limits, self.usage, self._bytes)
@@ -267,7 +266,7 @@ def _draft_with_text(type_: str, run: str, field: str, stored: StoredText, **mor
 
 
 def _limit_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
-    """What an agent wants to do may be a whole file: a person is shown as much of it as can be looked at."""
+    """Limit the detail of a request, which may hold a whole file."""
     text = json_text(detail)
     if len(text) <= _DETAIL_LENGTH:
         return msgspec.json.decode(text, type=dict[str, Any])

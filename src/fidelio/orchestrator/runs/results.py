@@ -1,7 +1,7 @@
-"""How a run ends: in one transaction with everything that follows from it.
+"""The end of a run, recorded in a single transaction with all its consequences.
 
-The end itself, the questions that nobody needs to answer any more, the next turn where one is due (messages that waited, a run
-that was lost and may be resumed) and the word to the parent: a crash leaves all of it or nothing.
+These are the end itself, the dismissal of its open requests, the next run if there is one (queued messages, a lost run that may
+be resumed) and the callback to the parent: after a crash all of them are recorded, or none.
 """
 
 from __future__ import annotations
@@ -38,14 +38,12 @@ from fidelio.retry import retry_transient
 
 CALLBACK = "agent.callback"
 _MAX_DETAIL_LENGTH = 2_000
-# How executors say that the process was taken away from under the agent, which is no failing of its own.
+# Reason codes of executors for a process that was killed from outside, which is not a failure of the agent.
 _PROCESS_LOST_REASONS = frozenset({"vanished", "signal.SIGKILL"})
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended. `text` is its result, or what it had said until then. `usage`, `summarize_changes` None: as told
-    last.
-    """
+    """How a run ended. `text` is its result, or its messages until then. `usage`, `changes` None: as last recorded."""
 
     state: Literal["succeeded", "failed", "stopped", "lost"]
     reason: str = ""
@@ -57,7 +55,7 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def end_from_failure(error: FidelioError) -> RunEnd:
-    """How a run ends that its executor gave up, or that could not begin."""
+    """The end of a run whose executor failed, or that could not begin."""
     reason = error.reason or error.code
     partial = error.partial if isinstance(error, ExecutorFailure) else ""
     if reason in _PROCESS_LOST_REASONS:
@@ -66,7 +64,7 @@ def end_from_failure(error: FidelioError) -> RunEnd:
 
 
 def end_from_stop(run: RunRecord) -> RunEnd:
-    """How a run ends that somebody wanted to end."""
+    """The end of a run that was stopped on request."""
     by = f"It was stopped by {run.stop_by}." if run.stop_by else "It was stopped."
     return RunEnd(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)
 
@@ -80,9 +78,9 @@ async def finish_run(
     work: Assignment | None = None,
     resume_lost: bool = False,
 ) -> None:
-    """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
+    """Record the end of the newest run with the changes in its worktree, and remove its spool files.
 
-    `work` is the job that carried it out, and ends with it; None: there is nobody any more who does.
+    `work` is the job of the run, which is completed in the same transaction; None: the run has no host.
     """
     run = agent.record.run
     if agent.record.worktree:
@@ -97,7 +95,7 @@ async def finish_run(
                 partial(context.unit.update, agent, with_settlement(decide) if work else decide, actor=actor, work=work)
             )
         except RequestClosed as closed:
-            # Somebody has answered while the run ended: one question less to dismiss.
+            # The request was answered meanwhile, so it must not be dismissed.
             answered |= {closed.request}
             continue
         await remove_run_files(context.home, agent.id, run.number)
@@ -107,7 +105,7 @@ async def finish_run(
 def decide_end(
     run: str, ending: RunEnd, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()
 ) -> Decide:
-    """What to write when `run` has ended. `answered` are questions that were closed meanwhile."""
+    """The decision that ends `run`. `answered` are requests that were closed meanwhile."""
     text = store_text(ending.text)
     data = store_text("" if ending.data is None else json_text(ending.data))
 
@@ -140,7 +138,7 @@ def decide_end(
 
 
 def with_settlement(decide: Decide) -> Decide:
-    """The same decision, with the end of the job that carried it out."""
+    """The same decision, with the completion of the job."""
 
     def and_settle(current: LoadedAgent) -> AgentDecision | None:
         decision = decide(current)
@@ -162,7 +160,7 @@ def _can_resume(current: LoadedAgent, *, resume_lost: bool) -> bool:
 
 
 def _callback_jobs(current: LoadedAgent, run: str, ending: RunEnd) -> tuple[NewJob, ...]:
-    """The parent hears of the end once nothing more follows by itself. One that was stopped has no use for it."""
+    """The callback to the parent, when no run follows. A parent that was stopped gets none."""
     if not current.record.callback or ending.reason == STOPPED_WITH_PARENT:
         return ()
     return (NewJob(kind=CALLBACK, session=current.id, payload={"run": run}, key=run),)
@@ -173,7 +171,7 @@ def elapsed_ms(run: RunRecord, now: int) -> int:
 
 
 class CheckedResult(msgspec.Struct, frozen=True):
-    """A result with its data, and what is wrong with that; nothing where `problem` is empty."""
+    """A result with its data; `problem` says why the data is invalid, empty if it is valid."""
 
     finished: Finished
     problem: str = ""
@@ -185,7 +183,7 @@ class CheckedResult(msgspec.Struct, frozen=True):
 
 
 async def check_result(blueprint: Blueprint, finished: Finished) -> CheckedResult:
-    """Raises `ExecutorFailure` where nobody could check it: then it is not the agent who could do better."""
+    """Validate a result against the output schema. Raises `ExecutorFailure` if the check itself is impossible."""
     if blueprint.output_schema is None:
         return CheckedResult(finished)
     data = _extract_data(finished)
@@ -207,7 +205,7 @@ def render_reminder(blueprint: Blueprint, problem: str) -> str:
 
 
 def _extract_data(finished: Finished) -> object:
-    """The data an executor has found, or the text read as JSON, with or without the fence that models like to put around it."""
+    """The structured data of a result, or its text parsed as JSON, with or without a Markdown fence around it."""
     if finished.data is not None:
         return finished.data
     text = finished.text.strip()

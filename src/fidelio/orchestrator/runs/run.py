@@ -1,7 +1,7 @@
-"""One run, carried out by the agent host: begun once, watched to its end, and ended once.
+"""The controller of a run in the agent host: begins it once, supervises it to its end, and ends it once.
 
-The order is what makes it safe. That a run begins is durable before its executor is called; whoever finds it later in any state
-but `queued` does not begin it again, but goes on with its process where there is one, and else says that it was lost.
+The start is durable before the executor is called. A host that finds the run later in another state than `queued` does not
+begin it again: it adopts its process if there is one, and otherwise records the run as lost.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import is_alive
 from fidelio.retry import retry_transient
 
-# What keeps a run from beginning may pass, such as a full disk; after this many tries it counts as a failure.
+# A run that cannot begin, for example because of a full disk, is tried this often before it fails.
 _MAX_STARTS = 6
-# Each host that takes a run up is one; so is each time that watching it fails in a way that nobody has foreseen.
+# Each host that adopts a run counts, and each unexpected failure of the supervision.
 _MAX_ADOPTIONS = 100
 
 ExecutorCall = Coroutine[Any, Any, Finished | None]
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunController:
-    """One run, from the moment a host has it in hand until it has ended or is left to the next host."""
+    """Carries out a run, until it has ended or is left to the next host."""
 
     def __init__(self, context: OrchestratorContext, host: str, work: Assignment) -> None:
         self.run = str(work.lease.payload["run"])
@@ -101,7 +101,7 @@ class RunController:
             )
             return
         if await has_stopped_parent(self._context, agent):
-            await self._finish(agent, RunEnd(state="stopped", reason=STOPPED_WITH_PARENT, detail="Who started it was stopped."))
+            await self._finish(agent, RunEnd(state="stopped", reason=STOPPED_WITH_PARENT, detail="Its parent was stopped."))
             return
         try:
             prepared = await prepare_turn(self._context, agent)
@@ -118,7 +118,7 @@ class RunController:
             await self._finish(agent, end_from_stop(run))
 
     async def _record_start(self, agent: LoadedAgent, prepared: PreparedTurn) -> LoadedAgent:
-        """Records that the run begins, or finds that it must not: then a worktree that was made for it goes again."""
+        """Record the start of the run. If it must not begin, remove the worktree that was created for it."""
         try:
             current = await self._context.unit.update(agent, self._decide_start(prepared), actor="host", work=self._work)
         except FidelioError:
@@ -151,9 +151,9 @@ class RunController:
         return decide
 
     async def _recover(self, agent: LoadedAgent) -> None:
-        """Goes on with a run that somebody else began: its process, or what that has left, or the fact that it is gone."""
+        """Continue a run that another host began: adopt its process or its output, or record it as lost."""
         if self._work.lease.attempt > _MAX_ADOPTIONS:
-            await self._abandon(agent, f"It was taken up {_MAX_ADOPTIONS} times.{await self._last_job_error()}")
+            await self._abandon(agent, f"It was adopted {_MAX_ADOPTIONS} times.{await self._last_job_error()}")
             return
         try:
             prepared = await restore_turn(self._context, agent)
@@ -172,16 +172,18 @@ class RunController:
         reporter.replay()
         limits = prepared.blueprint.limits
         if not is_alive(process):
-            # It has ended, perhaps long ago. What it left is read, however late that is.
+            # The process has ended, perhaps long ago: its output is read without a time limit.
             limits = msgspec.structs.replace(limits, wall_seconds=math.inf)
         await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, reporter), limits)
 
     async def _abandon(self, agent: LoadedAgent, why: str) -> None:
         await end_processes(self.run)
-        await self._finish(agent, RunEnd(state="lost", reason=LOST_WITH_HOST, detail=f"It cannot be watched any more: {why}"))
+        await self._finish(
+            agent, RunEnd(state="lost", reason=LOST_WITH_HOST, detail=f"It cannot be supervised any more: {why}")
+        )
 
     async def _drop_answered_questions(self, agent: LoadedAgent) -> LoadedAgent:
-        """Questions that were answered while nobody watched no longer keep the run waiting."""
+        """Record the answers to questions that were closed while the run had no host."""
         for request in agent.record.run.questions:
             if (await self._context.ledger.request(request)).state != "open":
                 agent = await self._write(agent, AgentEventDraft(RUN_GOING_ON, {"run": self.run, "request": request}))
@@ -212,8 +214,8 @@ class RunController:
             record = reporter.agent.record
             if not record.run.resumes or record.run.part > 1 or record.proven:
                 raise
-            # No turn has ever ended in this conversation, and the agent does not know it: the lost one never began. So it is
-            # begun now, as it was asked for.
+            # No run has succeeded in this conversation, and the agent does not know it: the lost run never began. So it begins
+            # now, with its original prompt.
             prompt = await load_original_prompt(self._context.ledger, reporter.agent.id, reporter.agent.record.run)
             finished = await self._call_again(prepared, reporter, prompt=prompt, fresh=str(uuid.uuid4()))
         if finished is None:
@@ -227,7 +229,7 @@ class RunController:
     async def _call_again(
         self, prepared: PreparedTurn, reporter: RunReporter, *, prompt: str, fresh: str = ""
     ) -> Finished | None:
-        """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
+        """Call the executor again within the run. As with the first call, that is durable first."""
         body = {"run": self.run, **reporter.spent, **({"fresh": fresh} if fresh else {})}
         reporter.agent = await self._write(reporter.agent, AgentEventDraft(RUN_AGAIN, body))
         reporter.begin_part()
@@ -235,7 +237,7 @@ class RunController:
         turn = msgspec.structs.replace(
             prepared.turn,
             prompt=prompt,
-            # An adopted turn has never had the values that its servers need, and this one is begun.
+            # An adopted turn has no secrets in its blueprint, and this call needs them.
             blueprint=resolve_blueprint(self._context, prepared.blueprint, self.run),
             conversation=reporter.agent.record.conversation or None,
             fresh=run.fresh,
@@ -256,24 +258,24 @@ class RunController:
         return RunEnd(state="lost", reason=reason, detail=why)
 
     async def _last_job_error(self) -> str:
-        """The last words of whoever had the run in hand before."""
+        """The last error of the job, as a sentence."""
         jobs = await self._context.ledger.jobs(session=self._work.lease.session)
         error = next((job.error for job in jobs if job.id == self._work.lease.job), "")
-        return f" The last that was heard: {error}" if error else ""
+        return f" Last error: {error}" if error else ""
 
     async def _finish(self, agent: LoadedAgent, ending: RunEnd) -> None:
         await finish_run(self._context, agent, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
 
     async def _return_job(self) -> None:
-        """The next host claims the run at once and adopts its process."""
+        """Release the job, so that the next host claims it at once and adopts the process."""
         now = self._context.clock()
         await self._context.ledger.settle(self._work.lease, Retry(due=now, error="The host of this run has ended."))
         self._work.is_settled = True
 
     async def _handle_interruption(self) -> None:
-        """The host ends, or has lost its right to the run. A turn in this process ends with it; a process lives on.
+        """Handle the end of the host or of its lease. A turn inside this process is lost; a process of its own lives on.
 
-        Unless its session was deleted: then nobody takes the run up after us, and nobody could stop it any more.
+        If the session was deleted, its processes are ended: no host would adopt the run, and no call could stop it.
         """
         if await is_deleted(self._context.ledger, self._work.lease.session):
             await end_processes(self.run)

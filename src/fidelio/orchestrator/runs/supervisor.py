@@ -1,4 +1,4 @@
-"""Watches an executor at work: lets it finish, and interrupts it when it is stopped, out of time, or the watcher has to go."""
+"""Supervisor of an executor call: awaits its result, and interrupts it on a stop, a limit or the shutdown of the host."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fidelio.orchestrator.blueprints.model import Limits, remaining_seconds
 from fidelio.orchestrator.executors.contract import Finished
 from fidelio.orchestrator.runs.reporter import RunReporter
 
-# An executor asks its processes to end before it makes them; one that takes longer than this hangs.
+# An executor sends SIGTERM and then SIGKILL to its processes; if it takes longer than this, it hangs.
 CANCEL_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
 
 
 class StopRequested(Exception):
-    """Somebody wants the run to end."""
+    """A stop of the run was requested."""
 
 
 class WatcherDetached(Exception):
-    """The watcher goes, and the process of the run goes on."""
+    """The host shuts down, and the process of the run continues."""
 
 
 class Supervisor:
-    """One executor at work. `stop` and `leave` may be called at any time, also before it begins."""
+    """Supervises an executor call. `stop` and `detach` may be called at any time, also before it begins."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,14 +46,15 @@ class Supervisor:
         self._changed.set()
 
     def recheck(self) -> None:
-        """Something has changed that may interrupt the work."""
+        """Check the conditions again, because something has changed."""
         self._changed.set()
 
     async def supervise(
         self, call: Coroutine[Any, Any, Finished | None], reporter: RunReporter, limits: Limits
     ) -> Finished | None:
-        """What the executor returns, or raises; else why it was interrupted: `StopRequested`, `WatcherDetached` or
-        `LimitReached`.
+        """Return or raise what the executor does, or raise the cause of an interruption.
+
+        The causes are `StopRequested`, `WatcherDetached` and `LimitReached`.
         """
         work = asyncio.create_task(call)
         try:
@@ -94,7 +95,7 @@ class Supervisor:
         return None
 
     def _remaining_seconds(self, reporter: RunReporter, limits: Limits) -> float | None:
-        """What is left of the wall time; None while a person is asked, and where there is no end to it."""
+        """The rest of the wall time; None while a question is open, and without a limit."""
         run = reporter.agent.record.run
         if run.questions or limits.wall_seconds == math.inf:
             return None
@@ -106,7 +107,7 @@ def _time_limit_reached(limits: Limits) -> LimitReached:
 
 
 async def _write_usage(reporter: RunReporter) -> None:
-    # Where that fails, whoever tells the next thing hears of it; and the end of the run has the usage once more.
+    # After a failure the next report raises, and the end of the run includes the usage anyway.
     with suppress(FidelioError):
         await reporter.write_usage()
 

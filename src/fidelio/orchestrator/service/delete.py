@@ -1,8 +1,7 @@
-"""Deletes sessions: their agents are stopped first, what they said is erased, and their names are free again.
+"""Deleting sessions: their agents are stopped first, their events are erased, and their names are free again.
 
-Only what is still as it was found at rest is erased, in the same breath: a session that was set to work meanwhile, by a
-message or by the end of a child, is stopped first as well. Work is not erased with them: a worktree that holds changes stays
-where it is, and whoever deletes is notified so.
+A session is erased only if it has not changed since it was stopped: a session that was resumed meanwhile, by a message or by
+the end of a child, is stopped again first. Work is not erased: a worktree with changes stays, and the result names it.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.service.stop import SessionStopper
 
 _BATCH_SIZE = 1_000
-# Somebody who sets a session to work again each time it was stopped is not to be outrun.
+# A caller that resumes the session each time it was stopped must not keep this loop running for ever.
 _MAX_ATTEMPTS = 20
-# Each is several programs one after the other, on a machine where agents work.
+# Each removal runs several git commands, on a machine where agents work.
 _WORKTREES_AT_ONCE = 4
 
 
 class DeletionResult(msgspec.Struct, frozen=True):
-    """How many sessions are missing, and the worktrees that stayed because something in them would be lost.
+    """How many sessions were deleted, and the worktrees that stayed because they hold changes.
 
-    `skipped` are the names of those that stayed because the agent that deletes is one of them, or works for them.
+    `skipped` are the names of sessions that stayed because the calling agent is, or works for, one of them.
     """
 
     count: int = 0
@@ -48,7 +47,7 @@ class DeletionResult(msgspec.Struct, frozen=True):
 
 
 class SessionDeleter(msgspec.Struct, frozen=True):
-    """Removes sessions for good."""
+    """Deletes sessions with their events, files and unchanged worktrees."""
 
     context: OrchestratorContext
     queries: AgentQueries
@@ -59,7 +58,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         return await self._delete_sessions([agent], by=by)
 
     async def delete_all(self, project: str | None, *, by: str) -> DeletionResult:
-        """All sessions of a project, or of all projects. One whose agent cannot be stopped stays, and is an error."""
+        """Delete all sessions of a project, or of all projects. Raises if an agent cannot be stopped."""
         found = [decode_session(session) async for session in self.queries.iterate_sessions(project) if session.has_record]
         own = await load_ancestry(self.context, by)
         deleted = await self._delete_sessions([agent for agent in found if agent.id not in own], by=by)
@@ -94,12 +93,12 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         return DeletionResult(len(sessions), retained)
 
     async def _erase_unchanged(self, sessions: list[LoadedAgent], *, by: str) -> None:
-        """Raises `SequenceConflict`, and erases none of them, when anything was written to one since it was read."""
+        """Erase the sessions. Raises `SequenceConflict`, and erases none, if a session changed since it was read."""
         expect = {agent.id: agent.session.last_seq for agent in sessions}
         await self.context.ledger.erase(list(expect), actor=by, reason="The session was deleted.", expect=expect)
 
     async def _stop(self, sessions: list[LoadedAgent], *, by: str) -> list[LoadedAgent]:
-        """The sessions once nobody works on them any more, as they are then: a last turn may have changed anything."""
+        """Stop the sessions, and return them reloaded, because the last turn may have changed them."""
         working = [agent for agent in sessions if is_active(agent.record.run.state)]
         await self.stopper.stop_all(working, by=by, deleting={agent.id for agent in sessions})
         stopped = {agent.id: agent for agent in await self._reload(working)}
@@ -110,7 +109,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         return [stopped.get(agent.id, agent) for agent in sessions if agent.id not in missing]
 
     async def _reload(self, sessions: list[LoadedAgent]) -> list[LoadedAgent]:
-        """Those that nobody else has deleted meanwhile."""
+        """Reload the sessions; those that were deleted meanwhile are left out."""
         found = []
         for agent in sessions:
             with suppress(SessionNotFound):
@@ -118,7 +117,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         return found
 
     async def _remove_worktrees(self, sessions: list[LoadedAgent]) -> tuple[str, ...]:
-        """Where the worktrees of sessions are that have to stay."""
+        """Remove the worktrees of the sessions, and return the paths of those that have to stay."""
         limit = asyncio.Semaphore(_WORKTREES_AT_ONCE)
 
         async def remove(agent: LoadedAgent) -> str:

@@ -1,7 +1,7 @@
-"""One service for agent sessions; every surface translates to it.
+"""The service for agent sessions that every surface calls.
 
-It checks, records and reads. It carries nothing out: that is the part of the host, in this process or another, which follows
-the same record. A name is the name or the id of a session everywhere; a project is an absolute directory.
+It checks, records and reads. It runs no agents: the agent host, in this process or another, does that by following the same
+ledger. `name` is the name or the id of a session everywhere; a project is an absolute directory.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class AgentService:
         executor: str | None = None,
         clock: Clock = now_ms,
     ) -> None:
-        """`project` is what is meant where a call names none, by default the working directory; `executor` the usual agent."""
+        """`project` is the default of calls that name none (by default the working directory), `executor` the default
+        executor.
+        """
         self.context = OrchestratorContext(
             ledger=ledger,
             unit=AgentUnitOfWork(ledger, clock),
@@ -74,19 +76,19 @@ class AgentService:
         self._deleter = SessionDeleter(self.context, self.queries, self._stopper)
 
     async def start(self, request: StartAgent) -> AgentSession:
-        """Everything checkable has been checked, and the session and its first run are durable, when this returns."""
+        """Start a session. When this returns, everything was checked, and the session and its first run are durable."""
         return await self._starter.start(request)
 
     async def resume(self, name: str, prompt: str, project: str | None = None, *, by: str = "service") -> AgentSession:
-        """A new turn for a session at rest; raises `AgentBusy` for one at work."""
+        """Start a new run of a finished session; raises `AgentBusy` if a run is active."""
         return await self._starter.resume(await self.queries.find(name, project), prompt, by=by)
 
     async def send(self, name: str, text: str, project: str | None = None, *, by: str = "service") -> AgentSession:
-        """A message for the next turn, which begins at once where the session is at rest."""
+        """Queue a message for the next run, which begins at once if no run is active."""
         return await self._starter.send(await self.queries.find(name, project), text, by=by)
 
     async def stop(self, name: str, project: str | None = None, *, by: str = "service") -> AgentSession:
-        """Ends the run of a session and those of the sessions it started. Messages that wait stay for the next turn."""
+        """End the run of a session and those of the sessions it started. Queued messages stay for the next run."""
         return view_session(await self._stopper.stop(await self.queries.find(name, project), by=by))
 
     async def delete(self, name: str, project: str | None = None, *, by: str = "service") -> DeletionResult:
@@ -113,14 +115,14 @@ class AgentService:
         )
 
     async def count(self, project: str | None = None, *, status: str | None = None) -> int:
-        """How many sessions there are for `list` to page through."""
+        """The number of sessions that `list` would return over all pages."""
         namespace = None if project is None else namespace_of(resolve_project(project))
         states = [None] if status is None else [state for state in TRANSITIONS if matches_status(state, status)]
         count = self.context.ledger.count_sessions
         return sum([await count(kind="agent", namespace=namespace, status=state) for state in states])
 
     async def questions(self, session: AgentSession) -> tuple[Request, ...]:
-        """What the session asks a person, the oldest first."""
+        """The open requests of the session, the oldest first."""
         return () if session.question is None else (await self.context.inbox.waiting(session=session.id)).items
 
     async def result(self, name: str, project: str | None = None, run: str | None = None) -> RunResult:
@@ -141,7 +143,7 @@ class AgentService:
         seconds: float | None,
         on_progress: ProgressCallback | None = None,
     ) -> tuple[AgentSession, ...]:
-        """The sessions as they are once any (or all) have finished or ask something, or `seconds` have passed."""
+        """Wait until any (or all) sessions have finished or ask something, or `seconds` have passed; return their state."""
         sessions = [await self.queries.find(name, project) for name in dict.fromkeys(names)]
         if not sessions:
             raise UsageProblem("No session was named to wait for.", remedy="Give at least one name or id.")
@@ -159,9 +161,9 @@ class AgentService:
         channel: str,
         caller: str | None = None,
     ) -> Answered:
-        """Answers what the agent asks: the request that is named, or the one that has waited longest.
+        """Answer a request of the agent: the named request, or the oldest.
 
-        `caller` is the session of the agent that answers: for itself and for those who started it, it may not.
+        `caller` is the session of the agent that answers: it may not answer for itself or for its ancestors.
         """
         agent = await self.queries.find(name, project)
         if caller is not None and agent.id in await self._ancestry(caller):
@@ -172,7 +174,7 @@ class AgentService:
         return await self.context.inbox.answer(question, option, text=text, by=by, channel=channel)
 
     async def _ancestry(self, session: str) -> set[str]:
-        """A session, the one that started it, and so on to the first."""
+        """The ids of a session and all its ancestors."""
         ancestry: set[str] = set()
         above: str | None = session
         while above is not None and above not in ancestry:
@@ -182,24 +184,24 @@ class AgentService:
 
     @property
     def project(self) -> str:
-        """The project that is meant where a call names none."""
+        """The project of calls that name none."""
         return self.context.project
 
     async def check_start(self, blueprint: str, project: str, servers: Mapping[str, McpServer]) -> None:
-        """Raises where an agent of this blueprint, with these MCP servers, could not be started in the project."""
+        """Raise if an agent of this blueprint, with these MCP servers, could not be started in the project."""
         require_directory(project)
         found = await self.context.load_blueprint(blueprint, project)
         await self.context.check_executor(apply_overrides(found, None, servers))
 
     async def check_caller(self, session: str) -> None:
-        """Raises where the agent of this session may not start others."""
+        """Raise if the agent of this session may not start others."""
         require_child_allowed(await self.queries.find(session), most=self.context.limits.depth)
 
 
 def _working_directory() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109  # a string is what is wanted
+        return os.getcwd()  # noqa: PTH109  # callers need a string
     except OSError as error:
         raise UsageProblem(
-            "The working directory is gone.", remedy="Change to one that exists, or name the project."
+            "The working directory does not exist any more.", remedy="Change to a directory that exists, or name the project."
         ) from error

@@ -1,7 +1,7 @@
-"""How sessions begin and go on: everything that can be checked is checked before anything is promised.
+"""Starting and resuming sessions: everything that can be checked is checked before anything is recorded.
 
-What is promised is durable when the call returns: the session, its first run in the queue, the prompt. From then on a host
-carries it out, this process's or another's, now or after a restart.
+The session, its queued run and the prompt are durable when a call returns. From then on an agent host, in this process or
+another, carries the run out, now or after a restart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _CheckedStart(msgspec.Struct, frozen=True):
 
 
 class SessionStarter(msgspec.Struct, frozen=True):
-    """Starts sessions, and gives existing ones more to do."""
+    """Starts sessions, resumes them, and queues messages for them."""
 
     context: OrchestratorContext
     queries: AgentQueries
@@ -53,7 +53,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
         return await self._create(request, project, await self._check_start(request, project))
 
     async def resume(self, agent: LoadedAgent, prompt: str, *, by: str = "service") -> AgentSession:
-        """A new run in the conversation of the session, which has to be at rest."""
+        """Queue a new run in the conversation of the session, which must have no active run."""
         if is_active(agent.record.run.state):
             raise errors.session_busy(view_session(agent))
         blueprint = await self._require_startable(agent)
@@ -67,7 +67,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
         return view_session(await self.context.unit.update(agent, decide, actor=by))
 
     async def send(self, agent: LoadedAgent, text: str, *, by: str = "service") -> AgentSession:
-        """A message for the next turn: a busy session takes it when it has finished, one at rest begins at once."""
+        """Queue a message: an active session reads it in its next run, for a finished session a run is queued at once."""
         stored = store_text(_require_text(text))
         blueprint = None if is_active(agent.record.run.state) else await self._require_startable(agent)
 
@@ -115,7 +115,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
             raise errors.session_exists(request.name, project) from error
 
     async def _require_free_name(self, name: str, project: str) -> None:
-        """Only for a quick answer: what decides is the commit, which takes the name and creates the session in one."""
+        """Fail early if the name is taken. The commit, which reserves the name and creates the session, checks it again."""
         try:
             await self.context.ledger.session_by_name(name, namespace=namespace_of(project))
         except SessionNotFound:
@@ -123,7 +123,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
         raise errors.session_exists(name, project)
 
     async def _find_parent(self, request: StartAgent) -> tuple[str | None, int]:
-        """The id of the session that starts this one, and how deep that makes it. Only an agent can be called back."""
+        """The id of the parent session, and the depth of the new session. Only an agent can be called back."""
         found = None if request.parent is None else await self._find_session(request.parent)
         if found is None or found.kind != "agent":
             if request.callback:
@@ -132,14 +132,14 @@ class SessionStarter(msgspec.Struct, frozen=True):
         return found.id, require_child_allowed(decode_session(found), most=self.context.limits.depth)
 
     async def _find_session(self, name: str) -> Session:
-        """A session of any kind by its id, or an agent's by its name."""
+        """Find a session of any kind by its id, or an agent session by its name."""
         try:
             return await self.context.ledger.session(name)
         except SessionNotFound:
             return (await self.queries.find(name)).session
 
     async def _require_startable(self, agent: LoadedAgent) -> Blueprint:
-        """The checks of a start for a session that is there already."""
+        """Check an existing session as at a start, and return its blueprint."""
         require_directory(agent.record.project)
         blueprint = await self.context.load_session_blueprint(agent.record)
         await self.context.check_executor(blueprint, agent.record.executor)
@@ -147,7 +147,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
 
 
 def _encode_servers(request: StartAgent) -> tuple[bytes, ...]:
-    """What is stored beside the event: it may hold keys, and goes with the session."""
+    """The MCP servers as a blob of the event: they may hold keys, and are erased with the session."""
     return (msgspec.json.encode(request.mcp_servers),) if request.mcp_servers else ()
 
 
@@ -159,5 +159,5 @@ def _require_text(prompt: str) -> str:
 
 def _callback_without_parent() -> UsageProblem:
     return UsageProblem(
-        "A callback was request for, and no agent session starts this one.", remedy="Name it as parent, or leave callback out."
+        "callback needs a parent that is an agent session.", remedy="Pass the session that starts this one, or omit callback."
     )

@@ -1,7 +1,7 @@
-"""Stops agents, whoever carries them out.
+"""Stopping sessions, whichever process hosts them.
 
-A run that still waiter for its turn is ended here and now. For one at work the wish is put on record; its host, in whatever
-process it lives, follows the record and ends it. Where there is no host, the processes that it left are ended from here.
+A queued run is ended at once. For an active run the request to stop is recorded; its host, in this process or another, follows
+the ledger and ends the run. Where there is no host, the processes that it left are ended from here.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from fidelio.orchestrator.runs.results import RunEnd, decide_end, end_from_stop,
 from fidelio.orchestrator.service.wait import RunWaiter
 from fidelio.processes.ending import end_processes
 
-# Asking politely, then killing, takes a host some seconds; a call must not take much longer.
+# SIGTERM, a grace period and SIGKILL take a host some seconds; a call must not take much longer.
 STOP_SECONDS = 20.0
-# One that is being stopped starts nobody any more, so the second look finds what was begun before that, and the third nobody.
+# A session that is being stopped starts no sessions, so the second round finds what was started before, and the third nothing.
 _MAX_ROUNDS = 10
 
 
 class SessionStopper(msgspec.Struct, frozen=True):
-    """Ends runs before they end by themselves."""
+    """Ends active runs on request."""
 
     context: OrchestratorContext
     queries: AgentQueries
     waiter: RunWaiter
 
     async def stop(self, agent: LoadedAgent, *, by: str) -> LoadedAgent:
-        """The session at rest, or as it is when that takes too long. Stopping what has ended changes nothing."""
+        """Stop a session, and return its state then or after the timeout. Stopping a finished session changes nothing."""
         await require_outside_ancestry(self.context, agent, by)
         await self.stop_all([agent], by=by)
         return await self.context.unit.load(agent.id)
 
     async def stop_all(self, sessions: Sequence[LoadedAgent], *, by: str, deleting: Collection[str] = ()) -> None:
-        """Stops many sessions at once with all that they have started, also what they start while they are stopped.
+        """Stop many sessions with all that they have started, also what they start while they are stopped.
 
-        `deleting` are sessions that need no word of a child's end, because they are deleting themselves.
+        `deleting` are sessions that need no callback about a child's end, because they are being deleted.
         """
         stopping = [
             await self._request_stop(agent, by, STOPPED_WITH_PARENT if agent.record.parent in deleting else STOPPED_ON_REQUEST)
@@ -63,12 +63,12 @@ class SessionStopper(msgspec.Struct, frozen=True):
             stopping = []
 
     async def _wait_for_ends(self, stopping: list[LoadedAgent]) -> None:
-        """Waits for the ends that were stopping for, and brings them about where nobody else will."""
+        """Wait for the ends of these runs, and end those that have no host."""
         active = [agent for agent in stopping if is_active(agent.record.run.state)]
         lock = host_lock(self.context.home)
         if active and lock.acquire():
             try:
-                # What another machine carries out is not ours to end.
+                # Runs that another machine hosts are left to it.
                 ours = [agent for agent in active if agent.record.run.host == host_name(self.context.home)]
                 await asyncio.gather(*(self._end_orphan(agent) for agent in ours))
             finally:
@@ -90,7 +90,7 @@ class SessionStopper(msgspec.Struct, frozen=True):
         return await self.context.unit.update(agent, decide, actor=by)
 
     async def _active_descendants(self, sessions: Sequence[LoadedAgent], seen: Collection[str]) -> list[LoadedAgent]:
-        """The children at work, and theirs, except the runs that were seen to already."""
+        """The descendants with an active run, except the runs in `seen`."""
         below = list(sessions)
         found: dict[str, LoadedAgent] = {}
         while below:
@@ -101,6 +101,6 @@ class SessionStopper(msgspec.Struct, frozen=True):
         return [agent for agent in found.values() if is_active(agent.record.run.state) and agent.record.run.id not in seen]
 
     async def _end_orphan(self, agent: LoadedAgent) -> None:
-        """Nobody carries out runs, so what is left of this one belongs to whoever holds the lock now."""
+        """End a run that has no host; the caller holds the lock of the agent host."""
         await end_processes(agent.record.run.id)
         await finish_run(self.context, agent, end_from_stop(agent.record.run), actor="service")

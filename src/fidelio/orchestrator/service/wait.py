@@ -1,4 +1,4 @@
-"""Waiting for agents: until one or all have finished, no longer than the caller can, and without asking again and again."""
+"""Waiting for runs to end, without polling and with a timeout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fidelio.orchestrator.runs.context import OrchestratorContext
 
 ProgressCallback = Callable[[tuple[AgentSession, ...]], Awaitable[None]]
 WaitMode = Literal["any", "all"]
-# Clients that hear nothing for a minute give up; the most impatient ask for a word every quarter of it.
+# Clients time out after a minute without progress, and some after 15 seconds.
 NOTICE_SECONDS = 10.0
 
 
 class RunWaiter(msgspec.Struct, frozen=True):
-    """Waits for the ends of runs, whichever process carries them out."""
+    """Waits for the ends of runs, whichever process hosts them."""
 
     context: OrchestratorContext
 
@@ -35,7 +35,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
         seconds: float | None,
         on_progress: ProgressCallback | None = None,
     ) -> tuple[AgentSession, ...]:
-        """The sessions as they are when any (or all) of them have finished, or when `seconds` have passed. None: to the end."""
+        """Wait until any (or all) have finished or ask something, at most `seconds` (None: no limit); return their state."""
         ends = [asyncio.create_task(self._wait_for_end(agent)) for agent in sessions]
         reporting = asyncio.create_task(self._report_progress(sessions, on_progress)) if on_progress else None
         try:
@@ -48,7 +48,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
         return await self._reload(sessions)
 
     async def wait_until_ended(self, sessions: Sequence[LoadedAgent], *, seconds: float) -> None:
-        """Waits until all of them have ended or are gone, whatever they ask meanwhile, or `seconds` have passed."""
+        """Wait until all have ended or were deleted, whatever they ask meanwhile, at most `seconds`."""
         ends = [asyncio.create_task(self._wait_for_end(agent, include_questions=False)) for agent in sessions]
         try:
             await asyncio.wait(ends, timeout=seconds)
@@ -56,7 +56,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
             await _cancel(*ends)
 
     async def _wait_for_end(self, agent: LoadedAgent, *, include_questions: bool = True) -> None:
-        """Returns when the session is at rest, or asks something. One that starts its next turn by itself is not at rest."""
+        """Return when the session has no active run, or asks something. A session with a queued next run is active."""
         if not is_active(agent.record.run.state):
             return
         types = (*END_EVENTS, SESSION_DELETED, RUN_WAITING) if include_questions else (*END_EVENTS, SESSION_DELETED)
@@ -77,7 +77,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
             await on_progress(await self._reload(sessions))
 
     async def _reload(self, sessions: Sequence[LoadedAgent]) -> tuple[AgentSession, ...]:
-        """As they are now; those that were deleted meanwhile are left out."""
+        """Reload the sessions; those that were deleted meanwhile are left out."""
         found = []
         for agent in sessions:
             with suppress(SessionNotFound):
