@@ -26,8 +26,8 @@ from fidelio.ledger import open_ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.record.record import SAID
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.record.record import AGENT_SAID
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits
 
@@ -72,7 +72,7 @@ async def start_all(service: AgentService, names: Sequence[str], blueprint: str 
 
 async def starts() -> list[Figure]:
     """From the call that starts a session to the end of its run, all of them."""
-    async with orchestrator() as service, Host(service.context):
+    async with orchestrator() as service, AgentHost(service.context):
         names = [f"s{number}" for number in range(STARTS)]
         await start_all(service, ["warm"])
         await service.wait(["warm"], seconds=30)
@@ -92,7 +92,7 @@ async def starts() -> list[Figure]:
 
 
 async def together() -> list[Figure]:
-    async with orchestrator() as service, Host(service.context):
+    async with orchestrator() as service, AgentHost(service.context):
         names = [f"s{number}" for number in range(TOGETHER)]
         began = time.perf_counter()
         await start_all(service, names, "talker")
@@ -100,7 +100,7 @@ async def together() -> list[Figure]:
         taken = time.perf_counter() - began
         lost = 0
         for name in names:
-            said = [event for event in await service.events(name) if event.type == SAID]
+            said = [event for event in await service.events(name) if event.type == AGENT_SAID]
             lost += SAYINGS - len(said)
     return [
         Figure(name=f"{TOGETHER} sessions at once: events lost", value=lost, unit="", at_most=0),
@@ -126,7 +126,7 @@ async def pages() -> list[Figure]:
 
 
 async def reads_and_deletion() -> list[Figure]:
-    async with orchestrator() as service, Host(service.context):
+    async with orchestrator() as service, AgentHost(service.context):
         names = [f"s{number}" for number in range(READ_FROM)]
         await start_all(service, names)
         await service.wait(names, mode="all", seconds=120)
@@ -175,7 +175,7 @@ class Client:
 
 async def over_stdio() -> list[Figure]:
     async with orchestrator() as service:
-        async with Host(service.context):
+        async with AgentHost(service.context):
             names = [f"s{number}" for number in range(READ_FROM)]
             await start_all(service, names)
             await service.wait(names, mode="all", seconds=120)

@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "concepts" / "glossary.md"
 # A name that must stay, and why.
 EXEMPT_NAMES: dict[str, str] = {
+    "turns": "key of a blueprint's limits, of a script of the executor scripted, and of the stored usage of a run",
     "opened_at": "column of the table requests, and key in the JSON of a request",
     "pass_context": "field of the stored record, key of events, and `passContext` of definition files",
-    "turns": "key of a script of the executor scripted, and of the recorded usage of a run",
 }
 # Public classes of one name in several packages that implement one contract, and that contract.
 SHARED_CONTRACTS: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Ids: random ones for sessions and requests, and the ids of runs, which are made of a session and a number.
+"""Ids: random ids of sessions and requests, and ids of runs, which consist of a session id and a number.
 
 People can read them out and they never collide: 32 letters and digits without look-alikes, five bits each. Twelve
 of them are the 60 random bits that a session handle promises.

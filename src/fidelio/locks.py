@@ -1,4 +1,4 @@
-"""Locks: `KeyedLock` between the calls of one process, `FileLock` between processes.
+"""Locks: `KeyedLock` between the calls in a process, `FileLock` between processes.
 
 The lock files of a home decide which process is its agent host.
 """
@@ -17,10 +17,10 @@ from fidelio.home import Home
 
 
 class KeyedLock:
-    """One asyncio lock per key, first come first served.
+    """An asyncio lock for each key; waiters acquire it in the order in which they came.
 
-    Calls on one session that ran concurrently would all but the first decide in vain and have to decide again. A key that
-    nobody holds has no entry, so the usual call, which is alone, costs one lookup.
+    Of concurrent calls on one session only the first could commit, and the others would have to decide again. A key that is
+    not held has no entry, so a call without concurrency costs one dictionary lookup.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class KeyedLock:
         try:
             await mine
         except asyncio.CancelledError:
-            # The lock may have been handed over in the same moment; then nobody else would release it.
+            # The lock may have been passed to this waiter in the same moment; then no other code would release it.
             if not mine.cancelled():
                 self.release(key)
             raise
@@ -52,18 +52,18 @@ class KeyedLock:
 
 
 class FileLock:
-    """An exclusive lock on a file. It is held until `release`, or until the process ends in whatever way."""
+    """An exclusive `flock` on a file, held until `release` or until the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: int | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._handle is not None
 
     def acquire(self) -> bool:
-        """Try once, without waiting. False: another process, or another holder in this one, has it."""
+        """Try to acquire without waiting. False: another process, or another holder in this process, has the lock."""
         # Not inherited by children: an agent that outlives its host must not keep the next host from taking over.
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -81,17 +81,17 @@ class FileLock:
 
 
 def host_name(home: Home) -> str:
-    """The name of the agent host of this home on this machine, whichever process it is: the lock admits one at a time."""
+    """The name of the agent host of this home on this machine. It names no process: the lock admits a single host."""
     return f"{socket.gethostname()[:100]}:{hashlib.sha256(str(home.path).encode(errors='replace')).hexdigest()[:12]}"
 
 
 def host_lock(home: Home) -> FileLock:
-    """Held by the agent host of this home."""
+    """The lock that the agent host of this home holds."""
     return FileLock(home.ensure().agents_lock)
 
 
 def is_hosted(home: Home) -> bool:
-    """Whether some process is the agent host of this home now."""
+    """Whether a process is the agent host of this home now."""
     lock = host_lock(home)
     if not lock.acquire():
         return True
@@ -100,5 +100,5 @@ def is_hosted(home: Home) -> bool:
 
 
 def worker_lock(home: Home) -> FileLock:
-    """Held by the background process that hosts, or waits to host, the agents of this home: a second one would be useless."""
+    """The lock of the background worker that hosts, or waits to host, the agents of this home."""
     return FileLock(home.ensure().worker_lock)

@@ -32,9 +32,9 @@ async def retry_transient(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-# The pauses after one failure, two, and so on; work that ran well for `_STEADY_SECONDS` starts over with the first.
+# The pauses after the first failure, the second, and so on; after `_STABLE_SECONDS` without failure the count starts over.
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
-_STEADY_SECONDS = 300.0
+_STABLE_SECONDS = 300.0
 
 
 async def restart_on_failure(work: Callable[[], Awaitable[None]], *, name: str, until: asyncio.Event) -> None:
@@ -45,7 +45,7 @@ async def restart_on_failure(work: Callable[[], Awaitable[None]], *, name: str, 
         try:
             await work()
         except Exception as error:  # noqa: BLE001  # an outermost boundary: background work that nobody else would restart
-            failures = 1 if loop.time() - began > _STEADY_SECONDS else failures + 1
+            failures = 1 if loop.time() - began > _STABLE_SECONDS else failures + 1
             pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES)) - 1]
             _report(name, error, pause)
             await sleep_until(pause, until=until)
@@ -59,7 +59,7 @@ async def sleep_until(seconds: float, *, until: asyncio.Event) -> None:
 
 
 def _report(name: str, error: Exception, pause: float) -> None:
-    """One sentence for an error of ours; an unexpected one comes with its traceback."""
+    """Log an error of ours as a sentence, and an unexpected error with its traceback."""
     expected = isinstance(error, FidelioError)
     words = str(error) if expected else f"{type(error).__name__}: {error}"
     _log.error("%s has failed and begins again in %g seconds: %s", name, pause, words, exc_info=None if expected else error)

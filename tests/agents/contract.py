@@ -14,8 +14,8 @@ import pytest
 
 from fidelio.errors import ConversationLost, ExecutorFailure, LimitReached
 from fidelio.orchestrator.executors.contract import Reply
-from fidelio.processes.spooled import find_marked, stop_run
-from fidelio.processes.table import send
+from fidelio.processes.spooled import end_run_processes, find_marked
+from fidelio.processes.table import send_signal
 from tests.agents.bench import SYSTEM_PROMPT, Bench, Doorbell, Harness, bench
 from tests.agents.model import Call, Held, Say, Spent
 from tests.agents.watcher import left_behind
@@ -73,7 +73,7 @@ class Contract:
             working = asyncio.create_task(place.carry_out(turn, reporter))
             await bell.rings()
             for process in find_marked(turn.run):
-                send(process, signal.SIGKILL)
+                send_signal(process, signal.SIGKILL)
             with pytest.raises(ExecutorFailure) as failure:
                 await working
             finished = await place.carry_out(place.turn("Go on.", conversation=reporter.conversations[-1]), after)
@@ -173,7 +173,7 @@ class Contract:
 
 async def stop(run: str) -> None:
     """What the orchestrator does with an agent that cannot be adopted."""
-    await stop_run(run, grace=1.0)
+    await end_run_processes(run, grace=1.0)
 
 
 def check_what_the_model_heard(place: Bench) -> None:

@@ -11,8 +11,8 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.orchestrator.record.model import AgentSession
-from fidelio.orchestrator.record.record import CALLED, RETURNED, SAID
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.record.record import AGENT_CALLED, AGENT_RETURNED, AGENT_SAID
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Bench, bench
@@ -43,7 +43,7 @@ async def ended(service: AgentService) -> AgentSession:
 
 
 async def told(service: AgentService, name: str) -> list[str]:
-    return [event.type for event in await service.events(name) if event.type in {SAID, CALLED, RETURNED}]
+    return [event.type for event in await service.events(name) if event.type in {AGENT_SAID, AGENT_CALLED, AGENT_RETURNED}]
 
 
 @proves("agents.session")
@@ -52,18 +52,18 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
     script = [Call("list_workflows"), CLAUDE.shell(f"touch {made}"), Say("It is made.", Spent(50, 5))]
     async with bench(CLAUDE, tmp_path, script) as place:
         service = service_of(place, ledger)
-        async with Host(service.context):
+        async with AgentHost(service.context):
             await start(service, "porter", "Make it.", blueprint="porter", executor="claude")
             asked = await until(service, "porter", lambda one: one.question is not None)
         assert find_marked(asked.run.id), "the agent goes on without its host"
-        async with Host(service.context):
+        async with AgentHost(service.context):
             await service.answer("porter", option="allow", by="person:anna", channel="cli")
             session = await ended(service)
 
     assert (session.run.state, session.run.detail, made.exists()) == ("succeeded", "", True)
     assert (session.run.usage.turns, session.run.tool_calls) == (3, 2)
     assert (await service.result("porter")).text == "It is made."
-    assert await told(service, "porter") == [CALLED, RETURNED, CALLED, RETURNED, SAID]
+    assert await told(service, "porter") == [AGENT_CALLED, AGENT_RETURNED, AGENT_CALLED, AGENT_RETURNED, AGENT_SAID]
     assert find_marked(session.run.id) == []
 
 
@@ -71,7 +71,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
 async def test_a_session_is_stopped_and_resumed_in_the_same_conversation(tmp_path: Path, ledger: Ledger) -> None:
     async with bench(CLAUDE, tmp_path, [Held(Say("Too late.")), Say("Blue.")]) as place:
         service = service_of(place, ledger)
-        async with Host(service.context):
+        async with AgentHost(service.context):
             first = await start(service, "porter", "Remember blue.", blueprint="porter", executor="claude")
             await place.model.asked(1)
             stopped = await service.stop("porter", by="person:anna")

@@ -18,7 +18,7 @@ from fidelio.orchestrator.executors.claude.messages import read_message
 from fidelio.orchestrator.executors.claude.stream import encode_first_input, follow_turn
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
-from fidelio.processes.spooled import AgentProcess, Exit
+from fidelio.processes.spooled import AgentProcess, ProcessExit
 from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 from tests.support import proves
 
@@ -56,13 +56,13 @@ class Played(AgentProcess):
     def is_running(self) -> bool:
         return False
 
-    async def ended(self) -> Exit:
-        return Exit(1 if self._complaint else 0)
+    async def wait_for_exit(self) -> ProcessExit:
+        return ProcessExit(1 if self._complaint else 0)
 
     def stderr_tail(self) -> str:
         return self._complaint
 
-    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
         return ExecutorFailure(self._complaint, reason=exit_.reason, partial=partial)
 
 

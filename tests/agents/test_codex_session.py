@@ -11,8 +11,8 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.orchestrator.executors.codex.executor import CodexExecutor
 from fidelio.orchestrator.record.model import AgentSession
-from fidelio.orchestrator.record.record import CALLED, RETURNED, SAID
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.record.record import AGENT_CALLED, AGENT_RETURNED, AGENT_SAID
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Bench, bench
@@ -48,25 +48,25 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_
     script = [Call("list_workflows"), CODEX.shell(f"touch {made}", asks=True), Say("It is made.")]
     async with bench(CODEX, tmp_path, script) as place:
         service = service_of(place, ledger)
-        async with Host(service.context):
+        async with AgentHost(service.context):
             await start(service, "porter", "Make it.", blueprint="porter", executor="codex")
             asked = await until(service, "porter", lambda one: one.question is not None)
         assert find_marked(asked.run.id), "the agent goes on without its host"
-        async with Host(service.context):
+        async with AgentHost(service.context):
             await service.answer("porter", option="allow", by="person:anna", channel="cli")
             session = await ended(service)
 
-    told = [event.type for event in await service.events("porter") if event.type in {SAID, CALLED, RETURNED}]
+    told = [event.type for event in await service.events("porter") if event.type in {AGENT_SAID, AGENT_CALLED, AGENT_RETURNED}]
     assert (session.run.state, session.run.detail, made.exists()) == ("succeeded", "", True)
     assert (session.run.usage.turns, session.run.tool_calls) == (3, 2)
-    assert told == [CALLED, RETURNED, CALLED, RETURNED, SAID]
+    assert told == [AGENT_CALLED, AGENT_RETURNED, AGENT_CALLED, AGENT_RETURNED, AGENT_SAID]
 
 
 @proves("agents.session", "agents.kept")
 async def test_a_conversation_outlives_its_runs_and_is_deleted_with_its_session(tmp_path: Path, ledger: Ledger) -> None:
     async with bench(CODEX, tmp_path, [Say("I shall."), Say("Blue.")]) as place:
         service = service_of(place, ledger)
-        async with Host(service.context):
+        async with AgentHost(service.context):
             session = await start(service, "porter", "Remember blue.", blueprint="porter", executor="codex")
             await ended(service)
             await service.resume("porter", "Which colour?")

@@ -19,7 +19,7 @@ from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, TurnResult
-from fidelio.processes.spooled import AgentProcess, Exit
+from fidelio.processes.spooled import AgentProcess, ProcessExit
 from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
@@ -100,13 +100,13 @@ class Played(AgentProcess):
     def close_stdin(self) -> None:
         pass
 
-    async def ended(self) -> Exit:
-        return Exit(0)
+    async def wait_for_exit(self) -> ProcessExit:
+        return ProcessExit(0)
 
     def stderr_tail(self) -> str:
         return ""
 
-    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
         return ExecutorFailure("It ended.", reason=exit_.reason, partial=partial)
 
 

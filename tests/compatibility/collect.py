@@ -41,7 +41,7 @@ ERRORS = "fidelio.errors:FidelioError"
 # What is stored in the ledger, in a spool, in a worktree's note or in a token, or read from a file of the user.
 STRUCTS = {
     "record of a workflow session": "fidelio.engine.state:Record",
-    "record of an agent session": "fidelio.orchestrator.record.record:Record",
+    "record of an agent session": "fidelio.orchestrator.record.record:AgentRecord",
     "claims of a session token": "fidelio.workflows.tokens:Claims",
     "claims of a state token": "fidelio.workflows.tokens:StateClaims",
     "session in a state token": "fidelio.workflows.tokens:CarriedSession",
@@ -50,8 +50,8 @@ STRUCTS = {
     "progress of a conducted run": "fidelio.conductor.context:ProgressEvent",
     "report of a worker": "fidelio.conductor.reports:_ManifestObject",
     "blueprint in the ledger": "fidelio.orchestrator.blueprints.model:Blueprint",
-    "blueprint file": "fidelio.orchestrator.blueprints.shape:PageHead",
-    "blueprint servers file": "fidelio.orchestrator.blueprints.shape:ServersFile",
+    "blueprint file": "fidelio.orchestrator.blueprints.reading:PageHead",
+    "blueprint servers file": "fidelio.orchestrator.blueprints.reading:ServersFile",
     "options of the executor command": "fidelio.orchestrator.executors.command:CommandOptions",
     "options of the executor local-model": "fidelio.orchestrator.executors.local_model.executor:LocalOptions",
     "script of the executor scripted": "fidelio.orchestrator.executors.scripted.script:_ScriptFile",
@@ -59,7 +59,7 @@ STRUCTS = {
     "spool answer": "fidelio.orchestrator.executors.line_protocol:AnswerLine",
     "spool task of scripted": "fidelio.orchestrator.executors.scripted.player:ScriptedTurn",
     "spool task of local-model": "fidelio.orchestrator.executors.local_model.process:Task",
-    "note beside a worktree": "fidelio.orchestrator.runs.worktrees:Note",
+    "note beside a worktree": "fidelio.orchestrator.runs.worktrees:WorktreeNote",
 }
 
 DIALECTS = {

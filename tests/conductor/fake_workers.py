@@ -17,7 +17,7 @@ from fidelio.engine.record import CHILD_STARTED, Record
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CommitResult
-from fidelio.orchestrator.record.model import AgentSession, Result, Run
+from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
 from tests.conductor.run_setup import RunSetup, report
 
 # Activity and prompt to the last message of the turn.
@@ -86,8 +86,8 @@ class FakeWorkers(Workers):
     async def stop(self, worker: AgentSession) -> AgentSession:
         raise AssertionError(f"{worker.name} has ended already")
 
-    async def result(self, worker: AgentSession) -> Result:
-        return Result(session=worker, run=worker.run, text=self._said[worker.name])
+    async def result(self, worker: AgentSession) -> RunResult:
+        return RunResult(session=worker, run=worker.run, text=self._said[worker.name])
 
     async def runs(self, worker: AgentSession) -> Sequence[Run]:
         return self._runs[worker.name]

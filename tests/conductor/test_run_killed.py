@@ -13,7 +13,7 @@ import pytest
 
 from fidelio.ids import session_of_run
 from fidelio.ledger.audit import verify_session
-from fidelio.processes.table import entries
+from fidelio.processes.table import iterate_processes
 from tests.conductor.run_setup import SECONDS, RunSetup, answer_requests, list_workers
 from tests.conductor.test_loops import write_tour
 from tests.conductor.test_run_command import run_hello, run_workflow, until
@@ -60,7 +60,9 @@ async def test_a_run_that_is_killed_again_and_again_is_carried_out_once(setup: R
     names = [f"{session}-{number}-{name}" for number, name in enumerate(("greet", "compose", "farewell"), 1)]
     assert [worker.name for worker in workers] == names
     assert {worker.status for worker in workers} == {"finished"}
-    assert [entry for entry in entries() if entry.run and session_of_run(entry.run) in {worker.id for worker in workers}] == []
+    assert [
+        entry for entry in iterate_processes() if entry.run and session_of_run(entry.run) in {worker.id for worker in workers}
+    ] == []
 
 
 @pytest.mark.timeout(120)

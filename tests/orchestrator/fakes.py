@@ -14,7 +14,7 @@ from fidelio.ledger import Ledger
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Executor, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import ProcessIdentity
 from fidelio.settings import AgentLimits
@@ -113,8 +113,8 @@ class House:
             **more,
         )
 
-    def host(self, service: AgentService | None = None, *, grace: float = 0.5) -> Host:
-        return Host((service or self.service()).context, grace=grace)
+    def host(self, service: AgentService | None = None, *, grace: float = 0.5) -> AgentHost:
+        return AgentHost((service or self.service()).context, grace=grace)
 
 
 async def finished(service: AgentService, *names: str) -> tuple[AgentSession, ...]:

@@ -12,7 +12,7 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.registry import get_executors
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import MANY, Shelf
 
@@ -71,9 +71,9 @@ def kill(host: subprocess.Popen[str]) -> None:
 
 
 async def main(home: Path, project: Path) -> None:
-    async with await open_ledger(home / "ledger.db") as ledger, Host(real_service(ledger, home, project).context) as host:
+    async with await open_ledger(home / "ledger.db") as ledger, AgentHost(real_service(ledger, home, project).context) as host:
         async with asyncio.timeout(60):
-            while not host.hosting:  # noqa: ASYNC110  # it is the lock of another process that we wait for
+            while not host.is_hosting:  # noqa: ASYNC110  # it is the lock of another process that we wait for
                 await asyncio.sleep(0.01)
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -32,7 +32,7 @@ def test_no_more_than_allowed_are_at_work_and_nobody_is_forgotten(
 ) -> None:
     admission = Admission(per_project=per_project, total=total)
     for candidate in crowd:
-        admission.join(candidate)
+        admission.enqueue(candidate)
     working: list[Candidate] = []
     order: list[Candidate] = []
     while True:
@@ -45,10 +45,10 @@ def test_no_more_than_allowed_are_at_work_and_nobody_is_forgotten(
             break
         done = data.draw(st.sampled_from(working))
         working.remove(done)
-        admission.free(done.run)
+        admission.release(done.run)
 
     assert sorted(one.run for one in order) == sorted(one.run for one in crowd)
-    assert (admission.waiting, admission.working) == (0, 0)
+    assert (admission.queued_count, admission.occupied_count) == (0, 0)
 
 
 @proves("orchestrator.fair")
@@ -56,7 +56,7 @@ def test_no_more_than_allowed_are_at_work_and_nobody_is_forgotten(
 def test_runs_of_one_project_and_depth_begin_in_the_order_they_were_asked_for(crowd: list[Candidate]) -> None:
     admission = Admission(per_project=100, total=100)
     for candidate in crowd:
-        admission.join(candidate)
+        admission.enqueue(candidate)
     order = admitted(admission)
 
     for place in {(one.project, one.depth) for one in crowd}:
@@ -70,13 +70,13 @@ def test_runs_of_one_project_and_depth_begin_in_the_order_they_were_asked_for(cr
 def test_a_project_with_many_runs_does_not_keep_another_from_its_next(many: int, few: int) -> None:
     admission = Admission(per_project=100, total=1)
     for number in range(many):
-        admission.join(Candidate(run=f"a{number}", session="s", project="a", depth=0))
+        admission.enqueue(Candidate(run=f"a{number}", session="s", project="a", depth=0))
     for number in range(few):
-        admission.join(Candidate(run=f"b{number}", session="s", project="b", depth=0))
+        admission.enqueue(Candidate(run=f"b{number}", session="s", project="b", depth=0))
     order = []
     while (one := admission.admit()) is not None:
         order.append(one.project)
-        admission.free(one.run)
+        admission.release(one.run)
 
     # While both wait, they take turns.
     assert order[: 2 * min(many, few)] == ["a", "b"] * min(many, few)
@@ -85,9 +85,9 @@ def test_a_project_with_many_runs_does_not_keep_another_from_its_next(many: int,
 @proves("orchestrator.no-deadlock")
 def test_a_child_finds_a_place_although_parents_have_taken_all_of_theirs() -> None:
     admission = Admission(per_project=1, total=1)
-    admission.join(Candidate(run="parent", session="s", project="a", depth=0))
-    admission.join(Candidate(run="other", session="s", project="a", depth=0))
-    admission.join(Candidate(run="child", session="s", project="a", depth=1))
+    admission.enqueue(Candidate(run="parent", session="s", project="a", depth=0))
+    admission.enqueue(Candidate(run="other", session="s", project="a", depth=0))
+    admission.enqueue(Candidate(run="child", session="s", project="a", depth=1))
 
     assert [one.run for one in admitted(admission)] == ["parent", "child"]
 
@@ -96,21 +96,21 @@ def test_a_child_finds_a_place_although_parents_have_taken_all_of_theirs() -> No
 def test_a_run_that_is_adopted_takes_a_place_whatever_the_limit_says() -> None:
     admission = Admission(per_project=1, total=1)
     for run in ("one", "two"):
-        admission.take(Candidate(run=run, session="s", project="a", depth=0))
-    admission.join(Candidate(run="three", session="s", project="a", depth=0))
+        admission.occupy(Candidate(run=run, session="s", project="a", depth=0))
+    admission.enqueue(Candidate(run="three", session="s", project="a", depth=0))
 
     assert admission.admit() is None
-    admission.free("one")
+    admission.release("one")
     assert admission.admit() is None
-    admission.free("two")
+    admission.release("two")
     assert [one.run for one in admitted(admission)] == ["three"]
 
 
 @proves("orchestrator.stop-queued")
 def test_a_run_that_left_the_queue_is_not_admitted() -> None:
     admission = Admission(per_project=1, total=1)
-    admission.join(Candidate(run="one", session="s", project="a", depth=0))
-    admission.leave("one")
+    admission.enqueue(Candidate(run="one", session="s", project="a", depth=0))
+    admission.withdraw("one")
 
     assert admission.admit() is None
-    assert admission.waiting == 0
+    assert admission.queued_count == 0

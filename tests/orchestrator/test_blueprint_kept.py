@@ -12,8 +12,8 @@ from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
-from fidelio.orchestrator.record.record import STARTING
-from fidelio.orchestrator.runs.preparation import recall
+from fidelio.orchestrator.record.record import RUN_STARTING
+from fidelio.orchestrator.runs.preparation import restore_turn
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.adoption import Adoptable, Working
 from tests.orchestrator.fakes import House, finished, start
@@ -36,7 +36,7 @@ async def left_at_work(house: House, service: AgentService, name: str, **more: A
 
 async def kept_by(service: AgentService, name: str) -> str:
     """The digest under which the newest run keeps its blueprint."""
-    begun = [event.body for event in await service.events(name) if event.type == STARTING]
+    begun = [event.body for event in await service.events(name) if event.type == RUN_STARTING]
     return str(begun[-1]["blueprint_blob"])
 
 
@@ -93,7 +93,7 @@ async def test_a_run_that_began_before_blueprints_were_kept_is_gone_on_with_by_t
     at = await service.queries.find("aria")
     older = replace(at, record=replace(at.record, run=replace(at.record.run, blueprint_blob="")))
 
-    assert (await recall(service.context, older)).blueprint == house.shelf.known["singer"]
+    assert (await restore_turn(service.context, older)).blueprint == house.shelf.known["singer"]
 
 
 @proves("orchestrator.blueprint-kept", "orchestrator.delete")

@@ -124,8 +124,8 @@ async def test_a_worktree_of_a_repository_that_does_not_answer_is_kept(house: Ho
     git(house.project, "worktree", "remove", duo.worktree or "")
     (house.project / ".git" / "HEAD").unlink()
 
-    assert (await hosted.delete("aria")).kept == (aria.worktree,)
-    assert (await hosted.delete("duo")).kept == ()
+    assert (await hosted.delete("aria")).retained_worktrees == (aria.worktree,)
+    assert (await hosted.delete("duo")).retained_worktrees == ()
     assert list(house.home.worktrees.iterdir()) == [Path(aria.worktree or "")]
 
 
@@ -146,6 +146,6 @@ async def test_an_agent_is_asked_once_whether_it_works(house: House) -> None:
     service = house.service()
 
     await start(service, "aria", blueprint="worker")
-    await service.context.checked_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
+    await service.context.check_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
 
     assert actor.asked == [{"KEY": "la"}, {"KEY": "la"}]

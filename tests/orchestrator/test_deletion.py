@@ -11,7 +11,7 @@ from fidelio.errors import SequenceConflict, SessionNotFound, UsageProblem
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.run import RunController
-from fidelio.orchestrator.service.delete import Deletion
+from fidelio.orchestrator.service.delete import SessionDeleter
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import AGENT_MARKER, find_marked
 from tests.orchestrator.adoption import Adoptable, Working
@@ -48,15 +48,15 @@ async def test_a_session_that_is_set_to_work_while_it_is_deleted_is_stopped_and_
     await finished(hosted, "aria")
     stage = Stage()
     house.actor.part = stage.part
-    whole = Deletion._erase_unchanged
+    whole = SessionDeleter._erase_unchanged
 
-    async def resumed_first(deletion: Deletion, *given: object, **more: object) -> None:
+    async def resumed_first(deletion: SessionDeleter, *given: object, **more: object) -> None:
         if not stage.entered.is_set():
             await hosted.resume("aria", "Sing on.")
             await hear(stage.entered)
         await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
 
-    monkeypatch.setattr(Deletion, "_erase_unchanged", resumed_first)
+    monkeypatch.setattr(SessionDeleter, "_erase_unchanged", resumed_first)
 
     assert (await hosted.delete("aria")).count == 1
 
@@ -82,14 +82,14 @@ async def test_a_parent_that_goes_with_its_child_is_not_called_back(house: House
 async def test_whoever_never_lets_a_session_rest_keeps_it(hosted: AgentService, monkeypatch: pytest.MonkeyPatch) -> None:
     await start(hosted, "aria")
     await finished(hosted, "aria")
-    whole = Deletion._erase_unchanged
+    whole = SessionDeleter._erase_unchanged
 
-    async def resumed_first(deletion: Deletion, *given: object, **more: object) -> None:
+    async def resumed_first(deletion: SessionDeleter, *given: object, **more: object) -> None:
         await hosted.send("aria", "Sing on.")
         await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
 
-    monkeypatch.setattr(Deletion, "_erase_unchanged", resumed_first)
-    monkeypatch.setattr("fidelio.orchestrator.service.delete._TRIES", 3)
+    monkeypatch.setattr(SessionDeleter, "_erase_unchanged", resumed_first)
+    monkeypatch.setattr("fidelio.orchestrator.service.delete._MAX_ATTEMPTS", 3)
 
     with pytest.raises(SequenceConflict):
         await hosted.delete("aria")
@@ -102,7 +102,7 @@ async def test_a_host_ends_the_agent_of_a_session_that_is_erased_under_it(
     house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not only when it finds much later that it has lost its right to the run.
-    monkeypatch.setattr(RunController, "_give_up", nothing)
+    monkeypatch.setattr(RunController, "_handle_interruption", nothing)
     stage = Stage()
     house.actor.part = stage.part
     session = await start(hosted, "aria")
@@ -127,7 +127,7 @@ async def test_a_host_that_goes_leaves_no_process_of_a_session_that_is_gone(
         await hear(working.entered)
         process = await agent_process(session.run.id)
         # It hears nothing any more of what is written, as it is when it is just about to end.
-        monkeypatch.setattr(host._loop, "_notice", nothing)
+        monkeypatch.setattr(host._loop, "_handle_event", nothing)
         await house.ledger.erase([session.id], actor="me", reason="x")
 
     assert await is_ended(process)
@@ -174,7 +174,7 @@ async def test_an_agent_that_deletes_all_leaves_itself_and_those_it_works_for(ho
 
     deleted = await hosted.delete_all(by=f"agent:{own.id}")
 
-    assert (deleted.count, sorted(deleted.spared)) == (2, ["above", "own"])
+    assert (deleted.count, sorted(deleted.skipped)) == (2, ["above", "own"])
     assert {one.name: one.status for one in (await hosted.list()).items} == {"above": "running", "own": "running"}
 
 
@@ -211,7 +211,7 @@ async def test_many_worktrees_go_at_once_and_only_those_without_changes(house: H
 
     deleted = await hosted.delete_all()
 
-    assert (deleted.count, deleted.kept) == (12, (kept,))
+    assert (deleted.count, deleted.retained_worktrees) == (12, (kept,))
     assert [str(place) for place in await asyncio.to_thread(sorted, house.home.worktrees.iterdir())] == [kept]
     _, branches = await worktrees._git(str(house.project), "branch", "--list", "fidelio/*", "--format=%(refname:short)")
     assert branches == "fidelio/singer-7"

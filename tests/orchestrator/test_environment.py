@@ -9,7 +9,7 @@ import pytest
 from fidelio.home import Home
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.runs.environment import environment_for, fidelio_environment, with_fidelio_environment
+from fidelio.orchestrator.runs.environment import add_fidelio_environment, build_agent_environment, build_fidelio_environment
 from tests.support import proves
 
 HOME = Home(Path("/h"))
@@ -34,7 +34,7 @@ WITHOUT_PASSWORD = "postgresql://anna@host:5433/record?sslmode=require"
 
 def seen(executor: str, **more: object) -> dict[str, str]:
     blueprint = Blueprint(name="b", description="", **more)  # type: ignore[arg-type]  # any field of a blueprint
-    return environment_for(blueprint, executor, "s_a.1", OURS, HOME)
+    return build_agent_environment(blueprint, executor, "s_a.1", OURS, HOME)
 
 
 @proves("orchestrator.environment")
@@ -91,7 +91,7 @@ def test_nothing_takes_the_mark_of_the_run_away() -> None:
 )
 def test_an_agent_is_told_where_the_record_is_and_not_its_password(address: str, shown: str) -> None:
     blueprint = Blueprint(name="b", description="", environment={"FIDELIO_LEDGER": "/other"}, inherit=("FIDELIO_LEDGER",))
-    found = environment_for(blueprint, "command", "s_a.1", {"FIDELIO_LEDGER": address}, HOME)
+    found = build_agent_environment(blueprint, "command", "s_a.1", {"FIDELIO_LEDGER": address}, HOME)
 
     assert found["FIDELIO_LEDGER"] == shown
 
@@ -100,8 +100,8 @@ def test_an_agent_is_told_where_the_record_is_and_not_its_password(address: str,
 def test_a_path_from_where_we_stand_is_one_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert fidelio_environment({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
-    assert "FIDELIO_LEDGER" not in fidelio_environment({"FIDELIO_LEDGER": ""}, HOME)
+    assert build_fidelio_environment({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
+    assert "FIDELIO_LEDGER" not in build_fidelio_environment({"FIDELIO_LEDGER": ""}, HOME)
 
 
 @proves("orchestrator.house")
@@ -121,7 +121,7 @@ def test_only_a_server_that_is_a_fidelio_is_told_everything_about_this_house(
     server = McpServer(command=command, args=args, env={"FIDELIO_AGENTS_DEPTH": "0"})
     blueprint = Blueprint(name="b", description="", mcp_servers={"one": server, "web": McpServer(url="http://fidelio/mcp")})
 
-    found = with_fidelio_environment(blueprint, fidelio_environment(OURS, HOME)).mcp_servers
+    found = add_fidelio_environment(blueprint, build_fidelio_environment(OURS, HOME)).mcp_servers
 
     told = {"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": OURS["FIDELIO_LEDGER"]} if is_ours else {}
     assert found["one"].env == {**told, "FIDELIO_AGENTS_DEPTH": "0"}

@@ -16,9 +16,9 @@ from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry
 from fidelio.locks import worker_lock
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.record.record import SAID
-from fidelio.orchestrator.record.rules import RESUMES_IN_A_ROW
-from fidelio.orchestrator.runs.host import RUN
+from fidelio.orchestrator.record.record import AGENT_SAID
+from fidelio.orchestrator.record.rules import MAX_CONSECUTIVE_RESUMES
+from fidelio.orchestrator.runs.host import RUN_JOB
 from fidelio.orchestrator.runs.host_process import spawn_worker, work_until_idle
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits, load_settings
@@ -30,18 +30,18 @@ from tests.support import proves
 async def test_of_two_hosts_one_carries_out_and_the_other_takes_over(
     house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.runs.host._TAKE_SECONDS", 0.01)
+    monkeypatch.setattr("fidelio.orchestrator.runs.host._RETRY_SECONDS", 0.01)
     async with house.host(service) as first:
         await start(service, "first")
         await finished(service, "first")
         async with house.host(house.service()) as other:
             await start(service, "aria")
             await finished(service, "aria")
-            hosting = [other.hosting]
+            hosting = [other.is_hosting]
             await first.__aexit__(None, None, None)
             await start(service, "bass")
             await finished(service, "bass")
-            hosting.append(other.hosting)
+            hosting.append(other.is_hosting)
     assert hosting == [False, True]
     assert len(house.actor.turns) == 3
 
@@ -192,7 +192,7 @@ async def test_a_conversation_that_was_known_once_is_not_begun_anew(house: House
 async def test_a_run_that_is_lost_every_time_is_not_resumed_for_ever(house: House, service: AgentService) -> None:
     house.shelf.add("steady", resume_lost=True)
     await start(service, "aria", blueprint="steady")
-    for _ in range(RESUMES_IN_A_ROW + 1):
+    for _ in range(MAX_CONSECUTIVE_RESUMES + 1):
         stage = Stage()
         house.actor.part = stage.part
         async with house.host(service, grace=0.01):
@@ -200,7 +200,7 @@ async def test_a_run_that_is_lost_every_time_is_not_resumed_for_ever(house: Hous
                 await stage.entered.wait()
 
     session = await service.find("aria")
-    assert (session.run.number, session.run.state) == (RESUMES_IN_A_ROW + 1, "lost")
+    assert (session.run.number, session.run.state) == (MAX_CONSECUTIVE_RESUMES + 1, "lost")
 
 
 @proves("orchestrator.lost", "orchestrator.once")
@@ -300,7 +300,7 @@ async def test_a_worker_that_outlives_whoever_started_it_does_the_work(tmp_path:
 async def test_a_job_that_is_left_over_from_a_run_that_has_ended_does_nothing(house: House, hosted: AgentService) -> None:
     await start(hosted, "aria")
     (session,) = await finished(hosted, "aria")
-    job = NewJob(kind=RUN, session=session.id, payload={"run": session.run.id})
+    job = NewJob(kind=RUN_JOB, session=session.id, payload={"run": session.run.id})
     await house.ledger.commit(Change(session=session.id, events=(NewEvent(type="nudge"),), jobs=(job,)))
     await start(hosted, "bass")
     await finished(hosted, "bass")
@@ -318,10 +318,10 @@ async def test_a_host_whose_run_was_taken_over_writes_nothing_more(house: House,
         await stage.entered.wait()
     (job,) = await house.ledger.jobs(session=session.id)
     fence = job.lease_fence
-    lease = Lease(job=job.id, kind=RUN, session=session.id, payload={}, attempt=1, fence=fence, owner="", expires=0)
+    lease = Lease(job=job.id, kind=RUN_JOB, session=session.id, payload={}, attempt=1, fence=fence, owner="", expires=0)
     await house.ledger.settle(lease, Retry(due=0, error="Taken over."))
     stage.go_on.set()
 
     (ended,) = await finished(hosted, "aria")
     assert (ended.run.state, len(house.actor.turns)) == ("lost", 1)
-    assert SAID not in [event.type for event in await hosted.events("aria")]
+    assert AGENT_SAID not in [event.type for event in await hosted.events("aria")]

@@ -9,7 +9,7 @@ import pytest
 from fidelio.errors import UsageProblem
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.orchestrator.service.start import Starting
+from fidelio.orchestrator.service.start import SessionStarter
 from tests.orchestrator.fakes import House, Stage, finished, start
 from tests.support import proves
 
@@ -25,8 +25,8 @@ async def test_a_child_that_is_started_while_its_parent_ends_is_stopped_as_well(
 ) -> None:
     conducting, singing = Stage(), Stage()
     # The start of a child that was under way when the wish to stop its parent was written.
-    monkeypatch.setattr("fidelio.orchestrator.service.start.require_may_start", lambda *_, **__: 1)
-    monkeypatch.setattr("fidelio.orchestrator.runs.run.is_left_over", _no)
+    monkeypatch.setattr("fidelio.orchestrator.service.start.require_child_allowed", lambda *_, **__: 1)
+    monkeypatch.setattr("fidelio.orchestrator.runs.run.has_stopped_parent", _no)
 
     async def part(turn: Turn, tell: Reporter) -> TurnResult:
         if turn.prompt != "Conduct.":
@@ -78,18 +78,18 @@ async def test_a_child_whose_start_was_under_way_when_its_parent_was_stopped_nev
 ) -> None:
     parent = await start(hosted, "parent", "Conduct.")
     await finished(hosted, "parent")
-    whole = Starting._create
+    whole = SessionStarter._create
     stage = Stage()
     house.actor.part = stage.part
 
-    async def stopped_first(starting: Starting, *given: object) -> object:
+    async def stopped_first(starting: SessionStarter, *given: object) -> object:
         await hosted.resume("parent", "Go on.")
         await hear(stage.entered)
-        monkeypatch.setattr(Starting, "_create", whole)
+        monkeypatch.setattr(SessionStarter, "_create", whole)
         await hosted.stop("parent", by="me")
         return await whole(starting, *given)  # type: ignore[arg-type]  # passed on as it came
 
-    monkeypatch.setattr(Starting, "_create", stopped_first)
+    monkeypatch.setattr(SessionStarter, "_create", stopped_first)
     await start(hosted, "child", parent=parent.id)
 
     (child,) = await finished(hosted, "child")

@@ -129,7 +129,7 @@ async def test_whoever_waits_is_kept_informed(house: House, hosted: AgentService
         stage.go_on.set()
 
     await start(hosted, "aria")
-    await hosted.wait(["aria"], seconds=20, notice=notice)
+    await hosted.wait(["aria"], seconds=20, on_progress=notice)
     assert told
 
 

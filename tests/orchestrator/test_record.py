@@ -11,30 +11,30 @@ from hypothesis import strategies as st
 
 from fidelio.ids import run_id, session_of_run
 from fidelio.ledger.encoding import encode_record
-from fidelio.orchestrator.blueprints.model import Limits, limit_passed, seconds_left
+from fidelio.orchestrator.blueprints.model import Limits, find_exceeded_limit, remaining_seconds
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
-    AGAIN,
-    CALLED,
-    CONVERSATION,
-    CREATED,
-    DELIVERED,
-    ENDS,
-    GOING_ON,
-    MESSAGE,
-    PROCESS,
-    QUEUED,
-    RETURNED,
-    SAID,
-    STARTING,
-    STOP_REQUESTED,
-    USED,
-    WAITING,
-    Record,
+    AGENT_CALLED,
+    AGENT_RETURNED,
+    AGENT_SAID,
+    END_EVENTS,
+    MESSAGE_DELIVERED,
+    MESSAGE_QUEUED,
+    RUN_AGAIN,
+    RUN_CONVERSATION,
+    RUN_GOING_ON,
+    RUN_PROCESS,
+    RUN_QUEUED,
+    RUN_STARTING,
+    RUN_STOP_REQUESTED,
+    RUN_USED,
+    RUN_WAITING,
+    SESSION_CREATED,
+    AgentRecord,
+    decode_record,
     fold,
-    read,
 )
-from fidelio.orchestrator.record.rules import ENDED, TRANSITIONS, is_active, is_name, may_become, namespace_of
+from fidelio.orchestrator.record.rules import END_STATES, TRANSITIONS, can_transition, is_active, is_session_name, namespace_of
 from tests.support import proves
 
 
@@ -47,29 +47,29 @@ class Told(msgspec.Struct, frozen=True):
 
 RUNS = ("s_a.1", "s_a.2", "s_a.3")
 BODIES: dict[str, dict[str, Any]] = {
-    QUEUED: {"number": 1},
-    STARTING: {"fresh": "f", "host": "h", "fence": 1},
-    PROCESS: {"pid": 7, "started": "then"},
-    CONVERSATION: {"conversation": "c"},
-    SAID: {"brief": "la"},
-    CALLED: {"tool": "sing"},
-    RETURNED: {"ok": True},
-    USED: {"usage": {"turns": 1}},
-    WAITING: {"request": "r_1"},
-    GOING_ON: {"request": "r_1"},
-    STOP_REQUESTED: {"by": "me", "reason": "stop.requested"},
-    AGAIN: {},
-    MESSAGE: {},
-    DELIVERED: {"messages": [2, 3]},
+    RUN_QUEUED: {"number": 1},
+    RUN_STARTING: {"fresh": "f", "host": "h", "fence": 1},
+    RUN_PROCESS: {"pid": 7, "started": "then"},
+    RUN_CONVERSATION: {"conversation": "c"},
+    AGENT_SAID: {"brief": "la"},
+    AGENT_CALLED: {"tool": "sing"},
+    AGENT_RETURNED: {"ok": True},
+    RUN_USED: {"usage": {"turns": 1}},
+    RUN_WAITING: {"request": "r_1"},
+    RUN_GOING_ON: {"request": "r_1"},
+    RUN_STOP_REQUESTED: {"by": "me", "reason": "stop.requested"},
+    RUN_AGAIN: {},
+    MESSAGE_QUEUED: {},
+    MESSAGE_DELIVERED: {"messages": [2, 3]},
     "request.answered": {},
-    **{end: {"reason": "because"} for end in ENDS},
+    **{end: {"reason": "because"} for end in END_EVENTS},
 }
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Told]:
     """A session with anything at all happening to it in any order, as late and broken writers might wish."""
-    told = [Told(1, CREATED, 0, {"project": "/p", "executor": "actor", "depth": 1})]
+    told = [Told(1, SESSION_CREATED, 0, {"project": "/p", "executor": "actor", "depth": 1})]
     for seq, type_ in enumerate(draw(st.lists(st.sampled_from(sorted(BODIES)), max_size=40)), start=2):
         told.append(Told(seq, type_, seq * 10, {"run": draw(st.sampled_from(RUNS)), **BODIES[type_]}))
     return told
@@ -78,13 +78,13 @@ def histories(draw: st.DrawFn) -> list[Told]:
 @proves("orchestrator.states")
 @given(histories())
 def test_a_run_moves_only_along_the_arrows(history: list[Told]) -> None:
-    record = Record()
+    record = AgentRecord()
     for event in history:
         after = fold(record, (event,))
         if record.run.id and after.run.id == record.run.id and after.run.number == record.run.number:
-            assert after.run.state == record.run.state or may_become(record.run.state, after.run.state)
+            assert after.run.state == record.run.state or can_transition(record.run.state, after.run.state)
         elif record.run.id:
-            assert record.run.state in ENDED
+            assert record.run.state in END_STATES
             assert after.run.state == "queued"
         record = after
 
@@ -92,11 +92,11 @@ def test_a_run_moves_only_along_the_arrows(history: list[Told]) -> None:
 @proves("orchestrator.states")
 @given(histories())
 def test_what_has_ended_stays_as_it_ended(history: list[Told]) -> None:
-    record = fold(Record(), history)
+    record = fold(AgentRecord(), history)
     late = [
         Told(99, type_, 999, {"run": record.run.id, **body})
         for type_, body in BODIES.items()
-        if type_ not in (QUEUED, MESSAGE, DELIVERED)
+        if type_ not in (RUN_QUEUED, MESSAGE_QUEUED, MESSAGE_DELIVERED)
     ]
 
     if record.run.id and not is_active(record.run.state):
@@ -106,15 +106,15 @@ def test_what_has_ended_stays_as_it_ended(history: list[Told]) -> None:
 @proves("orchestrator.replay")
 @given(histories(), st.integers(0, 40))
 def test_a_record_that_was_stored_halfway_leads_to_the_same_record(history: list[Told], half: int) -> None:
-    stored = encode_record(fold(Record(), history[:half]))
+    stored = encode_record(fold(AgentRecord(), history[:half]))
 
-    assert fold(read(stored), history[half:]) == fold(Record(), history)
+    assert fold(decode_record(stored), history[half:]) == fold(AgentRecord(), history)
 
 
 @proves("orchestrator.states")
 @given(histories())
 def test_a_run_waits_exactly_while_a_question_is_open(history: list[Told]) -> None:
-    run = fold(Record(), history).run
+    run = fold(AgentRecord(), history).run
 
     assert (run.state == "waiting") == bool(run.questions)
 
@@ -123,13 +123,15 @@ def test_a_run_waits_exactly_while_a_question_is_open(history: list[Told]) -> No
 @given(st.integers(1, 300))
 def test_the_record_does_not_grow_with_what_is_said(count: int) -> None:
     begun = [
-        Told(1, CREATED, 0, {"project": "/p"}),
-        Told(2, QUEUED, 0, {"run": RUNS[0], "number": 1}),
-        Told(3, STARTING, 0, {"run": RUNS[0], **BODIES[STARTING]}),
+        Told(1, SESSION_CREATED, 0, {"project": "/p"}),
+        Told(2, RUN_QUEUED, 0, {"run": RUNS[0], "number": 1}),
+        Told(3, RUN_STARTING, 0, {"run": RUNS[0], **BODIES[RUN_STARTING]}),
     ]
-    said = [Told(4 + n, SAID, 0, {"run": RUNS[0], "brief": "x" * 120, "said": {"text": "x" * 4000}}) for n in range(count)]
+    said = [
+        Told(4 + n, AGENT_SAID, 0, {"run": RUNS[0], "brief": "x" * 120, "said": {"text": "x" * 4000}}) for n in range(count)
+    ]
 
-    assert len(encode_record(fold(Record(), begun + said))) < 1_000
+    assert len(encode_record(fold(AgentRecord(), begun + said))) < 1_000
 
 
 @proves("orchestrator.states")
@@ -137,20 +139,20 @@ def test_every_state_is_reached_and_every_active_one_can_end() -> None:
     reached = {following for after in TRANSITIONS.values() for following in after} | {"queued"}
 
     assert reached == set(TRANSITIONS)
-    assert all(TRANSITIONS[state] & ENDED for state in TRANSITIONS if is_active(state))
+    assert all(TRANSITIONS[state] & END_STATES for state in TRANSITIONS if is_active(state))
     assert not any(TRANSITIONS[state] for state in TRANSITIONS if not is_active(state))
 
 
 @proves("orchestrator.names")
 @pytest.mark.parametrize("name", ["a", "-", "_", "--help", "-p", "0", "A" * 60, "my_agent-1"])
 def test_a_good_name_is_taken(name: str) -> None:
-    assert is_name(name)
+    assert is_session_name(name)
 
 
 @proves("orchestrator.names")
 @pytest.mark.parametrize("name", ["", "a\n", "\na", "A" * 61, "a b", "a/b", "ä", "\uff11", "a.b", "a\0"])
 def test_a_bad_name_is_refused(name: str) -> None:
-    assert not is_name(name)
+    assert not is_session_name(name)
 
 
 @proves("orchestrator.scope")
@@ -169,7 +171,7 @@ def test_the_limit_that_is_named_is_one_that_was_passed(turns: int, given_: int,
     usage = Usage(turns=turns, input_tokens=given_, output_tokens=made, cost_usd=cost)
     passed = {"turns": turns > 5, "tokens": given_ + made > 10, "cost_usd": cost > 5.0, "output_bytes": size > 5, "": True}
 
-    limit = limit_passed(limits, usage, size)
+    limit = find_exceeded_limit(limits, usage, size)
 
     assert passed[limit]
     assert limit or not any(value for name, value in passed.items() if name)
@@ -179,26 +181,26 @@ def test_the_limit_that_is_named_is_one_that_was_passed(turns: int, given_: int,
 def test_time_spent_waiting_for_a_person_does_not_count() -> None:
     limits = Limits(wall_seconds=10)
 
-    assert seconds_left(limits, started_at=0, waited_ms=0, now=4_000) == 6
-    assert seconds_left(limits, started_at=0, waited_ms=60_000, now=64_000) == 6
+    assert remaining_seconds(limits, started_at=0, waited_ms=0, now=4_000) == 6
+    assert remaining_seconds(limits, started_at=0, waited_ms=60_000, now=64_000) == 6
 
 
 @proves("orchestrator.patience")
 def test_waiting_is_counted_from_the_first_question_to_the_last_answer() -> None:
     about = {"run": RUNS[0]}
     history = [
-        Told(1, CREATED, 0, {}),
-        Told(2, QUEUED, 0, {**about, "number": 1}),
-        Told(3, STARTING, 0, {**about, **BODIES[STARTING]}),
-        Told(4, WAITING, 1_000, {**about, "request": "r_1"}),
-        Told(5, WAITING, 2_000, {**about, "request": "r_2"}),
-        Told(6, GOING_ON, 3_000, {**about, "request": "r_1"}),
-        Told(7, GOING_ON, 5_000, {**about, "request": "r_2"}),
+        Told(1, SESSION_CREATED, 0, {}),
+        Told(2, RUN_QUEUED, 0, {**about, "number": 1}),
+        Told(3, RUN_STARTING, 0, {**about, **BODIES[RUN_STARTING]}),
+        Told(4, RUN_WAITING, 1_000, {**about, "request": "r_1"}),
+        Told(5, RUN_WAITING, 2_000, {**about, "request": "r_2"}),
+        Told(6, RUN_GOING_ON, 3_000, {**about, "request": "r_1"}),
+        Told(7, RUN_GOING_ON, 5_000, {**about, "request": "r_2"}),
     ]
 
-    assert fold(Record(), history[:-1]).run.state == "waiting"
-    assert fold(Record(), history).run.state == "running"
-    assert fold(Record(), history).run.waited_ms == 4_000
+    assert fold(AgentRecord(), history[:-1]).run.state == "waiting"
+    assert fold(AgentRecord(), history).run.state == "running"
+    assert fold(AgentRecord(), history).run.waited_ms == 4_000
 
 
 @proves("orchestrator.id-or-name")

@@ -12,8 +12,8 @@ import pytest
 
 from fidelio.clock import now_ms
 from fidelio.ledger import open_ledger
-from fidelio.orchestrator.record.record import SAID
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.record.record import AGENT_SAID
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.spooled import find_marked
 from tests.orchestrator.fakes import finished, start, until
@@ -41,7 +41,7 @@ def home_of(service: AgentService) -> Path:
 
 
 async def said(service: AgentService, name: str) -> list[str]:
-    return [event.body["said"]["text"] for event in await service.events(name) if event.type == SAID]
+    return [event.body["said"]["text"] for event in await service.events(name) if event.type == AGENT_SAID]
 
 
 async def gone(run: str) -> None:
@@ -67,7 +67,7 @@ async def test_a_process_that_outlived_its_host_is_adopted_and_what_it_says_is_r
     kill(host)
     assert find_marked(run)
 
-    async with Host(real.context):
+    async with AgentHost(real.context):
         (project / "go").touch()
         (session,) = await finished(real, "aria")
 
@@ -85,7 +85,7 @@ async def test_a_result_that_came_while_nobody_watched_is_not_lost(real: AgentSe
     (project / "go").touch()
     await gone(run)
 
-    async with Host(real.context):
+    async with AgentHost(real.context):
         await finished(real, "aria")
 
     assert (await real.result("aria")).text == "sung"
@@ -106,7 +106,7 @@ async def test_a_result_is_read_however_late_and_an_agent_at_work_is_held_to_its
     await gone(done)
 
     tomorrow = real_service(real.context.ledger, home_of(real), project, clock=lambda: now_ms() + 86_400_000)
-    async with Host(tomorrow.context):
+    async with AgentHost(tomorrow.context):
         _, session = await finished(tomorrow, "done", "late")
 
     assert (await real.result("done")).text == "sung"
@@ -122,7 +122,7 @@ async def test_a_process_that_died_with_its_host_is_lost(real: AgentService, pro
     for process in find_marked(run):
         os.kill(process.pid, signal.SIGKILL)
 
-    async with Host(real.context):
+    async with AgentHost(real.context):
         (session,) = await finished(real, "aria")
 
     assert (session.run.state, session.run.reason) == ("lost", "lost.process")
@@ -131,13 +131,13 @@ async def test_a_process_that_died_with_its_host_is_lost(real: AgentService, pro
 
 @proves("orchestrator.host-leaves", "orchestrator.adopt")
 async def test_a_host_that_ends_leaves_processes_at_work_for_the_next(real: AgentService, project: Path) -> None:
-    async with Host(real.context):
+    async with AgentHost(real.context):
         await start(real, "aria", blueprint="waiting")
         run = await at_work(real, "aria")
     assert (await real.find("aria")).run.state == "running"
     assert find_marked(run)
 
-    async with Host(real.context):
+    async with AgentHost(real.context):
         (project / "go").touch()
         await finished(real, "aria")
 
@@ -147,7 +147,7 @@ async def test_a_host_that_ends_leaves_processes_at_work_for_the_next(real: Agen
 
 @proves("orchestrator.stop")
 async def test_stopping_ends_the_process_and_everything_it_started(real: AgentService) -> None:
-    async with Host(real.context):
+    async with AgentHost(real.context):
         await start(real, "aria", blueprint="waiting")
         run = await at_work(real, "aria")
 
@@ -177,10 +177,10 @@ async def test_a_stop_that_nobody_heard_is_carried_out_by_the_next_host(real: Ag
     run = await at_work(real, "aria")
     await real.send("aria", "Louder.")
     os.kill(host.pid, signal.SIGSTOP)
-    await real._stopping._ask(await real.queries.find("aria"), "me", "stop.requested")
+    await real._stopper._request_stop(await real.queries.find("aria"), "me", "stop.requested")
     kill(host)
 
-    async with Host(real.context):
+    async with AgentHost(real.context):
         (session,) = await finished(real, "aria")
 
     assert (session.run.state, session.queued_messages, find_marked(run)) == ("stopped", 1, [])
@@ -196,7 +196,7 @@ async def test_a_question_outlives_the_host_that_asked_it(real: AgentService, pr
     if answered_before:
         await real.answer("aria", option="soft", by="me", channel="cli")
 
-    async with Host(real.context):
+    async with AgentHost(real.context):
         if not answered_before:
             assert (await real.find("aria")).question == asked
             await real.answer("aria", option="soft", by="me", channel="cli")

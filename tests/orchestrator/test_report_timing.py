@@ -71,7 +71,7 @@ async def test_a_question_that_cannot_be_recorded_does_not_take_the_place_of_a_c
     house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Unrecorded()
-    monkeypatch.setattr(RunReporter, "_open", agent.open)
+    monkeypatch.setattr(RunReporter, "_open_question", agent.open)
     house.actor.part = agent.part
     await start(hosted, "aria")
     (session,) = await finished(hosted, "aria")

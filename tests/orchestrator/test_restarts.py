@@ -12,8 +12,8 @@ import pytest
 from fidelio import retry as steadiness
 from fidelio.errors import LedgerDamaged
 from fidelio.locks import is_hosted
-from fidelio.orchestrator.record.record import STOP_REQUESTED
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.record.record import RUN_STOP_REQUESTED
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.retry import restart_on_failure
 from tests.orchestrator.fakes import House, Stage, finished, start
@@ -33,7 +33,7 @@ def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls:
     number, failed = count(1), asyncio.Event()
 
     async def now_and_then(*given: Any, **more: Any) -> Any:
-        if method == "events" and STOP_REQUESTED not in more.get("types", ()):
+        if method == "events" and RUN_STOP_REQUESTED not in more.get("types", ()):
             # Somebody else than the host reads on.
             return await whole(*given, **more)
         this = next(number)
@@ -60,7 +60,7 @@ async def test_a_host_that_fails_begins_again_and_carries_out_what_waits(
     calls: tuple[int, ...],
 ) -> None:
     failed = fails_at(house, monkeypatch, method, *calls)
-    async with asyncio.timeout(SECONDS), Host(service.context):
+    async with asyncio.timeout(SECONDS), AgentHost(service.context):
         await start(service, "aria")
         await failed.wait()
         await start(service, "bass")
@@ -98,7 +98,7 @@ async def test_while_it_pauses_another_process_may_be_the_host(
     monkeypatch.setattr(steadiness, "_RESTART_PAUSES", (600.0,))
     monkeypatch.setattr(steadiness, "_report", lambda *_: paused.set())
     fails_at(house, monkeypatch, "jobs", 1)
-    async with asyncio.timeout(SECONDS), Host(service.context):
+    async with asyncio.timeout(SECONDS), AgentHost(service.context):
         await paused.wait()
         assert not is_hosted(house.home)
         async with house.host(house.service()):

@@ -11,7 +11,7 @@ from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
-from fidelio.orchestrator.record.record import Record, fold, read
+from fidelio.orchestrator.record.record import AgentRecord, decode_record, fold
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, finished, start, until
 from tests.support import proves
@@ -85,8 +85,8 @@ async def test_the_stored_record_is_what_the_events_add_up_to(house: House, host
     await hosted.resume("aria", "Again.")
     await finished(hosted, "aria")
 
-    stored = read((await house.ledger.session(session.id)).raw)
-    assert fold(Record(), await house.ledger.events(session.id)) == stored
+    stored = decode_record((await house.ledger.session(session.id)).raw)
+    assert fold(AgentRecord(), await house.ledger.events(session.id)) == stored
     assert stored.run.number == 2
 
 

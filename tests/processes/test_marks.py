@@ -14,9 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.orchestrator.executors.contract import Turn, process_options
-from fidelio.processes.piped import open_pipes
-from fidelio.processes.spooled import belongs_to, find_marked, is_alive, spawn, stop_run
-from fidelio.processes.table import ProcessIdentity, identity_of, mark_of, members, put_mark, read_mark, send
+from fidelio.processes.piped import spawn_piped
+from fidelio.processes.spooled import belongs_to, end_run_processes, find_marked, is_alive, spawn
+from fidelio.processes.table import (
+    ProcessIdentity,
+    compute_mark,
+    find_identity,
+    find_run_processes,
+    put_mark,
+    read_mark,
+    send_signal,
+)
 from tests.orchestrator.executors.recording import SECONDS, RecordingReporter
 from tests.support import proves
 
@@ -43,15 +51,15 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
-    found = identity_of(process.pid)
+    found = find_identity(process.pid)
     assert found is not None
     return found
 
 
 @proves("processes.mark", "processes.pipes")
-async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, reporter: RecordingReporter) -> None:
-    async with asyncio.timeout(SECONDS), await open_pipes(["sh", "-c", DAEMON], process_options(turn, reporter)) as process:
-        daemon = identity_of(int(await process.reader.readline()))
+async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, tell: RecordingReporter) -> None:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["sh", "-c", DAEMON], process_options(turn, tell)) as process:
+        daemon = find_identity(int(await process.reader.readline()))
         assert daemon is not None
         assert belongs_to(daemon, turn.run)
 
@@ -59,24 +67,24 @@ async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, reporter: Re
 
 
 @proves("processes.mark")
-async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, reporter: RecordingReporter) -> None:
+async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, tell: RecordingReporter) -> None:
     program = "(env -i setsid sh -c 'echo $$; >up; exec sleep 600' &) ; until [ -e up ]; do sleep 0.01; done; kill -9 $PPID"
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, reporter)) as process:
-        daemon = identity_of(int(await anext(process.lines())))
-        await process.ended()
+    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
+        daemon = find_identity(int(await anext(process.lines())))
+        await process.wait_for_exit()
 
         assert daemon is not None
         assert daemon in find_marked(turn.run)
-        assert await stop_run(turn.run)
+        assert await end_run_processes(turn.run)
 
     assert not is_alive(daemon)
 
 
 @proves("processes.mark")
-async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, reporter: RecordingReporter) -> None:
+async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, tell: RecordingReporter) -> None:
     argv = [sys.executable, "-c", SECRETIVE]
-    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, reporter)) as process:
-        secretive = identity_of(int(await anext(process.lines())))
+    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, tell)) as process:
+        secretive = find_identity(int(await anext(process.lines())))
         assert secretive is not None
 
     assert not is_alive(secretive)
@@ -85,10 +93,10 @@ async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, repor
 @proves("processes.mark", "processes.spare")
 def test_whoever_carries_the_mark_of_another_run_is_spared(turn: Turn, stranger: subprocess.Popen[bytes]) -> None:
     put_mark(stranger.pid, "r_another")
-    leader = identity_of(stranger.pid)
+    leader = find_identity(stranger.pid)
 
     assert find_marked("r_another") == [leader]
-    assert members(turn.run) == []
+    assert find_run_processes(turn.run) == []
 
 
 @proves("processes.mark")
@@ -114,21 +122,18 @@ def test_a_limit_that_somebody_else_has_set_stays_and_is_no_mark(
 
 
 @proves("processes.mark", "processes.spare")
-async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, reporter: RecordingReporter) -> None:
+async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, tell: RecordingReporter) -> None:
     program = (
         "from pathlib import Path; from fidelio.home import Home\n"
         "from fidelio.orchestrator.runs.host_process import spawn_worker\n"
         f"print(spawn_worker(Home(Path({str(turn.directory)!r}))))"
     )
-    async with (
-        asyncio.timeout(SECONDS),
-        await spawn([sys.executable, "-c", program], process_options(turn, reporter)) as process,
-    ):
-        worker = identity_of(int(await anext(process.lines())))
+    async with asyncio.timeout(SECONDS), await spawn([sys.executable, "-c", program], process_options(turn, tell)) as process:
+        worker = find_identity(int(await anext(process.lines())))
         assert worker is not None
-        await process.ended()
+        await process.wait_for_exit()
 
-    assert send(worker, signal.SIGKILL)
+    assert send_signal(worker, signal.SIGKILL)
 
 
 @proves("processes.mark")
@@ -146,5 +151,5 @@ def test_a_process_that_may_not_be_marked_stays_without(stranger: subprocess.Pop
 def test_every_run_has_a_mark_that_limits_nothing(run: str) -> None:
     a_year = 365 * 24 * 3600 * 1_000_000
 
-    assert 100 * a_year < mark_of(run) < resource.RLIM_INFINITY % (1 << 64)
-    assert mark_of(run) == mark_of(run) != mark_of(run + "'")
+    assert 100 * a_year < compute_mark(run) < resource.RLIM_INFINITY % (1 << 64)
+    assert compute_mark(run) == compute_mark(run) != compute_mark(run + "'")

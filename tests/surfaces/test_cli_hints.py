@@ -17,7 +17,7 @@ from fidelio.app.application import Application, open_agents
 from fidelio.errors import UsageProblem
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.settings import load_settings
 from fidelio.surfaces.cli.main import run
 from fidelio.surfaces.commands import COMMANDS, add_home_option, substitute_program
@@ -125,7 +125,7 @@ async def test_a_waiting_agent_is_answered_with_the_command_in_its_status(
     (settings.home.agents / "asker.md").write_text(ASKER)
     async with await open_ledger(settings.ledger) as ledger, asyncio.timeout(PATIENCE):
         service = open_agents(settings, ledger)
-        async with Host(service.context, grace=0.1):
+        async with AgentHost(service.context, grace=0.1):
             await service.start(StartAgent(name="aria", prompt="?", blueprint="asker", project=str(tmp_path)))
             await until(service, "aria", lambda now: now.run.state == "waiting")
             plain, exact = [

@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input
-from fidelio.validation import LimitExceeded, Undecided, checks, schema_problem
+from fidelio.validation import CheckUndecided, LimitExceeded, checks, find_schema_problem
 from fidelio.validation.pool import Ask
 from tests.support import proves
 
@@ -48,7 +48,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Answering:
 @proves("blueprints.judged-aside")
 def test_every_schema_of_a_long_list_is_checked_once(pool: Answering) -> None:
     schemas = [{"pattern": f"^{number}$"} for number in range(300)]
-    problems = [schema_problem(schema) for schema in (*schemas, *schemas)]
+    problems = [find_schema_problem(schema) for schema in (*schemas, *schemas)]
 
     assert (set(problems), len(pool.questions)) == ({""}, 300)
 
@@ -61,7 +61,7 @@ async def test_what_takes_too_long_is_tried_once(pool: Answering) -> None:
         with pytest.raises(UncheckedAgentInput, match=r"takes more than 2 seconds.*smaller"):
             await check_input(blueprint, "y")
     for _ in range(3):
-        assert "takes more than 2 seconds" in schema_problem({"pattern": "z"})
+        assert "takes more than 2 seconds" in find_schema_problem({"pattern": "z"})
 
     assert len(pool.questions) == 2
 
@@ -70,22 +70,22 @@ async def test_what_takes_too_long_is_tried_once(pool: Answering) -> None:
 async def test_an_overloaded_machine_is_nobodys_fault_and_is_asked_again_later(
     pool: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool.answers.append(Undecided("It could not be checked: no answer after 20 seconds."))
+    pool.answers.append(CheckUndecided("It could not be checked: no answer after 20 seconds."))
     blueprint = Blueprint(name="asker", description="Asks.", input_schema={"pattern": "x"}, source="there")
     for _ in range(3):
         with pytest.raises(UncheckedAgentInput, match="try again later"):
             await check_input(blueprint, "x")
-        assert schema_problem({"pattern": "z"}) == ""
+        assert find_schema_problem({"pattern": "z"}) == ""
     assert len(pool.questions) == 2
 
     pool.answers.append(b'""')
     monkeypatch.setattr(checks, "monotonic", lambda: 1e12)
-    assert schema_problem({"pattern": "z"}) == ""
+    assert find_schema_problem({"pattern": "z"}) == ""
     assert len(pool.questions) == 3
 
 
 def test_an_answer_that_is_too_long_to_keep_is_asked_for_again(pool: Answering) -> None:
     pool.answers.append(b'"' + b"x" * 2_000 + b'"')
-    problems = [schema_problem({"pattern": "z"}) for _ in range(2)]
+    problems = [find_schema_problem({"pattern": "z"}) for _ in range(2)]
 
     assert (problems, len(pool.questions)) == (["x" * 2_000] * 2, 2)

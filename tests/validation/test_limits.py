@@ -10,7 +10,7 @@ import pytest
 
 from fidelio.errors import BadAgentInput, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.schemas import LONGEST_SCHEMA, check_input, check_output
+from fidelio.orchestrator.blueprints.schemas import MAX_SCHEMA_LENGTH, check_input, check_output
 from fidelio.validation import checks, pool
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
@@ -70,7 +70,7 @@ async def test_meanwhile_everything_else_goes_on() -> None:
     ("schema", "fits", "words"),
     [
         ({"pattern": "^a+$"}, "aaa", "'b' does not match '^a+$'"),
-        ({"type": "string", "description": "x" * LONGEST_SCHEMA}, "b", "is not of type 'string'"),
+        ({"type": "string", "description": "x" * MAX_SCHEMA_LENGTH}, "b", "is not of type 'string'"),
         (doubling(3), 1, "is not of type 'integer'"),
     ],
 )

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from fidelio.processes.ending import wait_until_ended
-from fidelio.processes.table import AGENT_MARKER, entries, identity_of, is_alive
+from fidelio.processes.table import AGENT_MARKER, find_identity, is_alive, iterate_processes
 from fidelio.validation import child
 from fidelio.validation.pool import ChildPool, LimitExceeded
 from tests.support import proves
@@ -61,7 +61,7 @@ def test_two_questions_are_answered_by_the_same_process(pool: ChildPool) -> None
 def test_a_check_that_takes_too_long_is_killed_and_the_next_question_is_answered(pool: ChildPool) -> None:
     ask(pool, "first-match", "b", "abc")
     (pid,) = pool.pids()
-    runaway = identity_of(pid)
+    runaway = find_identity(pid)
     assert runaway is not None
 
     with pytest.raises(LimitExceeded, match="takes more than 2 seconds to check"):
@@ -107,7 +107,7 @@ async def test_no_process_is_left_when_the_parent_ends(how: str) -> None:
     )
     assert parent.stdout is not None
     async with asyncio.timeout(SECONDS):
-        identity = identity_of(int(await parent.stdout.readline()))
+        identity = find_identity(int(await parent.stdout.readline()))
         if how != "end":
             assert identity is not None
             parent.send_signal(signal.SIGKILL)
@@ -122,8 +122,8 @@ def test_a_child_is_none_of_the_processes_of_the_agent_above(pool: ChildPool, mo
     monkeypatch.setenv(AGENT_MARKER, "s_000000000000.1")
     ask(pool, "first-match", "b", "abc")
 
-    (found,) = [entry for entry in entries() if entry.identity.pid in pool.pids()]
-    assert (found.is_of_nobody, found.session) == (True, found.identity.pid)
+    (found,) = [entry for entry in iterate_processes() if entry.identity.pid in pool.pids()]
+    assert (found.is_unmarked, found.session) == (True, found.identity.pid)
 
 
 @proves("validation.warm-children")
@@ -163,4 +163,4 @@ def _program(**changes: float) -> tuple[str, ...]:
 
 
 def _children() -> set[int]:
-    return {entry.identity.pid for entry in entries() if entry.parent == os.getpid()}
+    return {entry.identity.pid for entry in iterate_processes() if entry.parent == os.getpid()}

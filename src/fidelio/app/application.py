@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fidelio.inbox import Inbox
     from fidelio.ledger import Ledger
     from fidelio.mcp_client import McpServer
-    from fidelio.orchestrator.blueprints.catalogue import Blueprints
+    from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.tokens.keyring import KeyRing
     from fidelio.workflows.moves import MoveResult
@@ -74,7 +74,7 @@ class Application:
         self._ledger: Ledger | None = None
         self._workflows: WorkflowService | None = None
         self._agents: AgentService | None = None
-        self._blueprints: Blueprints | None = None
+        self._blueprints: BlueprintCatalogue | None = None
 
     async def workflows(self) -> WorkflowService:
         """The workflow service."""
@@ -105,10 +105,10 @@ class Application:
 
     async def has_active_agents(self) -> bool:
         """Whether any run is queued or running."""
-        from fidelio.orchestrator.runs.host_process import is_anything_active
+        from fidelio.orchestrator.runs.host_process import has_active_runs
 
         async with self._open_lock:
-            return await is_anything_active(open_agents(self.settings, await self._open_ledger()).context)
+            return await has_active_runs(open_agents(self.settings, await self._open_ledger()).context)
 
     async def work_until_idle(self, seconds: float) -> None:
         """Run agents in this process until nothing was left to do for `seconds`."""
@@ -118,7 +118,7 @@ class Application:
             service = open_agents(self.settings, await self._open_ledger())
         await work_until_idle(service.context, seconds)
 
-    def blueprints(self) -> Blueprints:
+    def blueprints(self) -> BlueprintCatalogue:
         """The catalogue of agent blueprints. Opens neither ledger nor home."""
         from fidelio.orchestrator.blueprints.catalogue import open_blueprints
 
@@ -219,11 +219,11 @@ class Application:
         return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=policy)
 
     async def _open_agents(self, *, host: bool) -> AgentService:
-        from fidelio.orchestrator.runs.host_process import hosting, spawn_worker_if_needed
+        from fidelio.orchestrator.runs.host_process import host_agents, spawn_worker_if_needed
 
         service = open_agents(self.settings, await self._open_ledger())
         if host:
-            await self._resources.enter_async_context(hosting(service.context, self.settings))
+            await self._resources.enter_async_context(host_agents(service.context, self.settings))
         else:
             self._resources.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service

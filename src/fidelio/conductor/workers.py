@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.record.rules import NAME_LENGTH
+from fidelio.orchestrator.record.rules import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
     from fidelio.mcp_client import McpServer
-    from fidelio.orchestrator.record.model import AgentSession, Result, Run
+    from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
     from fidelio.orchestrator.service.service import AgentService
 
 SERVER_NAME = "fidelio"
@@ -36,7 +36,7 @@ class Workers:
     def build_name(self, session: str, record: Record, segment: str = "") -> str:
         """The name of a worker. It depends only on the visit and the segment, so that another process finds the same worker."""
         position = f"{record.visit}-{segment}" if segment else str(record.visit)
-        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{position}-{record.activity}")[:NAME_LENGTH]
+        return re.sub(r"[^A-Za-z0-9_-]", "-", f"{session}-{position}-{record.activity}")[:MAX_NAME_LENGTH]
 
     async def check(self, blueprint: str, project: str) -> None:
         """Raise if a worker of this blueprint cannot be started in the project."""
@@ -87,7 +87,7 @@ class Workers:
     async def stop(self, worker: AgentSession) -> AgentSession:
         return await self._agents.stop(worker.id, by="conductor")
 
-    async def result(self, worker: AgentSession) -> Result:
+    async def result(self, worker: AgentSession) -> RunResult:
         return await self._agents.result(worker.id)
 
     async def runs(self, worker: AgentSession) -> Sequence[Run]:

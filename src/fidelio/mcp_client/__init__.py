@@ -1,6 +1,6 @@
-"""MCP client: connects to a server, calls one tool at a time, disconnects.
+"""MCP client: connects to a server, calls tools in sequence, disconnects.
 
-Here is only how a server is reached, which blueprints store; `client` talks to it.
+This module defines the address of a server, which blueprints store; `client` speaks the protocol.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A client of MCP that is just large enough for an agent without a model: it connects, calls one tool at a time, and leaves.
+"""A minimal MCP client for agents without a model: it connects, calls tools in sequence, and disconnects.
 
-The official client is not used here, because only the fronts may load it: it costs more at start than a scripted agent does.
+The official client is not used here: importing it takes longer than a whole scripted agent runs, so only surfaces load it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fidelio.mcp_client import McpServer
 REVISION = "2025-06-18"
 _CONNECT_SECONDS = 60.0
 _CALL_SECONDS = 900.0
-_LEAVE_SECONDS = 5.0
-_LONGEST_MESSAGE = 32_000_000
+_DISCONNECT_SECONDS = 5.0
+_MAX_MESSAGE_BYTES = 32_000_000
 _UNKNOWN_METHOD = -32601
 _CLIENT = {"name": "fidelio-scripted", "version": "1"}
 
 
 class Transport(Protocol):
-    """Carries one message there and its reply back."""
+    """Sends a message and returns its reply."""
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -47,7 +47,7 @@ class McpClient:
         await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The result as the server gives it. A refusal by the protocol looks like one by the tool: the agent reads both."""
+        """Call a tool. A JSON-RPC error is returned as a tool result with `isError`, because an agent reads both alike."""
         reply = await self._request("tools/call", name=tool, arguments=dict(arguments))
         if (error := reply.get("error")) is not None:
             return {"isError": True, "content": [{"type": "text", "text": str(error.get("message", error))}]}
@@ -58,16 +58,16 @@ class McpClient:
         return await self._transport.request(message)
 
 
-def text_of(result: Mapping[str, Any]) -> str:
-    """What a model would read of a result."""
+def extract_text(result: Mapping[str, Any]) -> str:
+    """The text blocks of a tool result, which are what a model would read."""
     blocks = result.get("content") or ()
     return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
 
 
 @asynccontextmanager
-async def connected(server: McpServer, *, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[McpClient]:
-    """A client of the server, started in `directory` or reached at its address."""
-    async with _transport(server, directory, environment) as transport:
+async def open_client(server: McpServer, *, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[McpClient]:
+    """Connect to a server, which is started in `directory` or has an address."""
+    async with _open_transport(server, directory, environment) as transport:
         client = McpClient(transport)
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -78,11 +78,11 @@ async def connected(server: McpServer, *, directory: Path, environment: Mapping[
 
 
 @asynccontextmanager
-async def _transport(server: McpServer, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Transport]:
+async def _open_transport(server: McpServer, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Transport]:
     if server.command is None:
-        from fidelio.mcp_client.http import over_http  # noqa: PLC0415  # most servers are programs
+        from fidelio.mcp_client.http import open_http_transport  # noqa: PLC0415  # most servers are programs
 
-        async with over_http(server.url or "", server.headers) as transport:
+        async with open_http_transport(server.url or "", server.headers) as transport:
             yield transport
         return
     with tempfile.TemporaryFile() as complaints:
@@ -90,7 +90,7 @@ async def _transport(server: McpServer, directory: Path, environment: Mapping[st
         try:
             yield _Pipes(child, complaints)
         finally:
-            await _leave(child)
+            await _disconnect(child)
 
 
 async def _start(
@@ -105,19 +105,19 @@ async def _start(
             stderr=complaints,
             cwd=directory,
             env=environment,
-            limit=_LONGEST_MESSAGE,
+            limit=_MAX_MESSAGE_BYTES,
             start_new_session=True,
         )
     except OSError as error:
         raise ExecutorFailure(f"The MCP server {server.command} could not be started: {error}.", reason="mcp") from error
 
 
-async def _leave(child: asyncio.subprocess.Process) -> None:
-    """A server ends with its input. One that does not is ended."""
+async def _disconnect(child: asyncio.subprocess.Process) -> None:
+    """Close the input of the server, and kill the server if it does not exit."""
     assert child.stdin is not None
     child.stdin.close()
     try:
-        async with asyncio.timeout(_LEAVE_SECONDS):
+        async with asyncio.timeout(_DISCONNECT_SECONDS):
             await child.wait()
     except TimeoutError:
         child.kill()
@@ -129,7 +129,7 @@ async def _leave(child: asyncio.subprocess.Process) -> None:
 
 
 class _Pipes:
-    """A server that is a program: one message a line. What it complains about is told when it fails."""
+    """Transport to a child process with a JSON message on each line; its stderr becomes part of an error."""
 
     def __init__(self, child: asyncio.subprocess.Process, complaints: BinaryIO) -> None:
         self._child, self._complaints = child, complaints
@@ -157,11 +157,11 @@ class _Pipes:
         try:
             line = await self._child.stdout.readline()
             return msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.DecodeError, ValueError) as error:  # a line that is no message, or longer than any message may be
+        except (msgspec.DecodeError, ValueError) as error:  # a line that is not JSON, or longer than the limit
             raise self._failed() from error
 
     async def _answer(self, message: Mapping[str, Any]) -> None:
-        """Servers ask too; all we can say is that we are here."""
+        """Reply to a request of the server: only `ping` is supported."""
         if "id" not in message or "method" not in message:
             return
         refusal = {"code": _UNKNOWN_METHOD, "message": "Method not found"}

@@ -1,4 +1,4 @@
-"""MCP over HTTP for the small client: each message is one POST, answered by JSON or by a stream of events."""
+"""HTTP transport of the MCP client: each message is a POST, answered by JSON or by a stream of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STREAM = "text/event-stream"
 
 
 @asynccontextmanager
-async def over_http(address: str, headers: Mapping[str, str]) -> AsyncIterator[HttpTransport]:
+async def open_http_transport(address: str, headers: Mapping[str, str]) -> AsyncIterator[HttpTransport]:
     try:
         transport = HttpTransport(address, headers)
     except ValueError as error:
@@ -33,14 +33,14 @@ async def over_http(address: str, headers: Mapping[str, str]) -> AsyncIterator[H
 
 
 class HttpTransport:
-    """One connection, used by one call at a time."""
+    """An HTTP connection that is used by a single call at a time."""
 
     def __init__(self, address: str, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(address)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        url = urlsplit(address)
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         self._address = address
-        self._connection = kind(parts.hostname or "", parts.port, timeout=_CONNECT_SECONDS)
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._connection = kind(url.hostname or "", url.port, timeout=_CONNECT_SECONDS)
+        self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._socket: socket.socket | None = None
         self._headers = {**headers, "Content-Type": "application/json", "Accept": f"application/json, {_STREAM}"}
 
@@ -55,13 +55,13 @@ class HttpTransport:
 
     def close(self) -> None:
         if self._socket is not None:
-            # Closing alone does not wake a thread that waits for a reply.
+            # Without the shutdown, a thread that waits for a reply would go on waiting.
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
     async def _post(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        # A cancelled call leaves its thread behind, which ends when `close` takes its connection away.
+        # The thread of a cancelled call keeps waiting until `close` shuts its connection down.
         try:
             return await asyncio.to_thread(self._exchange, message)
         except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
@@ -80,7 +80,7 @@ class HttpTransport:
         if session := response.getheader(_SESSION):
             self._headers[_SESSION] = session
         if response.getheader("Content-Type", "").startswith(_STREAM):
-            return _reply_in(_events(response), message)
+            return _find_reply(_parse_events(response), message)
         body = response.read()
         if response.status >= 400:
             shown = body[:500].decode("utf-8", "replace")
@@ -88,13 +88,13 @@ class HttpTransport:
         return msgspec.json.decode(body, type=dict[str, Any]) if body else None
 
 
-def _reply_in(events: Iterator[dict[str, Any]], message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The reply among what else the server says. The stream is read to its end, so that the connection can be used again."""
+def _find_reply(events: Iterator[dict[str, Any]], message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The reply to this message. The stream is read to its end, so that the connection can be used again."""
     replies = [event for event in events if event.get("id") == message.get("id") and "method" not in event]
     return replies[0] if replies else None
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+def _parse_events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
     data: list[bytes] = []
     for line in response:
         stripped = line.rstrip(b"\r\n")

@@ -1,7 +1,7 @@
-"""Spawning agent processes that talk over pipes.
+"""Spawning agent processes that communicate over pipes.
 
-Such an agent cannot outlive its watcher in any useful way: it ends when its input does, which is when the watcher is gone. For
-everything else it is a process like the others: same mark, same identity, same end, its stderr in the spool.
+Such an agent does not outlive its watcher: its input ends with the watcher, and the agent with its input. In all other
+respects it is a process like the others: same mark, same identity, same end, its stderr in the spool.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.processes.ending import GRACE_SECONDS, stop_run
-from fidelio.processes.spool import FROM_PIPE, GO, Exit, Spool, failure
+from fidelio.processes.ending import GRACE_SECONDS, end_run_processes
+from fidelio.processes.spool import FROM_PIPE, GO, ProcessExit, Spool, build_failure
 from fidelio.processes.spooled import AGENT, ProcessOptions, find_program
-from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, identity_of, is_alive, put_mark, require_process_table
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, find_identity, is_alive, put_mark, require_process_table
 
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1 << 20
 
 
 class PipedProcess:
-    """A process and the two streams that lead to it. `reader` holds back an agent that says more than is taken.
+    """A process with its two streams. `reader` applies backpressure to an agent that prints more than is read.
 
-    `longest` is the longest line that the reader gives: an agent that prints a longer one has passed the limit of its run.
+    `longest` is the longest line that the reader returns: an agent that prints a longer line has exceeded the limit of its run.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class PipedProcess:
     def is_running(self) -> bool:
         return is_alive(self.identity)
 
-    async def ended(self) -> Exit:
+    async def wait_for_exit(self) -> ProcessExit:
         await self._child.wait()
         return self._spool.exit()
 
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
-        """Closes its input, which asks most agents to end; then as for every process."""
+        """Close the input, at which most agents exit, and end what is left of the run."""
         self.writer.close()
         try:
-            return await stop_run(self._run, self.identity, grace=grace)
+            return await end_run_processes(self._run, self.identity, grace=grace)
         finally:
             with suppress(BrokenPipeError, ConnectionResetError):
                 await self.writer.wait_closed()
@@ -65,7 +65,7 @@ class PipedProcess:
             await self._drain()
 
     async def _drain(self) -> None:
-        """Reads what was still on its way: a pipe is closed only when its end has been reached."""
+        """Read the rest of the output: the transport closes its pipe only after end of file."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self.reader.read(_DRAIN_BYTES):
@@ -74,12 +74,12 @@ class PipedProcess:
     def stderr_tail(self) -> str:
         return self._spool.stderr_tail()
 
-    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
         """The error for an agent that ended without its result."""
-        return failure(self._spool, exit_, partial)
+        return build_failure(self._spool, exit_, partial)
 
 
-async def open_pipes(
+async def spawn_piped(
     argv: Sequence[str],
     options: ProcessOptions,
     *,
@@ -93,13 +93,13 @@ async def open_pipes(
     with spool.create(spool.stderr) as stderr:
         child = await _start(command, spool, options, stderr, environment or {})
     put_mark(child.pid, options.run)
-    identity = identity_of(child.pid)
+    identity = find_identity(child.pid)
     process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, options)
     try:
         await options.on_process(process.identity)
         process.writer.write(GO)
     except BaseException:
-        # Also when we are told to stop: nobody else knows of the process yet.
+        # Also on cancellation: no record names this process yet, so no other code could end it.
         await process.stop(0)
         raise
     return process

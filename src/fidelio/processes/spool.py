@@ -1,7 +1,7 @@
-"""Spool files between an agent process and its watcher, and the shell lines that fill them.
+"""Spool files between an agent process and its watcher, and the shell scripts that write them.
 
-The shell stays as the parent of the agent, in a session of its own. It outlives us, so the way the agent ended is known even
-when nobody was there to see it.
+The shell stays as the parent of the agent, in a process session of its own. It outlives the watcher, so the exit status is
+recorded even when no watcher runs.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 
-# `read` fails when whoever started us is gone before it has written down who we are: then nothing is done at all. It takes no
-# more than its line, so what comes after that in a pipe is for the agent.
+# `read` fails when the parent ends before it has recorded the identity of this process: then the agent does not start. `read`
+# consumes only its line, so what follows in a pipe is left for the agent.
 _HELD = "read -r go || exit 0\n"
 GO = b"go\n"
 _SPOOL = "spool=$1\nshift\n"
-# A signal that asks the agent to end must not end the shell, which has yet to say how the agent ended. A trap that does
-# something is not passed on to the agent; an ignored signal would be.
+# A signal that ends the agent must not end the shell, which still has to record the exit status. A trap with a command is not
+# inherited by the agent; an ignored signal would be.
 _TRAP = "trap : HUP INT QUIT TERM\n"
 _RECORD = 'code=$?\necho "$code" >"$spool.status.new" && mv "$spool.status.new" "$spool.status"\n'
-# Both ends of the queue are open before anybody uses them, and nobody has an end that is not theirs: otherwise the agent would
-# see the end of its input too early or never. The keeper has the one for writing, so that the end is not reached when the
-# watcher goes; a line in `hold` ends it. It also writes what comes first, because a watcher that went before it had would leave
-# an agent without a task. It starts before the trap is set, which it would have for a moment too.
+# Both ends of the FIFO are open before they are used, and each process has only its own end: otherwise the agent would see end
+# of file too early or never. The keeper holds the write end, so that the input does not end with the watcher; a line in `hold`
+# ends the keeper. It also writes the first input, because a watcher that ended before writing it would leave an agent without a
+# task. It starts before the trap is set, or it would inherit the trap for a moment.
 _ENDS = 'exec 5<>"$spool.stdin" 4<"$spool.stdin" 6>"$spool.stdin" 5>&-\n'
 _KEEPER = '(cat "$spool.first" && rm "$spool.first" && read -r done <"$spool.hold") >&6 6>&- 4<&- & keeper=$!\nexec 6>&-\n'
 FROM_FILE = f'{_HELD}{_SPOOL}{_TRAP}"$@" <"$spool.stdin"\n{_RECORD}'
@@ -40,8 +40,8 @@ FROM_PIPE = f'{_HELD}{_SPOOL}{_TRAP}"$@"\n{_RECORD}'
 TAIL_BYTES = 2_000
 
 
-class Exit(msgspec.Struct, frozen=True):
-    """How a process ended. `code` is None when nothing was recorded: it was killed together with the shell around it."""
+class ProcessExit(msgspec.Struct, frozen=True):
+    """How a process ended. `code` is None when no status was recorded: it was killed together with the shell around it."""
 
     code: int | None
 
@@ -51,7 +51,7 @@ class Exit(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """A stable word: `exit.1`, `signal.SIGKILL`, or `vanished`."""
+        """A stable reason code: `exit.1`, `signal.SIGKILL`, or `vanished`."""
         if self.code is None:
             return "vanished"
         name = _signal_name(self.code)
@@ -60,7 +60,7 @@ class Exit(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """The files of one process. `prefix` is the path that they have in common."""
+    """The spool files of a process. `prefix` is the path that they have in common."""
 
     prefix: Path
 
@@ -70,7 +70,7 @@ class Spool:
 
     @property
     def first(self) -> Path:
-        """What comes first in the queue; gone when it is there."""
+        """The first input of the FIFO; removed once it is in the FIFO."""
         return self._file("first")
 
     @property
@@ -86,7 +86,7 @@ class Spool:
         return self._file("stderr")
 
     def prepare(self, stdin: bytes, *, queue: bool) -> None:
-        """Makes the input: a file with all of it, or a queue that takes more."""
+        """Create the input: a file with all of it, or a FIFO that accepts more."""
         if queue:
             os.mkfifo(self.stdin, 0o600)
             os.mkfifo(self.hold, 0o600)
@@ -95,9 +95,9 @@ class Spool:
             self.stdin.write_bytes(stdin)
 
     def create(self, file: Path) -> BinaryIO:
-        """A file that is not there yet: what a run has started once is never started again.
+        """Create a file that must not exist yet: a process of a run is never started twice.
 
-        A prompt is nobody else's business, so the directory is closed to others.
+        A prompt is private, so only the user can read the directory.
         """
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -105,17 +105,17 @@ class Spool:
         except FileExistsError as error:
             raise ExecutorFailure(f"{file.name} was started before in this run.", reason="already-started") from error
 
-    def exit(self) -> Exit:
+    def exit(self) -> ProcessExit:
         try:
-            return Exit(int(self._file("status").read_text("ascii")))
+            return ProcessExit(int(self._file("status").read_text("ascii")))
         except (OSError, ValueError):
-            return Exit(None)
+            return ProcessExit(None)
 
     def is_recorded(self) -> bool:
         return self._file("status").exists()
 
     def stderr_tail(self) -> str:
-        """The end of what the agent complained about, for a sentence that says why it failed."""
+        """The last lines of stderr, for an error message."""
         try:
             with self.stderr.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -127,7 +127,7 @@ class Spool:
         return self.prefix.with_name(f"{self.prefix.name}.{name}")
 
 
-def failure(spool: Spool, exit_: Exit, partial: str) -> ExecutorFailure:
+def build_failure(spool: Spool, exit_: ProcessExit, partial: str) -> ExecutorFailure:
     """The error for an agent that ended without its result."""
     how = "was killed" if exit_.code is None else f"ended with {exit_.reason.replace('.', ' ')}"
     said = spool.stderr_tail()
@@ -136,7 +136,7 @@ def failure(spool: Spool, exit_: Exit, partial: str) -> ExecutorFailure:
 
 
 def _signal_name(code: int) -> str:
-    """A shell reports the death by a signal as 128 and its number."""
+    """The name of the signal: a shell reports death by a signal as 128 plus its number."""
     try:
         return signal.Signals(code - 128).name if code > 128 else ""
     except ValueError:
@@ -144,29 +144,29 @@ def _signal_name(code: int) -> str:
 
 
 _CHUNK = 1 << 18
-_SHORTEST, _LONGEST = 0.005, 0.1
+_MIN_PAUSE, _MAX_PAUSE = 0.005, 0.1
 
 
-async def chunks(file: BinaryIO, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """What is in the file and what comes after, until nothing more can come. Empty where there was nothing for a while."""
-    pause = _SHORTEST
+async def read_chunks(file: BinaryIO, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Yield chunks of a growing file until it is complete; an empty chunk where nothing was added for a while."""
+    pause = _MIN_PAUSE
     while True:
-        # Asked before reading: what was written before the end is then read after it.
+        # Checked before reading: everything that was written before the end is then read.
         over = is_over()
         chunk = file.read(_CHUNK)
         yield chunk
         if chunk:
-            pause = _SHORTEST
+            pause = _MIN_PAUSE
             await asyncio.sleep(0)
         elif over:
             return
         else:
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST)
+            pause = min(pause * 1.5, _MAX_PAUSE)
 
 
-class Lines:
-    """Cuts chunks into lines. How long one may be is not decided here: whoever feeds counts what it feeds."""
+class OutputLineSplitter:
+    """Splits chunks into lines. It does not limit their length: the caller counts the bytes that it feeds."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -177,15 +177,15 @@ class Lines:
         self._line += first
         finished = []
         for part in others:
-            finished.append(self._take())
+            finished.append(self._flush_line())
             self._line += part
         return finished
 
-    def rest(self) -> list[str]:
+    def flush(self) -> list[str]:
         """The last line, when it does not end in a newline."""
-        return [self._take()] if self._line else []
+        return [self._flush_line()] if self._line else []
 
-    def _take(self) -> str:
+    def _flush_line(self) -> str:
         line = self._line.decode("utf-8", "replace").removesuffix("\r")
         self._line.clear()
         return line

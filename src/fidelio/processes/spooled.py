@@ -1,8 +1,8 @@
 """Spawning and adopting agent processes that can outlive their watcher.
 
-An agent runs in a session of its own, carries the id of its run in its environment, and is marked besides. Its input, output
-and end are files in the spool of the run, so that a watcher that comes later reads exactly what the first one would have read.
-It is held until its identity is durable; only then does it begin.
+An agent runs in a process session of its own, with the id of its run in its environment and with a mark. Its input, output and
+exit status are files in the spool of the run, so that a later watcher reads exactly what the first would have read. It is held
+until its identity is durable; only then does it begin.
 
     async with await spawn(argv, options, stdin=prompt) as process:  # or `adopt(identity, ...)`
         async for line in process.lines():
@@ -11,7 +11,7 @@ It is held until its identity is durable; only then does it begin.
         if not exit.ok:
             raise process.failure(exit, partial=...)
 
-Leaving the block ends every process of the run, in whatever way it is left; except by a watcher that only goes itself.
+Leaving the block ends every process of the run, except when only the watcher itself is shut down (`is_leaving`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,23 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from fidelio.errors import ExecutorFailure
-from fidelio.processes.ending import GRACE_SECONDS, stop_run, wait_until_ended
-from fidelio.processes.spool import FROM_FILE, FROM_QUEUE, GO, Exit, Lines, Spool, chunks, failure
+from fidelio.processes.ending import GRACE_SECONDS, end_run_processes, wait_until_ended
+from fidelio.processes.spool import (
+    FROM_FILE,
+    FROM_QUEUE,
+    GO,
+    OutputLineSplitter,
+    ProcessExit,
+    Spool,
+    build_failure,
+    read_chunks,
+)
 from fidelio.processes.table import (
     AGENT_MARKER,
     ProcessIdentity,
     belongs_to,
+    find_identity,
     find_marked,
-    identity_of,
     is_alive,
     missing_support,
     put_mark,
@@ -44,16 +53,16 @@ from fidelio.processes.table import (
 
 __all__ = [
     "AgentProcess",
-    "Exit",
+    "ProcessExit",
     "ProcessOptions",
     "adopt",
     "belongs_to",
+    "end_run_processes",
     "find_marked",
     "is_alive",
     "missing_support",
-    "recorded_exit",
+    "read_recorded_exit",
     "spawn",
-    "stop_run",
 ]
 
 OnProcess = Callable[[ProcessIdentity], Awaitable[None]]
@@ -61,18 +70,18 @@ OnOutput = Callable[[int], Awaitable[None]]
 
 AGENT = "agent"
 _POLL_SECONDS = 0.01
-# Whom we have started and watch no longer. Should they end before we do, somebody has to collect them.
-_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
+# Children that this process started and no longer watches. They are polled, or they would stay zombies after their end.
+_DETACHED: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """Where and as what the process of an agent runs, and who is told about it.
+    """How the process of an agent runs, and callbacks about it.
 
     `run` is the id of the run that the process is marked with. `spool` is a directory of this run alone. `environment` is
     complete: nothing else is passed on. `on_process` returns once the identity is durable; until then the process is held.
-    `on_output` is told how many more bytes were printed and may raise when there are too many. `is_leaving` is asked when the
-    watcher is cancelled: True means that only the watcher goes, and the process lives on to be adopted.
+    `on_output` receives the number of bytes that were printed, and may raise when there are too many. `is_leaving` is called
+    when the watcher is cancelled: True means that only the watcher ends, and the process lives on to be adopted.
     """
 
     run: str
@@ -86,15 +95,15 @@ class ProcessOptions:
 
 
 class AgentProcess:
-    """A process of an agent, freshly started or adopted; nothing tells the two apart."""
+    """A process of an agent, started by this process or adopted; both behave alike."""
 
     def __init__(self, identity: ProcessIdentity, spool: Spool, options: ProcessOptions) -> None:
-        """`identity` is that of the shell around the agent, which leads its session."""
+        """`identity` is that of the shell around the agent, which is the leader of its process session."""
         self.identity = identity
         self._spool, self._options = spool, options
         self._child: subprocess.Popen[bytes] | None = None
         self._stdout: BinaryIO | None = None
-        self._complaints = 0
+        self._stderr_size = 0
         self._input: int | None = None
 
     async def __aenter__(self) -> Self:
@@ -104,80 +113,80 @@ class AgentProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, asyncio.CancelledError) and self._options.is_leaving():
-            self._let_go()
+            self._detach()
             return
-        # After an orderly end only what the agent left running is there to be ended, and that need not be asked for long.
+        # After an orderly end only processes that the agent left running are ended; a short grace period is enough for them.
         await self.stop(GRACE_SECONDS if self.is_running() else 1.0)
 
     def is_running(self) -> bool:
         return is_alive(self.identity)
 
     async def lines(self) -> AsyncIterator[str]:
-        """What the agent prints, from the beginning, until it has ended.
+        """Yield what the agent prints, from the beginning, until it has ended.
 
-        Every byte counts against the limit of the run before it is kept. So no line is cut: it is whole, or the run is over.
+        Every byte counts against the limit of the run before it is buffered. So no line is cut: it is whole, or the run ends.
         """
-        lines = Lines()
+        lines = OutputLineSplitter()
         async for chunk in self._chunks():
             for line in lines.feed(chunk):
                 yield line
-        for line in lines.rest():
+        for line in lines.flush():
             yield line
 
     async def text(self) -> str:
         """Everything the agent prints, once it has ended."""
-        parts = [chunk async for chunk in self._chunks()]
-        return b"".join(parts).decode("utf-8", "replace")
+        output = [chunk async for chunk in self._chunks()]
+        return b"".join(output).decode("utf-8", "replace")
 
-    def printed(self) -> str:
-        """What there is to read of an agent that was ended, as much of it as its run may print."""
+    def read_output(self) -> str:
+        """The output of an agent that was ended, limited to what its run may print."""
         with self._open_output() as file:
             return file.read(self._options.output_bytes).decode("utf-8", "replace")
 
     async def write(self, data: bytes) -> None:
-        """Gives the agent more input; only for one that was spawned with `queue`. Ends early when the agent has ended."""
+        """Write more input; only for a process that was spawned with `queue`. Returns early when the agent has ended."""
         if self._input is None:
             self._input = self._open_queue(self._spool.stdin)
         remaining = memoryview(data)
         while remaining and self.is_running():
-            written = 0 if self._spool.first.exists() else _write_some(self._input, remaining)
-            remaining = remaining[written:]
-            if not written:
+            size = 0 if self._spool.first.exists() else _write_some(self._input, remaining)
+            remaining = remaining[size:]
+            if not size:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def close_stdin(self) -> None:
-        """No more input will come: the agent reads what is there, and then the end."""
+        """Close the input: the agent reads what is queued, and then end of file."""
         self._close_input()
-        # Kept open until the process has gone: a line that nobody has read yet is lost with the last who has the queue open.
+        # Kept open until the process has ended: a FIFO discards unread data when its last descriptor is closed.
         self._input = self._open_queue(self._spool.hold)
         os.write(self._input, b"\n")
 
-    async def ended(self) -> Exit:
+    async def wait_for_exit(self) -> ProcessExit:
         await wait_until_ended([self.identity])
-        self._collect()
+        self._reap()
         return self._spool.exit()
 
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
-        """Ends the agent and everything it started: asks, waits for `grace` seconds, then kills. False: somebody is left."""
+        """End the agent and everything it started: SIGTERM, `grace` seconds, SIGKILL. False: a process is left."""
         try:
-            return await stop_run(self._options.run, self.identity, grace=grace)
+            return await end_run_processes(self._options.run, self.identity, grace=grace)
         finally:
-            self._collect()
+            self._reap()
             self._close()
 
     def stderr_tail(self) -> str:
         return self._spool.stderr_tail()
 
-    def failure(self, exit_: Exit, *, partial: str = "") -> ExecutorFailure:
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
         """The error for an agent that ended without its result."""
-        return failure(self._spool, exit_, partial)
+        return build_failure(self._spool, exit_, partial)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         if self._stdout is None:
             self._stdout = self._open_output()
         self._stdout.seek(0)
-        async for chunk in chunks(self._stdout, lambda: not self.is_running()):
-            if size := len(chunk) + self._more_complaints():
+        async for chunk in read_chunks(self._stdout, lambda: not self.is_running()):
+            if size := len(chunk) + self._count_new_stderr():
                 await self._options.on_output(size)
             yield chunk
 
@@ -189,12 +198,12 @@ class AgentProcess:
                 f"What the agent printed cannot be read: {error.strerror}.", reason="spool", remedy="Resume the session."
             ) from error
 
-    def _more_complaints(self) -> int:
+    def _count_new_stderr(self) -> int:
         try:
             size = self._spool.stderr.stat().st_size
         except OSError:
             return 0
-        more, self._complaints = max(0, size - self._complaints), size
+        more, self._stderr_size = max(0, size - self._stderr_size), size
         return more
 
     def _open_queue(self, file: Path) -> int:
@@ -203,20 +212,20 @@ class AgentProcess:
         except OSError as error:
             raise ExecutorFailure(f"The agent cannot be given anything: {error.strerror}.", reason="spool") from error
 
-    def _was_started(self, child: subprocess.Popen[bytes]) -> None:
-        """Only whoever has started a process can collect it, and can open its output before it is able to delete that."""
+    def _set_child(self, child: subprocess.Popen[bytes]) -> None:
+        """Remember the child, which only its parent can reap, and open its output before the agent could delete the file."""
         self._child = child
         self._stdout = self._open_output()
 
-    def _collect(self) -> None:
-        """A process of ours that has ended stays in the table until somebody asks for its status."""
+    def _reap(self) -> None:
+        """Reap the child if it has ended, so that it does not stay a zombie."""
         if self._child is not None:
             self._child.poll()
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         self._close()
         if self._child is not None:
-            _LEFT_ALONE.append(self._child)
+            _DETACHED.append(self._child)
 
     def _close(self) -> None:
         if self._stdout is not None:
@@ -244,20 +253,20 @@ async def spawn(
     to that of the options. A second process in the same run needs another `label`.
     """
     require_process_table()
-    _LEFT_ALONE[:] = [child for child in _LEFT_ALONE if child.poll() is None]
+    _DETACHED[:] = [child for child in _DETACHED if child.poll() is None]
     command = [find_program(argv[0], options.directory, options.environment), *argv[1:]]
     spool = Spool(options.spool / label)
     child = _start(command, spool, options, stdin, queue=queue, environment=environment or {})
     put_mark(child.pid, options.run)
-    identity = identity_of(child.pid)
-    assert identity is not None, "a child that nobody has collected is in the table, and it is held"
+    identity = find_identity(child.pid)
+    assert identity is not None, "a held child that is not reaped yet is in the process table"
     process = AgentProcess(identity, spool, options)
     try:
-        process._was_started(child)  # noqa: SLF001  # nobody else starts one
+        process._set_child(child)  # noqa: SLF001  # the only place that starts one
         await options.on_process(identity)
         _release(child)
     except BaseException:
-        # Also when we are told to stop: the process is held, and nobody else knows of it yet.
+        # Also on cancellation: the process is held, and no record names it yet, so no other code could end it.
         _abandon(child)
         await process.stop(0)
         raise
@@ -265,30 +274,30 @@ async def spawn(
 
 
 async def adopt(identity: ProcessIdentity, options: ProcessOptions, *, label: str = AGENT) -> AgentProcess:
-    """Goes on watching a process that somebody else started. One that has ended meanwhile is read to its end."""
+    """Watch a process that another watcher started. The output of a process that has ended is read to its end."""
     process = AgentProcess(identity, Spool(options.spool / label), options)
     if process.is_running() and not belongs_to(identity, options.run):
         raise ExecutorFailure(f"Process {identity.pid} was not started for this run.", reason="not-ours")
     return process
 
 
-def recorded_exit(spool: Path, *, label: str = AGENT) -> Exit | None:
-    """How the agent of a run ended while nobody watched; None when that was not recorded. Its output can be adopted then."""
+def read_recorded_exit(spool: Path, *, label: str = AGENT) -> ProcessExit | None:
+    """The exit status of an agent that ended without a watcher; None if none was recorded. Its output can still be adopted."""
     files = Spool(spool / label)
     return files.exit() if files.is_recorded() else None
 
 
 def find_program(name: str, directory: Path, environment: Mapping[str, str]) -> str:
-    """The program that the agent's own PATH leads to. Raises also where the directory it is to run in is missing."""
+    """Find a program on the PATH of the agent. Raises also if the working directory is missing."""
     if not directory.is_dir():
         raise ExecutorFailure(f"The directory {directory} is not there any more.", reason="no-directory")
-    return locate(name, directory, environment)
+    return find_executable(name, directory, environment)
 
 
-def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
-    """A program by its path, from `directory` on, or by its name on the PATH."""
+def find_executable(name: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """Find a program by its path, relative to `directory`, or by its name on the PATH."""
     if "/" in name:
-        return _checked(directory / name)
+        return _require_executable(directory / name)
     found = shutil.which(name, path=environment.get("PATH", os.defpath))
     if found is None:
         raise ExecutorFailure(
@@ -299,7 +308,7 @@ def locate(name: str, directory: Path, environment: Mapping[str, str]) -> str:
     return found
 
 
-def _checked(program: Path) -> str:
+def _require_executable(program: Path) -> str:
     if not program.is_file():
         raise ExecutorFailure(f"There is no program {program}.", reason="command-not-found", remedy="Write its whole path.")
     if not os.access(program, os.X_OK):
@@ -320,7 +329,7 @@ def _start(
     try:
         with spool.create(spool.stdout) as stdout, spool.create(spool.stderr) as stderr:
             spool.prepare(stdin, queue=queue)
-            return subprocess.Popen(  # noqa: S603  # no shell reads the command; the one around it only passes it on
+            return subprocess.Popen(  # noqa: S603  # the command is passed as arguments, so no shell parses it
                 ["/bin/sh", "-c", FROM_QUEUE if queue else FROM_FILE, "fidelio-agent", str(spool.prefix), *command],
                 stdin=subprocess.PIPE,
                 stdout=stdout,
@@ -335,7 +344,7 @@ def _start(
 
 def _release(child: subprocess.Popen[bytes]) -> None:
     assert child.stdin is not None
-    with suppress(BrokenPipeError):  # somebody has killed it already, which whoever reads its output will find out
+    with suppress(BrokenPipeError):  # it was killed already; reading its output will report that
         child.stdin.write(GO)
         child.stdin.close()
 

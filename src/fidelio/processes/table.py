@@ -1,11 +1,12 @@
-"""The process table: who a process is, which run it belongs to, and which agent it runs below.
+"""The process table: identity of a process, the run that it belongs to, and the agent that it runs below.
 
-A process names its run in its environment, and carries a mark of it whatever it does with that environment. The mark is a
-resource limit that limits nothing: how long a real-time task may compute without a pause. It is unlimited unless somebody sets
-it, and we set it to more than a hundred years. Like every limit it goes on from a process to those it starts, through every
-change of program, parent, group and session, and it can be read of processes that hide their environment.
+A process has the id of its run in its environment, and also carries a mark that does not depend on the environment. The mark is
+a value of the resource limit RLIMIT_RTTIME, which bounds how long a real-time task may compute without a pause. The limit is
+normally unlimited; the mark sets it to more than a hundred years, so it has no effect. Like every resource limit it is
+inherited through fork, exec and changes of parent, group and session, and it can be read of processes that hide their
+environment.
 
-Only the lower of the two limits is set, so an agent that is itself a host can mark agents of its own.
+Only the soft limit is set, so an agent that is itself a host can mark agents of its own.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ import msgspec
 
 from fidelio.errors import ExecutorUnavailable
 
-# Fidelio sets this for the agents it starts, to the id of their run; a process below one of them must not play the person.
+# Set for agents to the id of their run. A process below an agent must not answer as a person.
 AGENT_MARKER = "FIDELIO_AGENT"
-# There is no such limit on other systems than Linux, and agents do not run as processes there.
+# Only Linux has this limit, and agents run as processes only there.
 _LIMIT: int | None = getattr(resource, "RLIMIT_RTTIME", None)
 _LOWEST = 1 << 52
 _BYTES = 6
 
 
-def mark_of(run: str) -> int:
+def compute_mark(run: str) -> int:
     return _LOWEST + int.from_bytes(hashlib.sha256(run.encode("utf-8", "replace")).digest()[:_BYTES])
 
 
 def put_mark(pid: int, run: str) -> None:
-    """Marks a child that is held, so that whatever it starts later is marked as well.
+    """Mark a child that is held, so that everything it starts later inherits the mark.
 
-    Where this limit is in use for what it is meant for, or may not be set, the child is known by its environment alone.
+    Where the limit is used for its normal purpose, or may not be set, only the environment identifies the child.
     """
-    _replace(pid, mark_of(run))
+    _set_mark(pid, compute_mark(run))
 
 
 def remove_mark(pid: int) -> None:
-    """For a child that is to outlive the run below which it was started."""
-    _replace(pid, resource.RLIM_INFINITY)
+    """Remove the mark from a child that is to outlive the run below which it was started."""
+    _set_mark(pid, resource.RLIM_INFINITY)
 
 
 def read_mark(pid: int) -> int | None:
-    """None for a process that has none, is gone, or is not ours to look at."""
+    """The mark of a process; None if it has no mark, has ended, or must not be inspected."""
     if _LIMIT is None:
         return None
     try:
@@ -60,7 +61,7 @@ def read_mark(pid: int) -> int | None:
     return lower if _is_mark(lower) else None
 
 
-def _replace(pid: int, mark: int) -> None:
+def _set_mark(pid: int, mark: int) -> None:
     if _LIMIT is None:
         return
     with suppress(OSError, ValueError):
@@ -74,19 +75,19 @@ def _is_mark(limit: int) -> bool:
 
 
 _PROC = Path("/proc")
-_GONE = frozenset("ZXx")
+_ENDED_STATES = frozenset("ZXx")
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
-    """Which process it is. A number alone is given to another process later; with its start time it is not."""
+    """Process id and start time. The id alone may be reused for another process."""
 
     pid: int
     started: str
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the process table. `run` is the run that its environment names; where that names none, there is `mark`."""
+class ProcessEntry:
+    """A row of the process table. `run` is the run in its environment; without it, `mark` may identify the run."""
 
     identity: ProcessIdentity
     parent: int
@@ -94,40 +95,40 @@ class Entry:
     run: str | None
     mark: int | None
 
-    def is_of(self, run: str) -> bool:
-        return self.run == run if self.run is not None else self.mark == mark_of(run)
+    def belongs_to_run(self, run: str) -> bool:
+        return self.run == run if self.run is not None else self.mark == compute_mark(run)
 
     @property
-    def is_of_nobody(self) -> bool:
+    def is_unmarked(self) -> bool:
         return self.run is None and self.mark is None
 
 
 def agent_above() -> str:
     """The run of the agent that this process runs below, by its marker; empty where there is none."""
-    # A child can clear its own environment; that of the agent above it stays as it was started.
-    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_marker, _ancestors())), "")
+    # A child can clear its own environment, but not that of the agent above it.
+    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_read_marker, _ancestors())), "")
 
 
 def _ancestors() -> Iterator[int]:
-    """The processes above this one, the nearest first, as far as the system shows them."""
+    """The ancestors of this process, the nearest first, as far as the system shows them."""
     pid = os.getppid()
     while pid > 1:
         yield pid
-        fields = _stat(pid)
+        fields = _read_stat(pid)
         if fields is None:
             return
         pid = int(fields[1])
 
 
 def require_process_table() -> None:
-    """Raises where agents cannot be told from other people's processes, and so could not be stopped safely."""
+    """Raise if this system cannot identify the processes of agents, so that they could not be stopped safely."""
     if problem := missing_support():
         raise ExecutorUnavailable(problem, remedy="Use the executor `scripted`, or run Fidelio on Linux 5.3 or newer.")
 
 
 @cache
 def missing_support() -> str:
-    """Empty where agent processes can be supervised; else the sentence that says why not."""
+    """Why agent processes cannot be supervised on this system; empty if they can."""
     if not (_PROC / "self" / "stat").exists():
         return "Agents run as processes only where /proc shows who they are, which this system does not have."
     try:
@@ -137,52 +138,52 @@ def missing_support() -> str:
     return ""
 
 
-def identity_of(pid: int) -> ProcessIdentity | None:
-    """Who has this number now, or None when nobody is alive under it."""
-    fields = _stat(pid)
-    return None if fields is None else ProcessIdentity(pid, _started(fields))
+def find_identity(pid: int) -> ProcessIdentity | None:
+    """The identity of the living process with this id, or None."""
+    fields = _read_stat(pid)
+    return None if fields is None else ProcessIdentity(pid, _start_time(fields))
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether this very process runs; one that has ended and only waits to be collected does not."""
-    return identity_of(identity.pid) == identity
+    """Whether this very process runs; a zombie does not."""
+    return find_identity(identity.pid) == identity
 
 
 def belongs_to(identity: ProcessIdentity, run: str) -> bool:
     """Whether this very process is alive and was started for the run."""
-    entry = _entry(identity.pid)
-    return entry is not None and entry.identity == identity and entry.is_of(run)
+    entry = _read_entry(identity.pid)
+    return entry is not None and entry.identity == identity and entry.belongs_to_run(run)
 
 
 def find_marked(run: str) -> list[ProcessIdentity]:
-    """Every living process that was started for the run, however it has moved since; the oldest first."""
-    found = [entry.identity for entry in entries() if entry.is_of(run)]
+    """Every living process that was started for the run, whatever its parent, group or session; the oldest first."""
+    found = [entry.identity for entry in iterate_processes() if entry.belongs_to_run(run)]
     return sorted(found, key=lambda identity: (int(identity.started.rpartition(":")[2]), identity.pid))
 
 
-def members(run: str, leader: ProcessIdentity | None = None) -> list[ProcessIdentity]:
-    """Everybody who has to go when the run is stopped, except the process that asks.
+def find_run_processes(run: str, leader: ProcessIdentity | None = None) -> list[ProcessIdentity]:
+    """Every process that has to end when the run is stopped, except the calling process.
 
-    Those with the mark of the run; those in a session that one of them leads, because a program may start others with an
-    environment of its own choice; and their descendants. Who carries the mark of another run is spared. `leader` is known to
-    be ours: for a moment after its start a process shows no environment.
+    These are the processes with the mark of the run, those in a process session that one of them leads (a program may start
+    others with another environment), and their descendants; but no process with the mark of another run. `leader` is known to
+    belong to the run: for a moment after its start a process shows no environment.
     """
-    table = list(entries())
-    ours = {entry.identity.pid for entry in table if entry.is_of(run) or entry.identity == leader}
-    others = [entry for entry in table if entry.is_of_nobody]
+    table = list(iterate_processes())
+    ours = {entry.identity.pid for entry in table if entry.belongs_to_run(run) or entry.identity == leader}
+    others = [entry for entry in table if entry.is_unmarked]
     ours |= {entry.identity.pid for entry in others if entry.session in ours}
     _add_descendants(ours, others)
     return [entry.identity for entry in table if entry.identity.pid in ours - {os.getpid()}]
 
 
-def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
-    """Signals this very process. False: it is gone or not ours to signal, and nobody else was touched."""
+def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signal this very process. False: it has ended or must not be signalled; no other process was signalled."""
     try:
         handle = os.pidfd_open(identity.pid)
     except OSError:
         return False
     try:
-        # The descriptor holds the process, so what is true of it now stays true until the signal has been sent.
+        # The descriptor refers to the process, so its id cannot be reused between this check and the signal.
         if not is_alive(identity):
             return False
         signal.pidfd_send_signal(handle, number)
@@ -193,63 +194,63 @@ def send(identity: ProcessIdentity, number: signal.Signals) -> bool:
     return True
 
 
-def entries() -> Iterator[Entry]:
-    """The living processes. What ends while we look is left out; who has neither name nor mark that we may read is nobody's."""
+def iterate_processes() -> Iterator[ProcessEntry]:
+    """The living processes. A process that ends during the scan is left out."""
     for directory in os.scandir(_PROC):
-        if directory.name.isdigit() and (entry := _entry(int(directory.name))) is not None:
+        if directory.name.isdigit() and (entry := _read_entry(int(directory.name))) is not None:
             yield entry
 
 
-def _entry(pid: int) -> Entry | None:
-    run = _marker(pid)
+def _read_entry(pid: int) -> ProcessEntry | None:
+    run = _read_marker(pid)
     mark = read_mark(pid) if run is None else None
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     if fields is None:
         return None
-    return Entry(ProcessIdentity(pid, _started(fields)), int(fields[1]), int(fields[3]), run, mark)
+    return ProcessEntry(ProcessIdentity(pid, _start_time(fields)), int(fields[1]), int(fields[3]), run, mark)
 
 
-def _add_descendants(ours: set[int], others: Iterable[Entry]) -> None:
+def _add_descendants(ours: set[int], others: Iterable[ProcessEntry]) -> None:
     remaining = list(others)
     while found := {entry.identity.pid for entry in remaining if entry.parent in ours}:
         ours |= found
         remaining = [entry for entry in remaining if entry.identity.pid not in found]
 
 
-def _stat(pid: int) -> list[str] | None:
-    """The fields from the state on, None when the process is gone. A program's name may hold spaces and brackets."""
-    fields = _read(pid, "stat").decode("utf-8", "replace").rpartition(")")[2].split()
-    return None if not fields or fields[0] in _GONE else fields
+def _read_stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the program name (which may hold spaces and brackets); None if it has ended."""
+    fields = _read_file(pid, "stat").decode("utf-8", "replace").rpartition(")")[2].split()
+    return None if not fields or fields[0] in _ENDED_STATES else fields
 
 
-def _started(fields: list[str]) -> str:
-    return f"{_boot()}:{fields[19]}"
+def _start_time(fields: list[str]) -> str:
+    return f"{_boot_id()}:{fields[19]}"
 
 
 @cache
-def _boot() -> str:
-    """Start times count from the start of the machine, so they mean something only together with it."""
+def _boot_id() -> str:
+    """The boot id: start times count from boot, so they are unique only together with it."""
     return (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii").strip()
 
 
-def _marker(pid: int) -> str | None:
-    environment = b"\0" + _read(pid, "environ")
+def _read_marker(pid: int) -> str | None:
+    environment = b"\0" + _read_file(pid, "environ")
     _, found, rest = environment.partition(f"\0{AGENT_MARKER}=".encode())
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None
 
 
-def _read(pid: int, name: str) -> bytes:
-    """Empty when the process is gone or is not ours to look at. Every process of the machine is read, so this is kept cheap."""
+def _read_file(pid: int, name: str) -> bytes:
+    """Read a file of /proc/PID; empty if the process has ended or must not be inspected. Called for every process."""
     try:
         handle = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY)
     except OSError:
         return b""
-    parts = []
+    content = []
     try:
-        while part := os.read(handle, 1 << 16):
-            parts.append(part)
+        while chunk := os.read(handle, 1 << 16):
+            content.append(chunk)
     except OSError:
         return b""
     finally:
         os.close(handle)
-    return b"".join(parts)
+    return b"".join(content)

@@ -14,7 +14,7 @@ from fidelio.clock import format_iso
 
 if TYPE_CHECKING:
     from fidelio.ledger.model import Request
-    from fidelio.orchestrator.blueprints.catalogue import Listing
+    from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
     from fidelio.orchestrator.record.model import AgentSession, Run
     from fidelio.toolkit import Render
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VALUE_CHARACTERS = 1_000
 
 
-def blueprints_json(listing: Listing, after: str = "", limit: int | None = None) -> dict[str, Any]:
+def blueprints_json(listing: BlueprintListing, after: str = "", limit: int | None = None) -> dict[str, Any]:
     """A page of blueprints sorted by name, broken ones included. `total` counts the usable ones."""
     usable = {item.name: {"description": item.description, "permissions": item.permissions.mode} for item in listing.agents}
     broken = {item.name: item.error for item in listing.broken}

@@ -1,8 +1,8 @@
-"""A pool of warm child processes for checks that have to be interruptible.
+"""A pool of warm child processes for checks that must be interruptible.
 
-A thread that matches a regular expression cannot be interrupted and holds up all others. A process can be killed, and starting
-one costs a sixth of a second, so each child answers many questions. The parent kills a child whose check has used up its time;
-the next question starts another one.
+A thread that matches a regular expression cannot be interrupted and blocks all other threads. A process can be killed, and
+starting a process takes a sixth of a second, so each child answers many questions. The parent kills a child whose check has
+used up its time; the next question starts another child.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fidelio.processes.table import AGENT_MARKER, remove_mark
 from fidelio.validation import child
 from fidelio.validation.child import SECONDS
 
-# Only for a machine that is overloaded: a check is given up when it has computed for much less.
+# Reached only on an overloaded machine: the limit on CPU time is much lower.
 WAIT_SECONDS = 20.0
-# How often a child is looked at that computes more slowly than the clock runs.
-_GLANCE_SECONDS = 0.05
+# How often the CPU time of a child is read that gets less than a whole core.
+_POLL_SECONDS = 0.05
 _CHUNK = 1 << 16
 _PROGRAM = (sys.executable, "-P", child.__file__)
 
@@ -37,16 +37,16 @@ Ask = Callable[[bytes], bytes]
 T = TypeVar("T")
 
 
-class Undecided(Exception):
-    """There is no answer. It is a sentence that says why."""
+class CheckUndecided(Exception):
+    """The check has no result; the message says why."""
 
 
-class LimitExceeded(Undecided):
-    """There never will be one: the check takes too long or too much, or cannot even be asked for."""
+class LimitExceeded(CheckUndecided):
+    """The check can never have a result: it takes too much time or memory, or its input cannot be encoded."""
 
 
 class ChildPool:
-    """At most `size` children. Each belongs to a thread, and questions are answered in the order in which they come."""
+    """At most `size` children, each owned by a thread. Questions are answered in the order in which they come."""
 
     def __init__(self, size: int) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="validation")
@@ -55,49 +55,49 @@ class ChildPool:
         atexit.register(self.close)
 
     def submit(self, use: Callable[[Ask], T]) -> Future[T]:
-        """Call `use` in a thread that has a child, with a function that asks the child one question."""
+        """Call `use` in a thread that has a child, with a function that asks the child a question."""
         return self._threads.submit(use, self._ask)
 
     def pids(self) -> set[int]:
-        """The children that are alive."""
-        return {one.pid for one in self._children if one.is_running()}
+        """The process ids of the children that are alive."""
+        return {worker.pid for worker in self._children if worker.is_running()}
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
-        for one in self._children:
-            one.end()
+        for worker in self._children:
+            worker.end()
         self._children.clear()
         atexit.unregister(self.close)
 
     def _ask(self, question: bytes) -> bytes:
-        one = self._child()
-        was_used = one.was_used
+        worker = self._child()
+        was_used = worker.was_used
         try:
-            return one.ask(question)
-        except _Ended:
-            # What it had kept of earlier questions may have been too much, or it had been idle for long.
+            return worker.ask(question)
+        except _ChildEnded:
+            # It may have run out of memory because of earlier questions, or have ended because it was idle.
             if not was_used:
                 raise
             return self._child().ask(question)
 
     def _child(self) -> _Child:
-        """The child of this thread; a new one where there is none, or none any more."""
-        one: _Child | None = getattr(self._own, "child", None)
-        if one is None or not one.is_running():
-            if one is not None:
-                self._children.discard(one)
-                one.end()
-            self._own.child = one = _Child()
-            self._children.add(one)
-        return one
+        """The child of this thread, started anew where there is none or it has ended."""
+        worker: _Child | None = getattr(self._own, "child", None)
+        if worker is None or not worker.is_running():
+            if worker is not None:
+                self._children.discard(worker)
+                worker.end()
+            self._own.child = worker = _Child()
+            self._children.add(worker)
+        return worker
 
 
-class _Ended(LimitExceeded):
-    """The child has ended by itself in the middle of a question."""
+class _ChildEnded(LimitExceeded):
+    """The child ended by itself during a question."""
 
 
 class _Child:
-    """One process that answers one question after the other."""
+    """A child process that answers questions in sequence."""
 
     def __init__(self) -> None:
         self._stderr: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process
@@ -109,20 +109,20 @@ class _Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                # Below an agent we carry its marks. The child is none of the agent's processes.
+                # Below an agent this process carries the agent's mark. The child must not be taken for a process of the agent.
                 env={name: value for name, value in os.environ.items() if name != AGENT_MARKER},
-                # Ctrl-C is meant for us, and we end our children.
+                # Ctrl-C must reach only the parent, which ends its children.
                 start_new_session=True,
             )
         except OSError as problem:
             self._stderr.close()
-            raise Undecided(f"It could not be checked: {problem!s:.200}.") from problem
+            raise CheckUndecided(f"It could not be checked: {problem!s:.200}.") from problem
         remove_mark(self.pid)
         self._cpu = _CpuClock(self.pid)
         self._poll = select.poll()
         self._poll.register(self._stdout, select.POLLIN)
         try:
-            # What it imports counts against no question; only an overloaded machine takes too long for that.
+            # Its imports count against no question; only an overloaded machine takes too long for them.
             self._read(seconds=math.inf)
         except BaseException:
             self.end()
@@ -141,7 +141,7 @@ class _Child:
         return self._process.poll() is None
 
     def ask(self, question: bytes) -> bytes:
-        """The answer. Raises `LimitExceeded` when the check has used up its time, `Undecided` when the machine is too slow."""
+        """Ask a question. Raises `LimitExceeded` when the check has used up its time, `CheckUndecided` on a slow machine."""
         assert self._process.stdin is not None
         self.was_used = True
         try:
@@ -155,23 +155,23 @@ class _Child:
         if self._stderr.closed:
             return
         self._process.kill()
-        # A question that nobody reads any more may still be in the buffer.
+        # A question may still be in the buffer of the pipe, which has no reader any more.
         with suppress(BrokenPipeError):
             self._process.communicate()
         self._stderr.close()
 
     def _read(self, *, seconds: float) -> bytes:
-        """One line, before the child has computed for `seconds` more."""
+        """Read a line, before the child has used `seconds` more of CPU time."""
         began, deadline = self._cpu.seconds(), time.monotonic() + WAIT_SECONDS
         while b"\n" not in self._answer:
-            left, patience = seconds - (self._cpu.seconds() - began), deadline - time.monotonic()
+            left, wait = seconds - (self._cpu.seconds() - began), deadline - time.monotonic()
             if left <= 0:
                 self.end()
                 raise LimitExceeded(f"It takes more than {SECONDS} seconds to check.")
-            if patience <= 0:
+            if wait <= 0:
                 self.end()
-                raise Undecided(f"It could not be checked: no answer after {WAIT_SECONDS:g} seconds.")
-            if self._poll.poll(max(_GLANCE_SECONDS, min(left, patience)) * 1000):
+                raise CheckUndecided(f"It could not be checked: no answer after {WAIT_SECONDS:g} seconds.")
+            if self._poll.poll(max(_POLL_SECONDS, min(left, wait)) * 1000):
                 self._receive()
         answer, _, _ = self._answer.partition(b"\n")
         self._answer.clear()
@@ -183,17 +183,17 @@ class _Child:
             raise self._ended()
         self._answer += chunk
 
-    def _ended(self) -> Undecided:
+    def _ended(self) -> CheckUndecided:
         code = self._process.wait()
         self._stderr.seek(0)
         last = self._stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
         if code == -signal.SIGXCPU:
             return LimitExceeded(f"It takes more than {SECONDS} seconds to check.")
-        return _Ended(f"It could not be checked: {last or f'its process ended with {code}'!s:.200}.")
+        return _ChildEnded(f"It could not be checked: {last or f'its process ended with {code}'!s:.200}.")
 
 
 class _CpuClock:
-    """How long a process has computed; where the system does not tell, how long it has existed."""
+    """The CPU time of a process; the wall time where the system does not provide it."""
 
     def __init__(self, pid: int) -> None:
         # What clock_getcpuclockid(3) returns on Linux.
@@ -203,5 +203,5 @@ class _CpuClock:
         try:
             return time.clock_gettime(self._clock)
         except OSError:
-            # It has ended, which whoever reads its answer will find out.
+            # The process has ended; reading its answer will report that.
             return 0.0

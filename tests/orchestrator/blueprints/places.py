@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fidelio.orchestrator.blueprints.catalogue import BlueprintRoot, Blueprints
+from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, BlueprintRoot
 
 AGENTS = Path(".fidelio") / "agents"
 
 
-def opened(*roots: Path) -> Blueprints:
+def opened(*roots: Path) -> BlueprintCatalogue:
     """The project's own directory and whatever is given after it."""
-    return Blueprints([BlueprintRoot(AGENTS, "project"), *(BlueprintRoot(root, "further") for root in roots)])
+    return BlueprintCatalogue([BlueprintRoot(AGENTS, "project"), *(BlueprintRoot(root, "further") for root in roots)])
 
 
 def folder(root: Path, name: str, more: Mapping[str, Any] | None = None, **files: str) -> Path:

@@ -153,10 +153,10 @@ def test_a_folder_full_of_files_is_refused(tmp_path: Path) -> None:
     root = tmp_path / AGENTS
     folder(root, "helper")
     place = folder(root, "other")
-    for number in range(reading.MOST_FILES):
+    for number in range(reading.MAX_FILES):
         (place / str(number)).touch()
 
-    assert f"has {reading.MOST_FILES + 1} files" in only_helper_is_sound(tmp_path)
+    assert f"has {reading.MAX_FILES + 1} files" in only_helper_is_sound(tmp_path)
 
 
 @proves("blueprints.bounds")

@@ -11,12 +11,12 @@ import pytest
 
 from fidelio.errors import BlueprintNotFound, BrokenBlueprint
 from fidelio.home import Home
-from fidelio.orchestrator.blueprints.catalogue import BlueprintRoot, Blueprints, open_blueprints
+from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, BlueprintRoot, open_blueprints
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened, page
 from tests.support import proves
 
 
-def names(blueprints: Blueprints, project: Path) -> list[str]:
+def names(blueprints: BlueprintCatalogue, project: Path) -> list[str]:
     return [one.name for one in blueprints.list(project).agents]
 
 
@@ -198,8 +198,8 @@ def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
 
 @proves("blueprints.fresh")
 def test_old_places_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.blueprints.catalogue.MOST_PLACES", 3)
-    blueprints = Blueprints([BlueprintRoot(AGENTS, "project")])
+    monkeypatch.setattr("fidelio.orchestrator.blueprints.catalogue.MAX_OPEN_ROOTS", 3)
+    blueprints = BlueprintCatalogue([BlueprintRoot(AGENTS, "project")])
     for number in range(10):
         folder(tmp_path / str(number) / AGENTS, "helper", prompt=str(number))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input, check_output
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
@@ -29,9 +29,9 @@ def asking(schema: Any = QUESTION) -> Blueprint:
 
 @proves("blueprints.input")
 async def test_without_a_schema_any_text_is_taken_as_it_is() -> None:
-    assert await check_input(GENERIC, '{"a": 1') == '{"a": 1'
+    assert await check_input(DEFAULT_BLUEPRINT, '{"a": 1') == '{"a": 1'
     with pytest.raises(BadAgentInput, match="takes a text"):
-        await check_input(GENERIC, {"a": 1})
+        await check_input(DEFAULT_BLUEPRINT, {"a": 1})
 
 
 @proves("blueprints.input")
@@ -91,7 +91,7 @@ async def test_a_refusal_stays_readable_however_much_is_wrong() -> None:
 
 @proves("blueprints.output")
 async def test_a_result_is_held_to_its_schema() -> None:
-    await check_output(GENERIC, object())
+    await check_output(DEFAULT_BLUEPRINT, object())
     await check_output(asking(), {"question": "Why?"})
     with pytest.raises(BadAgentInput, match="The result does not fit") as refused:
         await check_output(asking(), None)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.servers import with_secrets
+from fidelio.orchestrator.blueprints.servers import fill_placeholders
 from tests.orchestrator.blueprints.places import AGENTS, folder, opened
 from tests.support import proves
 
@@ -65,7 +65,7 @@ def test_placeholders_are_filled_in_for_a_run_and_nowhere_else(tmp_path: Path) -
     served(tmp_path, {"local": stdio, "web": http}, inherit=["NAME"])
     blueprint = opened().get("helper", tmp_path)
 
-    filled = with_secrets(blueprint, {"NAME": SECRET, "OTHER": "never"})
+    filled = fill_placeholders(blueprint, {"NAME": SECRET, "OTHER": "never"})
 
     local, web = filled.mcp_servers["local"], filled.mcp_servers["web"]
     assert (local.command, local.env) == (f"run-{SECRET}", {"KEY": SECRET + SECRET})
@@ -90,4 +90,4 @@ def test_a_variable_that_is_not_set_is_named_before_anything_runs(tmp_path: Path
     served(tmp_path, {"web": {"url": "https://x/${NAME}"}}, inherit=["NAME"])
 
     with pytest.raises(ExecutorUnavailable, match="needs the environment variable NAME, which is not set"):
-        with_secrets(opened().get("helper", tmp_path), {})
+        fill_placeholders(opened().get("helper", tmp_path), {})

@@ -11,7 +11,7 @@ import pytest
 from fidelio.ledger.jobs import Assignment
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession
-from fidelio.orchestrator.record.unit_of_work import AgentUnit, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork, LoadedAgent
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
@@ -90,16 +90,16 @@ async def test_whoever_waits_for_a_child_hears_of_its_deletion_however_soon_it_f
     service: AgentService, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, child = waiting
-    whole = AgentUnit.load
+    whole = AgentUnitOfWork.load
 
-    async def gone(unit: AgentUnit, session: str, **more: Any) -> LoadedAgent:
+    async def gone(unit: AgentUnitOfWork, session: str, **more: Any) -> LoadedAgent:
         if session == child.id and (await unit.ledger.session(session)).status == "stopped":
             await unit.ledger.erase([session], actor="me", reason="")
         return await whole(unit, session, **more)
 
     watching = asyncio.create_task(service.wait(["child"], mode="all", seconds=20))
     await asyncio.sleep(0)
-    monkeypatch.setattr(AgentUnit, "load", gone)
+    monkeypatch.setattr(AgentUnitOfWork, "load", gone)
     asking = asyncio.create_task(service.stop("child", by="me"))
 
     async with asyncio.timeout(20):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelio.errors import LimitReached
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import ProcessIdentity
@@ -83,7 +83,7 @@ class RecordingReporter:
         return self.replies.pop(0)
 
 
-def make_turn(directory: Path, prompt: str = "Hello", *, blueprint: Blueprint = GENERIC, **changes: Any) -> Turn:
+def make_turn(directory: Path, prompt: str = "Hello", *, blueprint: Blueprint = DEFAULT_BLUEPRINT, **changes: Any) -> Turn:
     """A turn with default values. `directory` holds the project and the spool."""
     project = directory / "project"
     project.mkdir(exist_ok=True)

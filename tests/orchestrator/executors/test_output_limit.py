@@ -13,7 +13,7 @@ from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.acp.conversation import PipeTransport
 from fidelio.orchestrator.executors.contract import Reply, TurnResult, process_options
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
-from fidelio.processes.piped import open_pipes
+from fidelio.processes.piped import spawn_piped
 from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 
@@ -80,6 +80,6 @@ async def test_a_message_on_pipes_that_is_longer_than_the_limit_ends_the_run(tmp
     blueprint = Blueprint(name="a", description="", limits=Limits(output_bytes=1_000))
     turn, reporter = make_turn(tmp_path, blueprint=blueprint), RecordingReporter(most_bytes=1_000)
     argv = ["sh", "-c", "head -c 2000 /dev/zero | tr '\\0' 1; echo; echo {}; cat"]
-    async with asyncio.timeout(SECONDS), await open_pipes(argv, process_options(turn, reporter)) as process:
+    async with asyncio.timeout(SECONDS), await spawn_piped(argv, process_options(turn, reporter)) as process:
         with pytest.raises(LimitReached):
             await PipeTransport(process, reporter.report_output).receive()

@@ -18,10 +18,10 @@ from fidelio.ids import session_of_run
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
-from fidelio.orchestrator.record.record import SAID, Record, fold, read
+from fidelio.orchestrator.record.record import AGENT_SAID, AgentRecord, decode_record, fold
 from fidelio.orchestrator.runs.host_process import work_until_idle
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.processes.table import entries
+from fidelio.processes.table import iterate_processes
 from tests.orchestrator.hosting_process import LOG, kill, real_service, spawn_host
 from tests.support import proves
 
@@ -80,7 +80,7 @@ class Loop:
         return [await self.service.find(session) for session in sorted(self.sessions)]
 
     def kill_an_agent(self) -> None:
-        mine = [entry for entry in entries() if entry.run and session_of_run(entry.run) in self.sessions]
+        mine = [entry for entry in iterate_processes() if entry.run and session_of_run(entry.run) in self.sessions]
         if mine:
             victim = self.chance.choice(mine)
             self.killed.add(victim.run or "")
@@ -111,7 +111,7 @@ async def check(loop: Loop, ledger: Ledger) -> None:
             if run.id in ended and run.id not in loop.killed:
                 assert run.state == "succeeded", f"the result of {run.id} was lost: {run}"
         await check_record(loop, ledger, session)
-    left = [entry for entry in entries() if entry.run and session_of_run(entry.run) in loop.sessions]
+    left = [entry for entry in iterate_processes() if entry.run and session_of_run(entry.run) in loop.sessions]
     assert left == []
     complaints = (loop.service.context.home.path / LOG).read_text("utf-8")
     assert "Traceback" not in complaints, complaints
@@ -119,8 +119,8 @@ async def check(loop: Loop, ledger: Ledger) -> None:
 
 async def check_record(loop: Loop, ledger: Ledger, session: str) -> None:
     events = await ledger.events(session, limit=10_000)
-    assert fold(Record(), events) == read((await ledger.session(session)).raw)
-    said = Counter((body["run"], body["said"]["text"]) for event in events if event.type == SAID and (body := event.body))
+    assert fold(AgentRecord(), events) == decode_record((await ledger.session(session)).raw)
+    said = Counter((body["run"], body["said"]["text"]) for event in events if event.type == AGENT_SAID and (body := event.body))
     assert set(said.values()) <= {1}, "something was recorded twice"
     await verify_session(ledger, session)
 

@@ -11,7 +11,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
-from fidelio.orchestrator.record.record import WAITING
+from fidelio.orchestrator.record.record import RUN_WAITING
 from fidelio.orchestrator.service.service import AgentService
 from tests.orchestrator.fakes import House, finished, start, until
 from tests.support import proves
@@ -70,7 +70,7 @@ async def test_several_questions_are_answered_in_any_order(house: House, hosted:
     waiting = await until(hosted, "aria", lambda session: session.question is not None)
     texts: dict[str, str] = {}
     async with asyncio.timeout(20):
-        async for event in house.ledger.follow(waiting.id, types=(WAITING,)):
+        async for event in house.ledger.follow(waiting.id, types=(RUN_WAITING,)):
             asked = await house.ledger.request(event.body["request"])
             texts[asked.kind] = asked.id
             if len(texts) == 2:

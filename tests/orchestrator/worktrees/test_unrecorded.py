@@ -148,7 +148,7 @@ async def test_a_worktree_that_a_session_refers_to_is_not_swept(house: House, ho
     (session,) = await finished(hosted, "aria")
     at = await hosted.queries.find("aria")
     # As if the host had been killed after it recorded the worktree and before it took its note away.
-    worktrees.write_note(worktrees.Note(at.id, at.record.project, worktrees.recorded(at.record)))
+    worktrees.write_note(worktrees.WorktreeNote(at.id, at.record.project, worktrees.recorded_worktree(at.record)))
 
     await sweep_worktrees(hosted.context)
 
@@ -204,9 +204,9 @@ async def test_a_session_that_got_its_worktree_after_it_was_looked_up_is_deleted
     async with house.host(service):
         async with asyncio.timeout(PATIENCE):
             await stage.entered.wait()
-        deleted = await service._deletion.delete(queued, by="me")
+        deleted = await service._deleter.delete(queued, by="me")
 
-    assert deleted.kept == ()
+    assert deleted.retained_worktrees == ()
     assert left(house) == ([], "")
 
 
@@ -222,7 +222,7 @@ async def test_commits_that_the_agent_has_turned_its_back_on_are_kept(house: Hou
     await start(hosted, "aria", worktree=True)
     (session,) = await finished(hosted, "aria")
 
-    assert (await hosted.delete("aria")).kept == (session.worktree,)
+    assert (await hosted.delete("aria")).retained_worktrees == (session.worktree,)
     assert git(house.project, "log", "-1", "--format=%s", "fidelio/aria") == "More"
 
 
@@ -238,7 +238,7 @@ async def test_new_files_are_kept_also_where_git_is_told_not_to_show_them(house:
     await start(hosted, "aria", worktree=True)
     (session,) = await finished(hosted, "aria")
 
-    assert (await hosted.delete("aria")).kept == (session.worktree,)
+    assert (await hosted.delete("aria")).retained_worktrees == (session.worktree,)
 
 
 @proves("orchestrator.worktree-taken-back")
@@ -290,4 +290,4 @@ async def test_files_that_git_no_longer_knows_as_a_worktree_are_said_to_be_kept(
     await start(hosted, "aria", worktree=True)
     (session,) = await finished(hosted, "aria")
 
-    assert (await hosted.delete("aria")).kept == (session.worktree,)
+    assert (await hosted.delete("aria")).retained_worktrees == (session.worktree,)

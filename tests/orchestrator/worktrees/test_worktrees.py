@@ -61,7 +61,7 @@ async def test_a_worktree_with_changes_outlives_its_session(house: House, hosted
 
     deleted = await hosted.delete("aria")
 
-    assert deleted.kept == (session.worktree,)
+    assert deleted.retained_worktrees == (session.worktree,)
     assert (Path(session.worktree or "") / "score.txt").read_text("utf-8") == "forte\n"
 
 
@@ -76,7 +76,7 @@ async def test_a_worktree_with_a_commit_outlives_its_session(house: House, hoste
     await start(hosted, "aria", worktree=True)
     (session,) = await finished(hosted, "aria")
 
-    assert (await hosted.delete("aria")).kept == (session.worktree,)
+    assert (await hosted.delete("aria")).retained_worktrees == (session.worktree,)
 
 
 @proves("orchestrator.worktree-kept")
@@ -89,7 +89,7 @@ async def test_a_worktree_without_changes_goes_with_its_session(house: House, ho
     deleted = await hosted.delete("aria")
 
     assert session.worktree is not None
-    assert (deleted.kept, list(house.home.worktrees.iterdir())) == ((), [])
+    assert (deleted.retained_worktrees, list(house.home.worktrees.iterdir())) == ((), [])
     assert git(house.project, "branch", "--list", "fidelio/*") == ""
 
 
@@ -159,7 +159,7 @@ async def test_a_worktree_that_its_agent_has_spoilt_keeps_no_run_from_its_end(ho
 
     assert session.run.state == "succeeded"
     assert "cannot be read" in session.changes
-    assert (await hosted.delete("aria")).kept == (session.worktree,)
+    assert (await hosted.delete("aria")).retained_worktrees == (session.worktree,)
 
 
 @proves("orchestrator.environment")

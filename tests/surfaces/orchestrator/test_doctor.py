@@ -9,7 +9,7 @@ from fidelio.app.application import open_agents
 from fidelio.ledger import open_ledger
 from fidelio.locks import host_lock
 from fidelio.orchestrator.record.model import StartAgent
-from fidelio.orchestrator.runs.host import Host
+from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.settings import Settings
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
@@ -35,7 +35,7 @@ async def test_queued_agents_without_a_host_are_reported(fidelio: Fidelio, setti
         assert lock.acquire()
         hosted = agents_check(fidelio)
         lock.release()
-        async with Host(service.context):
+        async with AgentHost(service.context):
             await service.wait(["task"], str(project), mode="all", seconds=20)
 
     assert (waits["state"], "fidelio work" in waits["remedy"]) == ("warning", True)

@@ -17,7 +17,7 @@ import pytest
 from fidelio.app.application import Application
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, with_agent_header
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, add_agent_header
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
@@ -185,7 +185,7 @@ def test_only_a_server_that_starts_agents_is_told_which_agent_calls(url: str, to
     program = McpServer(command="fidelio", args=("mcp",))
     blueprint = Blueprint(name="a", description="", mcp_servers={"web": server, "program": program})
 
-    servers = with_agent_header(blueprint, "s_000000000000.7").mcp_servers
+    servers = add_agent_header(blueprint, "s_000000000000.7").mcp_servers
 
     assert servers["web"].headers == ({"X-Key": "k", AGENT_HEADER: "s_000000000000.7"} if told else server.headers)
     assert servers["program"] == program

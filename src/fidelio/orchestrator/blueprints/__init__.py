@@ -1,4 +1,4 @@
-"""Blueprints: what agents are started from, read from the project, the user's home and the bundled library.
+"""Blueprints: definitions of agents, read from the project, the user's home and the bundled library.
 
-`catalogue.open_blueprints` opens them all. Nothing is imported here: the processes of agents need the model and nothing else.
+`catalogue.open_blueprints` opens them all. This module imports nothing: the processes of agents need only the model.
 """

@@ -1,7 +1,7 @@
-"""All blueprints that a project can use, the nearest of each name, and what is wrong with the others.
+"""The catalogue of blueprints that a project can use: the nearest of each name, and the unusable ones with their problem.
 
-A broken blueprint hides no other. It does hide what lies further away under its own name: to run something else than what was
-asked for, only because the nearer one has a fault, would be worse than to say so.
+An unusable blueprint hides no other name. It does hide blueprints of its own name in later roots: running another blueprint
+than the nearest, only because that has an error, would be worse than reporting the error.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from fidelio.home import DIRECTORY, Home, user_home
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.reading import read_folder, read_page
 
-DISABLED = ".disabled"
-PAGE = ".md"
-# Every project that is asked about adds its places; more than these are forgotten and read again.
-MOST_PLACES = 200
+DISABLED_SUFFIX = ".disabled"
+PAGE_SUFFIX = ".md"
+# Every project adds its roots to the cache; the cache is cleared when it holds this many.
+MAX_OPEN_ROOTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_RULE = "Use 1 to 64 letters, digits, dashes, dots and underscores, beginning with a letter or a digit."
-# Reading blueprints means checking their schemas. One thread for each way to read, because readers share their cache; two ways,
-# because a list reads everything and a start only what it names.
-_LISTING = ThreadPoolExecutor(1, thread_name_prefix="blueprints")
-_READING = ThreadPoolExecutor(1, thread_name_prefix="blueprint")
-_LIST = "`fidelio agents blueprints` or the tool list_agent_blueprints shows them."
+# Reading a blueprint validates its schemas, which must not block the event loop. A single thread for each, because readers
+# share their cache; two threads, so that a start, which reads one blueprint, does not wait for a list, which reads all.
+_LIST_THREAD = ThreadPoolExecutor(1, thread_name_prefix="blueprints")
+_READ_THREAD = ThreadPoolExecutor(1, thread_name_prefix="blueprint")
+_LIST_HINT = "`fidelio agents blueprints` or the tool list_agent_blueprints shows them."
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 async def list_in_thread(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """Call what lists blueprints where only other lists wait for it."""
-    return await asyncio.get_running_loop().run_in_executor(_LISTING, lambda: read(*args, **more))
+    """Call a function that lists blueprints in the thread for lists."""
+    return await asyncio.get_running_loop().run_in_executor(_LIST_THREAD, lambda: read(*args, **more))
 
 
 async def read_in_thread(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """Call what reads one blueprint where only other readers wait for it."""
-    return await asyncio.get_running_loop().run_in_executor(_READING, lambda: read(*args, **more))
+    """Call a function that reads a blueprint in the thread for single blueprints."""
+    return await asyncio.get_running_loop().run_in_executor(_READ_THREAD, lambda: read(*args, **more))
 
 
 class BlueprintRoot(msgspec.Struct, frozen=True):
-    """A directory with blueprints. A relative one lies in the project that is asked about."""
+    """A directory with blueprints. A relative path is resolved in the project."""
 
     path: Path
     label: str
 
 
-class Broken(msgspec.Struct, frozen=True, kw_only=True):
-    """A blueprint that cannot be used: where the fault is (line 0: the file as a whole), what it is, and what to do."""
+class UnusableBlueprint(msgspec.Struct, frozen=True, kw_only=True):
+    """A blueprint with a problem: its location (line 0: the file as a whole), what is wrong, and what to do."""
 
     name: str
     file: str
@@ -68,19 +68,19 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> str:
-        place = f"{self.file}, line {self.line}" if self.line else self.file
-        return f"{place}: {self.sentence} {self.remedy}".rstrip()
+        location = f"{self.file}, line {self.line}" if self.line else self.file
+        return f"{location}: {self.sentence} {self.remedy}".rstrip()
 
 
-class Listing(msgspec.Struct, frozen=True):
-    """What a project can use, by name, and what it could use if it were mended."""
+class BlueprintListing(msgspec.Struct, frozen=True):
+    """The usable blueprints of a project by name, and the unusable ones."""
 
     agents: tuple[Blueprint, ...]
-    broken: tuple[Broken, ...]
+    broken: tuple[UnusableBlueprint, ...]
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One name in one root: a folder, a page, or by mistake both. `off` is what switches it off."""
+    """A name in a root: a folder, a page, or by mistake both. `off` is the path of the file that disables it."""
 
     name: str
     files: Files
@@ -93,97 +93,102 @@ class _Entry(msgspec.Struct, frozen=True):
         if self.folder and self.page:
             raise make_error(path, "hidden-file", f"{self.page} has the same name.", "Keep one of the two.")
         if not _NAME.fullmatch(self.name):
-            raise make_error(path, "bad-name", "This is no name for a blueprint.", _NAME_RULE)
+            raise make_error(path, "bad-name", "This is not a valid blueprint name.", _NAME_RULE)
         return read_folder(self.files, path, self.name) if self.folder else read_page(self.files, path, self.name)
 
 
-class Blueprints:
-    """Reads the roots in their order; the first that has a name decides about it."""
+class BlueprintCatalogue:
+    """Looks blueprints up in the roots in their order; the first root that has a name wins."""
 
     def __init__(self, roots: Sequence[BlueprintRoot]) -> None:
         self._roots = tuple(roots)
-        self._places: dict[Path, Files] = {}
+        self._open_roots: dict[Path, Files] = {}
 
-    def list(self, project: str | Path | None = None) -> Listing:
+    def list(self, project: str | Path | None = None) -> BlueprintListing:
         entries, broken = self._entries(project)
         read = [_read(entry) for _, entry in sorted(entries.items()) if not entry.off]
-        return Listing(
-            tuple(one for one in read if isinstance(one, Blueprint)),
-            (*broken, *(one for one in read if isinstance(one, Broken))),
+        return BlueprintListing(
+            tuple(result for result in read if isinstance(result, Blueprint)),
+            (*broken, *(result for result in read if isinstance(result, UnusableBlueprint))),
         )
 
     def get(self, name: str, project: str | Path | None = None) -> Blueprint:
-        """Raises `BlueprintNotFound`, or `BrokenBlueprint` with what has to be mended."""
+        """Load a blueprint. Raises `BlueprintNotFound`, or `BrokenBlueprint` with its problem."""
         if not _NAME.fullmatch(name):
-            raise BlueprintNotFound(f"{name!r:.80} is no name for a blueprint.", remedy=_NAME_RULE)
+            raise BlueprintNotFound(f"{name!r:.80} is not a valid blueprint name.", remedy=_NAME_RULE)
         entries, _ = self._entries(project)
         entry = entries.get(name)
         if entry is None:
-            remedy = f"{suggest_names(name, entries)} {_LIST}".lstrip()
+            remedy = f"{suggest_names(name, entries)} {_LIST_HINT}".lstrip()
             raise BlueprintNotFound(f"Agent not found: no blueprint is called {name}.", remedy=remedy)
         if entry.off:
             raise BlueprintNotFound(
-                f"Agent not found: the blueprint {name} is switched off.", remedy=f"Take {DISABLED} away from {entry.off}."
+                f"Agent not found: the blueprint {name} is switched off.",
+                remedy=f"Take {DISABLED_SUFFIX} away from {entry.off}.",
             )
         read = _read(entry)
-        if isinstance(read, Broken):
+        if isinstance(read, UnusableBlueprint):
             raise BrokenBlueprint(f"The blueprint {name} is broken: {read.error}")
         return read
 
-    def _entries(self, project: str | Path | None) -> tuple[dict[str, _Entry], tuple[Broken, ...]]:
+    def _entries(self, project: str | Path | None) -> tuple[dict[str, _Entry], tuple[UnusableBlueprint, ...]]:
         """The nearest entry of every name, and the roots that cannot be listed."""
         entries: dict[str, _Entry] = {}
-        broken: tuple[Broken, ...] = ()
+        broken: tuple[UnusableBlueprint, ...] = ()
         for files in self._files(project):
             try:
-                entries = {**_listed(files), **entries}
+                entries = {**_list_entries(files), **entries}
             except UnreadableDefinition as problem:
-                broken = (*broken, _broken(files.root, problem))
+                broken = (*broken, _unusable_blueprint(files.root, problem))
         return entries, broken
 
     def _files(self, project: str | Path | None) -> Iterator[Files]:
         base = Path.cwd() if project is None else Path(project)
         for path in dict.fromkeys(base / root.path for root in self._roots):
-            if path not in self._places:
-                if len(self._places) >= MOST_PLACES:
-                    self._places.clear()
-                self._places[path] = Files(str(path), Memo())
-            yield self._places[path]
+            if path not in self._open_roots:
+                if len(self._open_roots) >= MAX_OPEN_ROOTS:
+                    self._open_roots.clear()
+                self._open_roots[path] = Files(str(path), Memo())
+            yield self._open_roots[path]
 
 
-def _listed(files: Files) -> dict[str, _Entry]:
-    """Every folder, and every page but the one that explains the directory."""
+def _list_entries(files: Files) -> dict[str, _Entry]:
+    """The entries of a root: every folder, and every page except the readme."""
     pages, folders = files.files(files.root), files.directories(files.root)
-    names = {file.removesuffix(DISABLED).removesuffix(PAGE) for file in pages if file.endswith((PAGE, PAGE + DISABLED))}
+    names = {
+        file.removesuffix(DISABLED_SUFFIX).removesuffix(PAGE_SUFFIX)
+        for file in pages
+        if file.endswith((PAGE_SUFFIX, PAGE_SUFFIX + DISABLED_SUFFIX))
+    }
     shown = [name for name in {*names, *folders} if not name.startswith(".") and name.casefold() != "readme"]
-    return {escape_name(name): _entry(files, name, name in folders, pages) for name in shown}
+    return {escape_name(name): _build_entry(files, name, name in folders, pages) for name in shown}
 
 
-def _entry(files: Files, name: str, is_folder: bool, pages: Sequence[str]) -> _Entry:
-    folder, page = join_path(files.root, name), join_path(files.root, name + PAGE)
-    marks = (join_path(folder, DISABLED) if is_folder and _is_off(files, folder) else "", page + DISABLED)
-    off = marks[0] or (marks[1] if name + PAGE + DISABLED in pages else "")
-    return _Entry(escape_name(name), files, folder if is_folder else "", page if name + PAGE in pages else "", off)
+def _build_entry(files: Files, name: str, is_folder: bool, pages: Sequence[str]) -> _Entry:
+    folder, page = join_path(files.root, name), join_path(files.root, name + PAGE_SUFFIX)
+    marks = (join_path(folder, DISABLED_SUFFIX) if is_folder and _is_disabled(files, folder) else "", page + DISABLED_SUFFIX)
+    off = marks[0] or (marks[1] if name + PAGE_SUFFIX + DISABLED_SUFFIX in pages else "")
+    return _Entry(escape_name(name), files, folder if is_folder else "", page if name + PAGE_SUFFIX in pages else "", off)
 
 
-def _is_off(files: Files, folder: str) -> bool:
+def _is_disabled(files: Files, folder: str) -> bool:
     try:
-        return DISABLED in files.everything(folder)
+        return DISABLED_SUFFIX in files.everything(folder)
     except UnreadableDefinition:
-        # Whoever reads it is told why.
+        # Reading the entry will report the problem.
         return False
 
 
-def _read(entry: _Entry) -> Blueprint | Broken:
+def _read(entry: _Entry) -> Blueprint | UnusableBlueprint:
     try:
         return entry.read()
     except UnreadableDefinition as problem:
-        return _broken(entry.name, problem)
+        return _unusable_blueprint(entry.name, problem)
 
 
-def _broken(name: str, problem: UnreadableDefinition) -> Broken:
+def _unusable_blueprint(name: str, problem: UnreadableDefinition) -> UnusableBlueprint:
     first = problem.findings[0]
-    return Broken(
+    return UnusableBlueprint(
         name=name,
         file=escape_name(first.file),
         line=first.line,
@@ -192,17 +197,17 @@ def _broken(name: str, problem: UnreadableDefinition) -> Broken:
     )
 
 
-# Relative: each lies in the project that is asked about. The second is where an older orchestrator kept them.
-_PROJECT = (Path(DIRECTORY) / "agents", Path(".agent-orchestrator") / "agents")
+# Relative to the project. The second is the directory of an older orchestrator.
+_PROJECT_ROOTS = (Path(DIRECTORY) / "agents", Path(".agent-orchestrator") / "agents")
 
 
-def open_blueprints(home: Home) -> Blueprints:
-    own = [BlueprintRoot(path, "project") for path in _PROJECT]
-    return Blueprints([*own, BlueprintRoot(home.agents, "home"), *_user_roots(), bundled_root()])
+def open_blueprints(home: Home) -> BlueprintCatalogue:
+    own = [BlueprintRoot(path, "project") for path in _PROJECT_ROOTS]
+    return BlueprintCatalogue([*own, BlueprintRoot(home.agents, "home"), *_user_roots(), bundled_root()])
 
 
 def bundled_root() -> BlueprintRoot:
-    """The blueprints that come with Fidelio."""
+    """The root of the blueprints that are part of Fidelio."""
     return BlueprintRoot(Path(__file__).resolve().parents[2] / "bundled" / "blueprints", "bundled")
 
 
@@ -210,5 +215,5 @@ def _user_roots() -> list[BlueprintRoot]:
     try:
         return [BlueprintRoot(user_home().agents, "user")]
     except HomeProblem:
-        # A container may run as a user whom the system does not know: such a user has no blueprints of their own.
+        # A container may run as a user without an entry in the user database, who has no home directory.
         return []

@@ -1,4 +1,4 @@
-"""The value of a blueprint: checked, whole, with the hash of the files it was read from; and the rules of its limits."""
+"""The value of a valid blueprint, with the hash of its files; and the rules of its limits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.record.model import Usage
 
-# `ask`: whatever changes something is a question in the inbox. `read`: nothing may change anything. `edit`: files of the
-# project may be changed, the rest is asked. `full`: nothing is asked; for sandboxes.
+# `ask`: every change needs the answer to a request. `read`: no changes. `edit`: files of the project may be changed, everything
+# else needs an answer. `full`: no requests; for sandboxes.
 PermissionMode = Literal["ask", "read", "edit", "full"]
-AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent may do without asking. `allow` and `deny` name tools in the executor's own words."""
+    """What the agent may do without asking. `allow` and `deny` hold tool names of the executor."""
 
     mode: PermissionMode = "ask"
     allow: tuple[str, ...] = ()
@@ -25,18 +25,18 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a run is ended. Tokens and money count where the agent reports them."""
+    """The limits of a run. Tokens and cost count where the agent reports them."""
 
     wall_seconds: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
-    turns: AtLeastOne | None = None
-    # At most what one text of the record holds, so that no result is ever cut.
+    turns: PositiveInt | None = None
+    # At most the size of a text in the ledger, so that no result is ever cut.
     output_bytes: Annotated[int, msgspec.Meta(ge=1, le=64_000_000)] = 32_000_000
-    tokens: AtLeastOne | None = None
+    tokens: PositiveInt | None = None
     cost_usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is started from. `hash` commits to the files it was read from, `options` belong to its executor."""
+    """The definition of an agent. `hash` is the digest of its files, `options` are passed to its executor."""
 
     name: str
     description: str
@@ -48,11 +48,11 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
-    # Values that are set, and names that are passed on from the environment of whoever runs the agent.
+    # Variables that are set, and names of variables that are inherited from the environment of the agent host.
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     inherit: tuple[str, ...] = ()
     mcp_servers: Mapping[str, McpServer] = msgspec.field(default_factory=dict)
-    # Whether a run that was lost with its process is resumed by itself.
+    # Whether a run that was lost with its process is resumed automatically.
     resume_lost: bool = False
     worktree: bool = False
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -60,12 +60,12 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = ""
 
 
-# What a session without a blueprint runs as.
-GENERIC = Blueprint(name="", description="An agent without a blueprint.")
+# The blueprint of a session that names none.
+DEFAULT_BLUEPRINT = Blueprint(name="", description="An agent without a blueprint.")
 
 
-def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
-    """The name of the first limit that is passed, empty while all are kept."""
+def find_exceeded_limit(limits: Limits, usage: Usage, output_bytes: int) -> str:
+    """The name of the first limit that is exceeded, or an empty string."""
     spent = {
         "turns": (usage.turns, limits.turns),
         "output_bytes": (output_bytes, limits.output_bytes),
@@ -75,6 +75,6 @@ def limit_passed(limits: Limits, usage: Usage, output_bytes: int) -> str:
     return next((name for name, (used, most) in spent.items() if most is not None and used > most), "")
 
 
-def seconds_left(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
-    """What is left of the wall time. Waiting for a person does not count: people sleep."""
+def remaining_seconds(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
+    """The rest of the wall time. Waiting for a person does not count."""
     return limits.wall_seconds - (now - started_at - waited_ms) / 1000

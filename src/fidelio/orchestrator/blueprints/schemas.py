@@ -1,7 +1,7 @@
-"""What a blueprint takes and gives back, checked against its JSON Schemas.
+"""Validation of the input and output of an agent against the JSON Schemas of its blueprint.
 
-Whoever calls an agent is often a model itself. It is told what is wrong and what would be right, so it can repair its call.
-Without a schema nothing is imported and nothing is asked.
+The caller of an agent is often a model itself, so an error includes the schema: the caller can repair its input. Without a
+schema nothing is validated.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import msgspec
 
 from fidelio.errors import BadAgentInput, BrokenBlueprint, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.validation import LimitExceeded, Schema, Undecided, violations
+from fidelio.validation import CheckUndecided, LimitExceeded, Schema, find_violations
 
-LONGEST_SCHEMA = 4_000
+MAX_SCHEMA_LENGTH = 4_000
 
 
 async def check_input(blueprint: Blueprint, prompt: str | Mapping[str, Any]) -> str:
-    """The text for the agent, or `BadAgentInput` with the schema that the input has to fit."""
+    """The prompt as text. Raises `BadAgentInput` with the schema if the input does not fit it."""
     if blueprint.input_schema is None:
         if isinstance(prompt, str):
             return prompt
         raise BadAgentInput(
             f"The blueprint {blueprint.name} takes a text, and this is an object.", remedy="Pass the prompt as text."
         )
-    value = _value(prompt) if isinstance(prompt, str) else prompt
+    value = _parse_value(prompt) if isinstance(prompt, str) else prompt
     await _check(blueprint, blueprint.input_schema, value, "The input")
     return prompt if isinstance(prompt, str) else msgspec.json.format(msgspec.json.encode(prompt), indent=2).decode()
 
 
 async def check_output(blueprint: Blueprint, data: Any) -> None:
-    """Raises `BadAgentInput` with what is wrong, where the blueprint promises a shape and this is not it."""
+    """Raise `BadAgentInput` if the blueprint has an output schema and the data does not fit it."""
     if blueprint.output_schema is not None:
         await _check(blueprint, blueprint.output_schema, data, "The result")
 
 
-def _value(prompt: str) -> Any:
-    """A text that is JSON is meant as what it stands for; any other text as itself."""
+def _parse_value(prompt: str) -> Any:
+    """The value to validate: a text that is JSON is parsed, any other text is validated as a string."""
     try:
         return msgspec.json.decode(prompt)
     except (msgspec.DecodeError, RecursionError):
@@ -47,9 +47,9 @@ def _value(prompt: str) -> Any:
 
 async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) -> None:
     try:
-        unusable, violated = await violations(schema, value)
-    except Undecided as problem:
-        # Of a schema and a value that take too long together, nobody can say which of the two is to blame.
+        unusable, violated = await find_violations(schema, value)
+    except CheckUndecided as problem:
+        # When a check takes too long, either the schema or the value may be the cause.
         smaller = f"Make it smaller and plainer, or the schema in {blueprint.source} simpler."
         raise UncheckedAgentInput(
             f"{what} could not be checked against the schema of the blueprint {blueprint.name}: {problem}",
@@ -57,7 +57,8 @@ async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) ->
         ) from problem
     if unusable:
         raise BrokenBlueprint(
-            f"A schema of the blueprint {blueprint.name} cannot be used: {unusable}", remedy=f"Mend it in {blueprint.source}."
+            f"A schema of the blueprint {blueprint.name} cannot be used: {unusable}",
+            remedy=f"Correct it in {blueprint.source}.",
         )
     if violated:
         sentence = f"{what} does not fit the schema of the blueprint {blueprint.name}: {violated}"
@@ -66,4 +67,4 @@ async def _check(blueprint: Blueprint, schema: Schema, value: Any, what: str) ->
 
 def _remedy(schema: Schema) -> str:
     text = msgspec.json.encode(schema).decode()
-    return f"It has to fit {text}" if len(text) <= LONGEST_SCHEMA else "Look at the schema of the blueprint."
+    return f"It has to fit {text}" if len(text) <= MAX_SCHEMA_LENGTH else "Look at the schema of the blueprint."

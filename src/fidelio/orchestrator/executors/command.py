@@ -20,7 +20,7 @@ import msgspec
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
-from fidelio.processes.spooled import AgentProcess, adopt, locate, missing_support, spawn
+from fidelio.processes.spooled import AgentProcess, adopt, find_executable, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
 
 _PLACEHOLDER = "{conversation}"
@@ -84,7 +84,7 @@ def _missing_programs(options: CommandOptions, blueprint: Blueprint) -> Iterator
         # A path relative to the project, or one with a conversation id, is known only when a run begins.
         if program and _PLACEHOLDER not in program and (program.startswith("/") or "/" not in program):
             try:
-                locate(program, Path("/"), environment)
+                find_executable(program, Path("/"), environment)
             except ExecutorFailure as failure:
                 yield str(failure)
 
@@ -107,7 +107,7 @@ async def _read_result(process: AgentProcess, turn: Turn, reporter: Reporter) ->
         if not reporter.is_detaching:
             await _report_printed_text(process, reporter)
         raise
-    exit_ = await process.ended()
+    exit_ = await process.wait_for_exit()
     if not exit_.ok:
         raise process.failure(exit_, partial=text)
     return TurnResult(
@@ -119,7 +119,7 @@ async def _report_printed_text(process: AgentProcess, reporter: Reporter) -> Non
     """Stop the program, then report all its output. An error of the report must not prevent the stop."""
     await process.stop()
     with suppress(FidelioError):
-        if text := process.printed():
+        if text := process.read_output():
             await reporter.report_message(text)
 
 

@@ -121,7 +121,7 @@ async def relay_lines(process: AgentProcess, reporter: Reporter) -> TurnResult:
                 tasks.start(_relay_question(line.question, process, reporter))
             else:
                 await _relay_line(line, reporter)
-        raise process.failure(await process.ended(), partial=partial)
+        raise process.failure(await process.wait_for_exit(), partial=partial)
 
 
 async def _relay_question(question: AgentQuestion, process: AgentProcess, reporter: Reporter) -> None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import cast
 
 from fidelio.errors import ExecutorUnavailable
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Executor, Reporter, Turn, TurnResult
 from fidelio.processes.table import ProcessIdentity
 
@@ -71,7 +71,7 @@ def get_executors() -> Mapping[str, Executor]:
     return _Executors()
 
 
-async def find_working_executor(blueprint: Blueprint = GENERIC) -> Executor:
+async def find_working_executor(blueprint: Blueprint = DEFAULT_BLUEPRINT) -> Executor:
     """Find the first executor, in order of preference, that works on this machine and accepts the blueprint."""
     unsuitable, missing = [], []
     for name in _ORDER:

@@ -1,4 +1,4 @@
-"""Agent sessions and runs as callers see them."""
+"""Public values of agent sessions: session, run, result, and the parameters of a start."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from fidelio.mcp_client import McpServer
 
 RunState = Literal["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
-ACTIVE: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
+ACTIVE_STATES: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has cost so far, as the agent reports it: running totals of this run, not increments."""
+    """Usage of a run as the agent reports it: running totals, not increments."""
 
     turns: int = 0
     input_tokens: int = 0
@@ -23,7 +23,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of an agent. `reason` is a stable word (`limit.wall_seconds`, `exit.1`, ...), `detail` a sentence."""
+    """A turn of an agent. `reason` is a stable code (`limit.wall_seconds`, `exit.1`, ...), `detail` a sentence."""
 
     id: str
     number: int
@@ -40,11 +40,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        return self.state in ACTIVE
+        return self.state in ACTIVE_STATES
 
 
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A named conversation with an agent. `run` is its newest turn; `question` is the request a person has to answer."""
+    """A named conversation with an agent. `run` is its newest run; `question` is the request that a person has to answer."""
 
     id: str
     name: str
@@ -64,12 +64,12 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """The two words every client knows; the richer state is that of the run."""
+        """`running` or `finished`, the two values that every client knows; `run.state` is more precise."""
         return "running" if self.run.is_active else "finished"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run left: its text, whole however long it is, and its structured data where a schema asked for it."""
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run: its whole text, and structured data where the blueprint has an output schema."""
 
     session: AgentSession
     run: Run
@@ -78,7 +78,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for when a session is to begin. `project` is an absolute directory, None for the default one.
+    """The parameters of a new session. `project` is an absolute directory, None for the default project.
 
     `prompt` is a text, or an object where the blueprint has an input schema. `parent` is the session that starts it;
     `callback` sends that session a message when this one's run has ended.
@@ -93,5 +93,5 @@ class StartAgent(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     callback: bool = False
     worktree: bool | None = None
-    # Servers beside those of the blueprint, for this session alone.
+    # Servers in addition to those of the blueprint, for this session only.
     mcp_servers: Mapping[str, McpServer] = msgspec.field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The record of an agent session: what its events add up to, bounded however long the session lives.
+"""The record of an agent session: the fold of its events, of bounded size however long the session lives.
 
-`fold` is the only way a record changes. It keeps to the transition table: an event of a run that is over, or of another run,
-changes nothing, so a late writer cannot bring a dead run back. Replaying the events gives the same record.
+Only `fold` changes a record. It follows the transition table: an event of a run that has ended, or of another run, changes
+nothing, so a late writer cannot revive an ended run. Replaying the events gives the same record.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.orchestrator.record.model import RunState, Usage
-from fidelio.orchestrator.record.rules import ENDED, may_become
+from fidelio.orchestrator.record.rules import END_STATES, can_transition
 from fidelio.processes.table import ProcessIdentity
 
-CREATED = "session.created"
-QUEUED = "run.queued"
-STARTING = "run.starting"
-PROCESS = "run.process"
-CONVERSATION = "run.conversation"
-SAID = "agent.said"
-CALLED = "agent.called"
-RETURNED = "agent.returned"
-USED = "run.used"
-WAITING = "run.waiting"
-GOING_ON = "run.going-on"
-STOP_REQUESTED = "run.stop-requested"
-AGAIN = "run.again"
-MESSAGE = "message.queued"
-DELIVERED = "message.delivered"
-WORKTREE = "worktree.created"
-CALLED_BACK = "callback.delivered"
-DELETED = "session.deleted"
-END_OF: Mapping[RunState, str] = MappingProxyType(
+SESSION_CREATED = "session.created"
+RUN_QUEUED = "run.queued"
+RUN_STARTING = "run.starting"
+RUN_PROCESS = "run.process"
+RUN_CONVERSATION = "run.conversation"
+AGENT_SAID = "agent.said"
+AGENT_CALLED = "agent.called"
+AGENT_RETURNED = "agent.returned"
+RUN_USED = "run.used"
+RUN_WAITING = "run.waiting"
+RUN_GOING_ON = "run.going-on"
+RUN_STOP_REQUESTED = "run.stop-requested"
+RUN_AGAIN = "run.again"
+MESSAGE_QUEUED = "message.queued"
+MESSAGE_DELIVERED = "message.delivered"
+WORKTREE_CREATED = "worktree.created"
+CALLBACK_DELIVERED = "callback.delivered"
+SESSION_DELETED = "session.deleted"
+END_EVENT_BY_STATE: Mapping[RunState, str] = MappingProxyType(
     {"succeeded": "run.succeeded", "failed": "run.failed", "stopped": "run.stopped", "lost": "run.lost"}
 )
-ENDS = tuple(END_OF.values())
-ABOUT_RUNS = (QUEUED, STARTING, USED, CALLED, WAITING, GOING_ON, STOP_REQUESTED, *ENDS)
+END_EVENTS = tuple(END_EVENT_BY_STATE.values())
+RUN_EVENTS = (RUN_QUEUED, RUN_STARTING, RUN_USED, AGENT_CALLED, RUN_WAITING, RUN_GOING_ON, RUN_STOP_REQUESTED, *END_EVENTS)
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The newest run. `asked` is the seq of the event that holds its prompt, `ended` of the one that holds its result.
+    """The newest run. `prompt_seq` and `result_seq` are the sequence numbers of the events with its prompt and its result.
 
-    `blueprint_blob` is the digest of the blueprint it has begun with. `part` counts how often an executor was called for it (a
-    second time when its result did not fit the schema), `spent` and `spent_bytes` what the parts before have cost, `told` what
-    was said since then: an adopted process tells everything again from its beginning.
+    `blueprint_blob` is the digest of the blueprint that it began with. `part` counts the calls of its executor (a second call
+    when the result does not fit the schema), `spent` and `spent_bytes` the usage of earlier calls. `reported_events` counts
+    what the executor has reported since the current call began: an adopted process reports everything again from its beginning.
     """
 
     id: str = ""
@@ -57,8 +57,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str = ""
     blueprint_hash: str = ""
     blueprint_blob: str = ""
-    asked: int = 0
-    ended: int = 0
+    prompt_seq: int = msgspec.field(default=0, name="asked")
+    result_seq: int = msgspec.field(default=0, name="ended")
     resumes: str = ""
     fresh: str = ""
     host: str = ""
@@ -67,7 +67,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spent: Usage = Usage()
     spent_bytes: int = 0
     process: ProcessIdentity | None = None
-    told: int = 0
+    reported_events: int = msgspec.field(default=0, name="told")
     usage: Usage = Usage()
     tool_calls: int = 0
     last_activity: str = ""
@@ -81,11 +81,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_at: int | None = None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session. `messages` are the seqs of those that wait for the next turn; `lost_in_a_row` bounds automatic resuming.
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session. `messages` are the sequence numbers of queued messages; `lost_in_a_row` limits automatic resuming.
 
-    `servers` is the digest of what was given beside the blueprint: it may hold keys, which have no place in a record.
-    `proven`: a turn has ended well in this conversation, so the agent did know it once.
+    `servers` is the digest of the MCP servers that were added at the start: they may hold keys, which must not be in a record.
+    `proven`: a run has succeeded in this conversation, so the agent has known it.
     """
 
     project: str = ""
@@ -122,35 +122,35 @@ class Fact(Protocol):
     def body(self) -> dict[str, Any]: ...
 
 
-def fold(record: Record, events: Iterable[Fact]) -> Record:
-    """The record after these events; those of other rooms, such as the inbox, change nothing."""
+def fold(record: AgentRecord, events: Iterable[Fact]) -> AgentRecord:
+    """The record after these events. Events of other packages, such as the inbox, change nothing."""
     for event in events:
-        if event.type in _KNOWN:
-            told = _Told(event.seq, event.type, event.time, event.body)
-            step = _OF_SESSION.get(event.type, _fold_run)
-            record = step(record, told)
+        if event.type in _FOLDED_EVENTS:
+            decoded = _DecodedEvent(event.seq, event.type, event.time, event.body)
+            step = _SESSION_STEPS.get(event.type, _fold_run)
+            record = step(record, decoded)
     return record
 
 
-def state_after(state: RunState, type_: str) -> RunState | None:
-    """The state an event leads to; None when it comes too late, or too early."""
-    if state in ENDED:
+def next_state(state: RunState, type_: str) -> RunState | None:
+    """The state after an event; None where the transition table does not allow the event."""
+    if state in END_STATES:
         return None
-    if type_ == STOP_REQUESTED:
+    if type_ == RUN_STOP_REQUESTED:
         return state
-    if type_ in _SIGNS_OF_LIFE:
+    if type_ in _ACTIVITY_EVENTS:
         return {"queued": None, "starting": "running", "waiting": "waiting"}.get(state, "running")
-    following = _LEADS_TO[type_]
-    return following if may_become(state, following) else None
+    following = _NEXT_STATES[type_]
+    return following if can_transition(state, following) else None
 
 
-def read(raw: str) -> Record:
-    """A record as the ledger keeps it."""
-    return msgspec.json.decode(raw, type=Record)
+def decode_record(raw: str) -> AgentRecord:
+    """Decode a record from the JSON in the ledger."""
+    return msgspec.json.decode(raw, type=AgentRecord)
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """An event whose body is read once."""
+class _DecodedEvent(msgspec.Struct, frozen=True):
+    """An event with its decoded body, because each access of `event.body` would decode it again."""
 
     seq: int
     type: str
@@ -158,32 +158,32 @@ class _Told(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-def _fold_run(record: Record, event: _Told) -> Record:
-    state = state_after(record.run.state, event.type)
+def _fold_run(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+    state = next_state(record.run.state, event.type)
     if state is None or event.body.get("run") != record.run.id:
         return record
     step = _RUN_STEPS.get(event.type)
     run = step(record.run, event) if step else record.run
-    # Of several questions one may be answered: then the run still waits.
+    # While other questions are open, the run still waits.
     after = replace(record, run=replace(run, state="waiting" if run.questions else state))
     linked = _LINKED_STEPS.get(event.type)
     return linked(after, event) if linked else after
 
 
-def _created(record: Record, event: _Told) -> Record:
-    known = {key: value for key, value in event.body.items() if key in Record.__struct_fields__}
-    return msgspec.convert(msgspec.to_builtins(record) | known, Record)
+def _fold_created(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+    known = {key: value for key, value in event.body.items() if key in AgentRecord.__struct_fields__}
+    return msgspec.convert(msgspec.to_builtins(record) | known, AgentRecord)
 
 
-def _queued(record: Record, event: _Told) -> Record:
-    if record.run.number and record.run.state not in ENDED:
+def _fold_queued(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+    if record.run.number and record.run.state not in END_STATES:
         return record
     body = event.body
     run = RunRecord(
         id=body["run"],
         number=record.run.number + 1,
         blueprint_hash=body.get("blueprint_hash", ""),
-        asked=event.seq,
+        prompt_seq=event.seq,
         resumes=body.get("resumes", ""),
         fresh=body.get("fresh", ""),
         queued_at=event.time,
@@ -191,21 +191,21 @@ def _queued(record: Record, event: _Told) -> Record:
     return replace(record, run=run)
 
 
-def _message(record: Record, event: _Told) -> Record:
+def _fold_message(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     return replace(record, messages=(*record.messages, event.seq))
 
 
-def _delivered(record: Record, event: _Told) -> Record:
-    gone = set(event.body["messages"])
-    return replace(record, messages=tuple(seq for seq in record.messages if seq not in gone))
+def _fold_delivered(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+    delivered = set(event.body["messages"])
+    return replace(record, messages=tuple(seq for seq in record.messages if seq not in delivered))
 
 
-def _worktree(record: Record, event: _Told) -> Record:
+def _fold_worktree(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     body = event.body
     return replace(record, worktree=body["path"], branch=body["branch"], base=body["base"], prefix=body["prefix"])
 
 
-def _starting(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_starting(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     return replace(
         run,
         fresh=event.body["fresh"],
@@ -217,17 +217,17 @@ def _starting(run: RunRecord, event: _Told) -> RunRecord:
     )
 
 
-def _process(run: RunRecord, event: _Told) -> RunRecord:
-    return replace(run, process=ProcessIdentity(pid=event.body["pid"], started=event.body["started"]), told=0)
+def _fold_process(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+    return replace(run, process=ProcessIdentity(pid=event.body["pid"], started=event.body["started"]), reported_events=0)
 
 
-def _again(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_again(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     spent = msgspec.convert(event.body["spent"], Usage) if "spent" in event.body else run.usage
     return replace(
         run,
         part=run.part + 1,
         process=None,
-        told=0,
+        reported_events=0,
         fresh=event.body.get("fresh", run.fresh),
         usage=spent,
         spent=spent,
@@ -235,34 +235,39 @@ def _again(run: RunRecord, event: _Told) -> RunRecord:
     )
 
 
-def _said(run: RunRecord, event: _Told) -> RunRecord:
-    return replace(run, told=run.told + 1, last_activity=event.body.get("brief", run.last_activity))
+def _fold_said(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+    return replace(run, reported_events=run.reported_events + 1, last_activity=event.body.get("brief", run.last_activity))
 
 
-def _called(run: RunRecord, event: _Told) -> RunRecord:
-    return replace(run, told=run.told + 1, tool_calls=run.tool_calls + 1, last_activity=f"uses {event.body['tool']}"[:120])
+def _fold_called(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+    return replace(
+        run,
+        reported_events=run.reported_events + 1,
+        tool_calls=run.tool_calls + 1,
+        last_activity=f"uses {event.body['tool']}"[:120],
+    )
 
 
-def _used(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_usage(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     return replace(run, usage=msgspec.convert(event.body["usage"], Usage))
 
 
-def _waiting(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_waiting(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     since = run.waiting_since if run.questions else event.time
     return replace(run, questions=(*run.questions, event.body["request"]), waiting_since=since)
 
 
-def _going_on(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_going_on(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     left = tuple(request for request in run.questions if request != event.body["request"])
     waited = run.waited_ms if left else run.waited_ms + max(0, event.time - run.waiting_since)
     return replace(run, questions=left, waited_ms=waited)
 
 
-def _stop_requested(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_stop_requested(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     return replace(run, stop_by=run.stop_by or event.body["by"], stop_reason=run.stop_reason or event.body["reason"])
 
 
-def _ended(run: RunRecord, event: _Told) -> RunRecord:
+def _fold_end(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     return replace(
         run,
         reason=event.body.get("reason", ""),
@@ -270,58 +275,64 @@ def _ended(run: RunRecord, event: _Told) -> RunRecord:
         usage=msgspec.convert(event.body.get("usage", {}), Usage),
         process=None,
         questions=(),
-        ended=event.seq,
+        result_seq=event.seq,
         ended_at=event.time,
     )
 
 
-def _conversation(record: Record, event: _Told) -> Record:
+def _fold_conversation(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     return replace(record, conversation=event.body["conversation"])
 
 
-def _forget_conversation(record: Record, event: _Told) -> Record:
+def _clear_conversation(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     return replace(record, conversation="", proven=False) if "fresh" in event.body else record
 
 
-def _after_end(record: Record, event: _Told) -> Record:
+def _update_after_end(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     lost = record.lost_in_a_row + 1 if record.run.state == "lost" else 0
     proven = record.proven or (record.run.state == "succeeded" and bool(record.conversation))
     return replace(record, lost_in_a_row=lost, proven=proven, changes=event.body.get("changes", record.changes))
 
 
-_OF_SESSION: Mapping[str, Callable[[Record, _Told], Record]] = MappingProxyType(
-    {CREATED: _created, QUEUED: _queued, MESSAGE: _message, DELIVERED: _delivered, WORKTREE: _worktree}
-)
-_RUN_STEPS: Mapping[str, Callable[[RunRecord, _Told], RunRecord]] = MappingProxyType(
+_SESSION_STEPS: Mapping[str, Callable[[AgentRecord, _DecodedEvent], AgentRecord]] = MappingProxyType(
     {
-        STARTING: _starting,
-        PROCESS: _process,
-        SAID: _said,
-        CALLED: _called,
-        RETURNED: _said,
-        USED: _used,
-        WAITING: _waiting,
-        GOING_ON: _going_on,
-        STOP_REQUESTED: _stop_requested,
-        AGAIN: _again,
-        **dict.fromkeys(ENDS, _ended),
+        SESSION_CREATED: _fold_created,
+        RUN_QUEUED: _fold_queued,
+        MESSAGE_QUEUED: _fold_message,
+        MESSAGE_DELIVERED: _fold_delivered,
+        WORKTREE_CREATED: _fold_worktree,
     }
 )
-_LINKED_STEPS: Mapping[str, Callable[[Record, _Told], Record]] = MappingProxyType(
+_RUN_STEPS: Mapping[str, Callable[[RunRecord, _DecodedEvent], RunRecord]] = MappingProxyType(
     {
-        CONVERSATION: _conversation,
-        AGAIN: _forget_conversation,
-        **dict.fromkeys(ENDS, _after_end),
+        RUN_STARTING: _fold_starting,
+        RUN_PROCESS: _fold_process,
+        AGENT_SAID: _fold_said,
+        AGENT_CALLED: _fold_called,
+        AGENT_RETURNED: _fold_said,
+        RUN_USED: _fold_usage,
+        RUN_WAITING: _fold_waiting,
+        RUN_GOING_ON: _fold_going_on,
+        RUN_STOP_REQUESTED: _fold_stop_requested,
+        RUN_AGAIN: _fold_again,
+        **dict.fromkeys(END_EVENTS, _fold_end),
     }
 )
-_SIGNS_OF_LIFE = frozenset({PROCESS, CONVERSATION, SAID, CALLED, RETURNED, USED})
-_LEADS_TO: Mapping[str, RunState] = MappingProxyType(
+_LINKED_STEPS: Mapping[str, Callable[[AgentRecord, _DecodedEvent], AgentRecord]] = MappingProxyType(
     {
-        STARTING: "starting",
-        WAITING: "waiting",
-        GOING_ON: "running",
-        AGAIN: "running",
-        **{type_: state for state, type_ in END_OF.items()},
+        RUN_CONVERSATION: _fold_conversation,
+        RUN_AGAIN: _clear_conversation,
+        **dict.fromkeys(END_EVENTS, _update_after_end),
     }
 )
-_KNOWN = frozenset({*_OF_SESSION, *_SIGNS_OF_LIFE, *_LEADS_TO, STOP_REQUESTED})
+_ACTIVITY_EVENTS = frozenset({RUN_PROCESS, RUN_CONVERSATION, AGENT_SAID, AGENT_CALLED, AGENT_RETURNED, RUN_USED})
+_NEXT_STATES: Mapping[str, RunState] = MappingProxyType(
+    {
+        RUN_STARTING: "starting",
+        RUN_WAITING: "waiting",
+        RUN_GOING_ON: "running",
+        RUN_AGAIN: "running",
+        **{type_: state for state, type_ in END_EVENT_BY_STATE.items()},
+    }
+)
+_FOLDED_EVENTS = frozenset({*_SESSION_STEPS, *_ACTIVITY_EVENTS, *_NEXT_STATES, RUN_STOP_REQUESTED})

@@ -1,11 +1,11 @@
-"""The rules of agent sessions, as functions of what is known: no file, no clock, no process.
+"""The rules of agent sessions, as pure functions: states, transitions, names, filters.
 
     queued ──▶ starting ──▶ running ◀──▶ waiting
       │           │            │            │
       └───────────┴────────────┴────────────┴──▶ succeeded | failed | stopped | lost
 
-A run only ever moves along these arrows, and what has ended stays as it ended. A run that has once left `queued` is never
-started again, whatever happened to those who watched it: that is why no turn runs twice.
+A run changes its state only along these arrows, and an end state is final. A run that has left `queued` is never started
+again, whatever happened to its host: that is why no turn runs twice.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fidelio.orchestrator.record.model import ACTIVE, RunState
+from fidelio.orchestrator.record.model import ACTIVE_STATES, RunState
 
-ENDED: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
+END_STATES: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
 _ENDS: frozenset[RunState] = frozenset({"succeeded", "failed", "stopped", "lost"})
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
@@ -32,55 +32,55 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     }
 )
 
-# Why a run ended as it did. `exit.N` and the words of executors come on top of these.
+# Reason codes of ended runs. Executors add others, such as `exit.N`.
 STOPPED_ON_REQUEST = "stop.requested"
 STOPPED_WITH_PARENT = "stop.parent"
 STOPPED_WITH_HOME = "stop.home"
 LOST_WITH_PROCESS = "lost.process"
 LOST_WITH_HOST = "lost.host"
-CANNOT_BEGIN = "begin.failed"
-NO_DIRECTORY = "directory.missing"
-NO_WORKTREE = "worktree.failed"
+BEGIN_FAILED = "begin.failed"
+DIRECTORY_MISSING = "directory.missing"
+WORKTREE_FAILED = "worktree.failed"
 BAD_OUTPUT = "output.schema"
 
-NAME_LENGTH = 60
-# A run that takes its host or its process with it every time must not be resumed for ever.
-RESUMES_IN_A_ROW = 3
-MOST_MESSAGES = 100
-# What sessions can be asked for by: the two words every client knows, and the states of a run.
+MAX_NAME_LENGTH = 60
+# A run that crashes its host or its process every time must not be resumed for ever.
+MAX_CONSECUTIVE_RESUMES = 3
+MAX_QUEUED_MESSAGES = 100
+# Values of the status filter: the two that every client knows, and the states of a run.
 STATUSES = ("running", "finished", *(state for state in TRANSITIONS if state != "running"))
-_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_LENGTH}}}")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_LENGTH}}}")
 _NAMESPACE_LENGTH = 200
 
 
-def is_name(name: str) -> bool:
+def is_session_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def may_become(state: RunState, following: RunState) -> bool:
+def can_transition(state: RunState, following: RunState) -> bool:
     return following in TRANSITIONS[state]
 
 
 def is_active(state: str) -> bool:
-    return state in ACTIVE
+    return state in ACTIVE_STATES
 
 
-def is_status(wanted: str | None) -> bool:
+def is_status_filter(wanted: str | None) -> bool:
     return wanted is None or wanted in STATUSES
 
 
-def is_state(wanted: str | None) -> bool:
-    """Whether a filter names one state. `running` does not: it stands for all in which a run is not over."""
+def is_single_state(wanted: str | None) -> bool:
+    """Whether a filter names a single state. `running` does not: it matches all active states."""
     return wanted in TRANSITIONS and wanted != "running"
 
 
-def matches(state: str, wanted: str | None) -> bool:
-    """Whether a run in this state is meant by a filter: `running` and `finished` as every client knows them, or a state."""
+def matches_status(state: str, wanted: str | None) -> bool:
+    """Whether a run in this state matches a filter: `running` (active), `finished` (ended), or a state."""
     if wanted is None:
         return True
     if wanted == "running":
-        return state in ACTIVE
-    return state in ENDED if wanted == "finished" else state == wanted
+        return state in ACTIVE_STATES
+    return state in END_STATES if wanted == "finished" else state == wanted
 
 
 def namespace_of(project: str) -> str:

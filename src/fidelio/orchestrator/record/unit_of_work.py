@@ -1,4 +1,4 @@
-"""Unit of work for agent sessions: the generic loop with the record of an agent, and events that get their actor at the end."""
+"""Unit of work for agent sessions: the generic loop with the record of an agent, and drafts that become events of an actor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, Session, Settlement
 from fidelio.ledger.unit_of_work import LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.orchestrator.record.model import AgentSession, Run
-from fidelio.orchestrator.record.record import Record, fold, read
+from fidelio.orchestrator.record.record import AgentRecord, decode_record, fold
 
-LoadedAgent: TypeAlias = LoadedSession[Record]
+LoadedAgent: TypeAlias = LoadedSession[AgentRecord]
 
 
-class EventDraft(msgspec.Struct, frozen=True):
-    """An event that is decided on. `blobs` are the digests its body refers to."""
+class AgentEventDraft(msgspec.Struct, frozen=True):
+    """An event without its actor. `blobs` are the digests that its body refers to."""
 
     type: str
     body: dict[str, Any]
@@ -29,18 +29,18 @@ class EventDraft(msgspec.Struct, frozen=True):
 
 
 class AgentDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be committed in one transaction. `linked` are changes of other sessions."""
+    """What a single transaction commits. `linked` are changes of other sessions."""
 
-    drafts: tuple[EventDraft, ...]
+    drafts: tuple[AgentEventDraft, ...]
     requests: tuple[RequestChange, ...] = ()
     blobs: tuple[bytes, ...] = ()
     jobs: tuple[NewJob, ...] = ()
     settle: Settlement | None = None
     linked: tuple[Change, ...] = ()
 
-    def by(self, actor: str, create: NewSession | None = None) -> SessionDecision[None]:
-        """The same with events of the actor."""
-        events = tuple(NewEvent(type=one.type, body=one.body, actor=actor, blobs=one.blobs) for one in self.drafts)
+    def to_decision(self, actor: str, create: NewSession | None = None) -> SessionDecision[None]:
+        """The decision for the generic unit of work, with events of this actor."""
+        events = tuple(NewEvent(type=draft.type, body=draft.body, actor=actor, blobs=draft.blobs) for draft in self.drafts)
         return SessionDecision(None, events, self.requests, self.blobs, self.jobs, create, self.linked, self.settle)
 
 
@@ -48,70 +48,72 @@ Decide = Callable[[LoadedAgent], AgentDecision | None]
 
 
 class AgentRecords:
-    """How agent sessions keep their record."""
+    """Validates, decodes and folds the records of agent sessions for the generic unit of work."""
 
     def check(self, session: Session) -> None:
-        """Also one that was deleted has no record."""
+        """Raise unless this is an agent session with a record; a deleted session has none."""
         if session.kind != "agent" or not session.has_record:
-            raise SessionNotFound(f"Session {session.id} is no agent session.", remedy="List them with `list_agent_sessions`.")
+            raise SessionNotFound(
+                f"Session {session.id} is not an agent session.", remedy="List them with `list_agent_sessions`."
+            )
 
-    def read(self, raw: str) -> Record:
-        return read(raw)
+    def read(self, raw: str) -> AgentRecord:
+        return decode_record(raw)
 
-    def fold(self, record: Record, events: Iterable[RecordEvent]) -> Record:
+    def fold(self, record: AgentRecord, events: Iterable[RecordEvent]) -> AgentRecord:
         return fold(record, events)
 
-    def seq(self, record: Record) -> None:  # noqa: ARG002  # what others append to the session does not change the record
+    def seq(self, record: AgentRecord) -> None:  # noqa: ARG002  # events of other packages do not change the record
         return None
 
-    def status(self, record: Record) -> tuple[str, str]:
+    def status(self, record: AgentRecord) -> tuple[str, str]:
         return record.run.state, record.run.reason
 
 
 _RECORDS = AgentRecords()
 
 
-class AgentUnit(msgspec.Struct, frozen=True):
+class AgentUnitOfWork(msgspec.Struct, frozen=True):
     """Loads and changes agent sessions."""
 
     ledger: Ledger
     clock: Clock
 
     @property
-    def _work(self) -> UnitOfWork[Record]:
+    def _work(self) -> UnitOfWork[AgentRecord]:
         return UnitOfWork(self.ledger, self.clock, _RECORDS)
 
     async def load(self, session: str) -> LoadedAgent:
-        """Raises `SessionNotFound` also for one that was deleted, or is not an agent's."""
+        """Load a session. Raises `SessionNotFound` also for a deleted session and for a session of another kind."""
         return await self._work.load(session)
 
-    async def create(self, session: str, birth: NewSession, decision: AgentDecision) -> LoadedAgent:
-        return await self._work.create(session, Record(), decision.by("service", birth))
+    async def create(self, session: str, new_session: NewSession, decision: AgentDecision) -> LoadedAgent:
+        return await self._work.create(session, AgentRecord(), decision.to_decision("service", new_session))
 
     async def update(
-        self, at: LoadedAgent | str, decide: Decide, *, actor: str = "service", work: Assignment | None = None
+        self, agent: LoadedAgent | str, decide: Decide, *, actor: str = "service", work: Assignment | None = None
     ) -> LoadedAgent:
-        """Commit what `decide` wants; it is asked again when the session has moved on, and None commits nothing.
+        """Commit the decision. `decide` is called again after a conflict, and None commits nothing.
 
-        `work` is the job that this is part of: nothing is committed once somebody else has claimed it.
+        `work` is the job that this is part of: nothing is committed once another host has claimed it.
         """
 
-        def decide_for_actor(now: LoadedAgent) -> SessionDecision[None] | None:
-            decision = decide(now)
-            return None if decision is None else decision.by(actor)
+        def decide_for_actor(current: LoadedAgent) -> SessionDecision[None] | None:
+            decision = decide(current)
+            return None if decision is None else decision.to_decision(actor)
 
-        return await self._work.update(at, decide_for_actor, assignment=work)
+        return await self._work.update(agent, decide_for_actor, assignment=work)
 
 
-def load_row(session: Session) -> LoadedAgent:
-    """A session of a list, which has its record with it."""
+def decode_session(session: Session) -> LoadedAgent:
+    """Decode a session of a list, which includes its record."""
     _RECORDS.check(session)
-    return LoadedSession(session, read(session.raw))
+    return LoadedSession(session, decode_record(session.raw))
 
 
-def view(at: LoadedAgent) -> AgentSession:
-    """A session as callers see it."""
-    record, session = at.record, at.session
+def view_session(agent: LoadedAgent) -> AgentSession:
+    """The public value of a session."""
+    record, session = agent.record, agent.session
     return AgentSession(
         id=session.id,
         name=session.name or "",
@@ -131,7 +133,7 @@ def view(at: LoadedAgent) -> AgentSession:
     )
 
 
-def view_run(record: Record) -> Run:
+def view_run(record: AgentRecord) -> Run:
     run = record.run
     return Run(
         id=run.id,

@@ -1,1 +1,1 @@
-"""Runs of agents: admission, preparation, supervision and results, in the process that hosts them."""
+"""Runs of agents in the agent host: admission, preparation, supervision and results."""

@@ -1,10 +1,10 @@
-"""Which run may begin next: fair between projects, in order within one, and not while as many work as was allowed.
+"""Admission queue of runs: fair between projects, first in first out within a project, limited in number.
 
-Projects take turns, so that one with a thousand runs waiting does not keep another from its first. Places are counted for each
-depth on its own: a parent that waits for its children occupies a place, and must not be what keeps them from starting. A run
-that waits for a person occupies none, and has one again when it goes on, also when all are taken by then.
+Projects are served round robin, so that a project with a thousand queued runs does not block the first run of another. Slots
+are counted for each depth separately: a parent that waits for its children occupies a slot, and must not prevent them from
+starting. A run that waits for a person occupies no slot, and gets one again when it continues, even above the limit.
 
-A plain object without a clock or a lock of its own; the host asks it whenever something has changed.
+A plain object without a clock or a lock; the host calls it whenever something has changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A run that waits for a place."""
+    """A queued run."""
 
     run: str
     session: str
@@ -24,69 +24,69 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """The queue, and the places that are taken."""
+    """The queued runs, and the runs that occupy a slot."""
 
     def __init__(self, *, per_project: int, total: int) -> None:
         self._per_project, self._total = per_project, total
-        # By depth, then by project: the levels share nothing, and within one the projects stand in a row.
+        # By depth, then by project: the depths are independent, and the order of the projects is the order of service.
         self._levels: dict[int, OrderedDict[str, deque[Candidate]]] = {}
-        self._waiting: dict[str, Candidate] = {}
-        self._working: dict[str, Candidate] = {}
+        self._queued: dict[str, Candidate] = {}
+        self._occupying: dict[str, Candidate] = {}
         self._in_project: Counter[tuple[str, int]] = Counter()
-        self._in_all: Counter[int] = Counter()
+        self._in_total: Counter[int] = Counter()
 
     @property
-    def waiting(self) -> int:
-        return len(self._waiting)
+    def queued_count(self) -> int:
+        return len(self._queued)
 
     @property
-    def working(self) -> int:
-        return len(self._working)
+    def occupied_count(self) -> int:
+        return len(self._occupying)
 
-    def join(self, candidate: Candidate) -> None:
-        """Queues a run; one that is known already keeps its place."""
-        if candidate.run in self._waiting or candidate.run in self._working:
+    def enqueue(self, candidate: Candidate) -> None:
+        """Queue a run; a run that is known already keeps its position."""
+        if candidate.run in self._queued or candidate.run in self._occupying:
             return
-        self._waiting[candidate.run] = candidate
+        self._queued[candidate.run] = candidate
         level = self._levels.setdefault(candidate.depth, OrderedDict())
         level.setdefault(candidate.project, deque()).append(candidate)
 
-    def take(self, candidate: Candidate) -> None:
-        """Gives a place to a run that is at work already, whatever the limits say."""
-        self.leave(candidate.run)
-        if candidate.run not in self._working:
-            self._working[candidate.run] = candidate
+    def occupy(self, candidate: Candidate) -> None:
+        """Assign a slot to a run that is active already, whatever the limits say."""
+        self.withdraw(candidate.run)
+        if candidate.run not in self._occupying:
+            self._occupying[candidate.run] = candidate
             self._in_project[candidate.project, candidate.depth] += 1
-            self._in_all[candidate.depth] += 1
+            self._in_total[candidate.depth] += 1
 
-    def leave(self, run: str) -> None:
-        """Takes a run out of the queue that no longer waits."""
-        candidate = self._waiting.pop(run, None)
+    def withdraw(self, run: str) -> None:
+        """Remove a run from the queue."""
+        candidate = self._queued.pop(run, None)
         if candidate is not None:
             self._dequeue(candidate)
 
-    def free(self, run: str) -> None:
-        """Gives the place of a run back."""
-        self.leave(run)
-        candidate = self._working.pop(run, None)
+    def release(self, run: str) -> None:
+        """Free the slot of a run, or remove it from the queue."""
+        self.withdraw(run)
+        candidate = self._occupying.pop(run, None)
         if candidate is not None:
             self._in_project[candidate.project, candidate.depth] -= 1
-            self._in_all[candidate.depth] -= 1
+            self._in_total[candidate.depth] -= 1
 
     def admit(self) -> Candidate | None:
-        """The next run that may begin; it has its place from now on. None: nobody waits, or there is no place for those."""
+        """The next run that may begin, which occupies a slot from now on; None: no run is queued, or no slot is free for it."""
         for level in self._levels.values():
-            candidate = next((queue[0] for queue in level.values() if self._has_room(queue[0])), None)
+            candidate = next((queue[0] for queue in level.values() if self._has_slot(queue[0])), None)
             if candidate is not None:
-                # Who was served goes to the end of the row.
+                # The project that was served moves to the end of the order.
                 level.move_to_end(candidate.project)
-                self.take(candidate)
+                self.occupy(candidate)
                 return candidate
         return None
 
-    def _has_room(self, candidate: Candidate) -> bool:
+    def _has_slot(self, candidate: Candidate) -> bool:
         in_project = self._in_project[candidate.project, candidate.depth]
-        return in_project < self._per_project and self._in_all[candidate.depth] < self._total
+        return in_project < self._per_project and self._in_total[candidate.depth] < self._total
 
     def _dequeue(self, candidate: Candidate) -> None:
         level = self._levels[candidate.depth]

@@ -1,4 +1,4 @@
-"""The context that all parts of the orchestrator share: ledger, inbox, blueprints, executors, limits."""
+"""The shared context of the orchestrator: ledger, inbox, blueprints, executors, limits."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.catalogue import read_in_thread
-from fidelio.orchestrator.blueprints.model import GENERIC, Blueprint
-from fidelio.orchestrator.blueprints.servers import with_secrets
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
+from fidelio.orchestrator.blueprints.servers import fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import find_working_executor
-from fidelio.orchestrator.record import phrases
-from fidelio.orchestrator.record.record import Record
-from fidelio.orchestrator.record.unit_of_work import AgentUnit
+from fidelio.orchestrator.record import errors
+from fidelio.orchestrator.record.record import AgentRecord
+from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import AgentLimits
 
 
-class Catalogue(Protocol):
-    """Where blueprints come from."""
+class BlueprintSource(Protocol):
+    """The lookup of blueprints by name."""
 
     def get(self, name: str, project: Path) -> Blueprint: ...
 
 
 class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """`project` is the directory that is meant where none is named, `executor` the kind of agent where none is named."""
+    """Dependencies and defaults. `project` and `executor` are used where a call names none."""
 
     ledger: Ledger
-    unit: AgentUnit
+    unit: AgentUnitOfWork
     inbox: Inbox
-    blueprints: Catalogue
+    blueprints: BlueprintSource
     executors: Mapping[str, Executor]
     home: Home
     project: str
@@ -48,96 +48,98 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
     executor: str | None
     clock: Clock
 
-    async def blueprint(self, name: str | None, project: str) -> Blueprint:
-        return await read_in_thread(self.blueprints.get, name, Path(project)) if name else GENERIC
+    async def load_blueprint(self, name: str | None, project: str) -> Blueprint:
+        return await read_in_thread(self.blueprints.get, name, Path(project)) if name else DEFAULT_BLUEPRINT
 
-    async def blueprint_of(self, record: Record) -> Blueprint:
-        """The blueprint of a session as it is on disk now, with what its start asked for beside it."""
+    async def load_session_blueprint(self, record: AgentRecord) -> Blueprint:
+        """The blueprint of a session as it is on disk now, with the model and servers that its start added."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return with_overrides(await self.blueprint(record.blueprint, record.project), record.model, own)
+        return apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
 
-    async def blueprint_begun_with(self, record: Record) -> Blueprint:
-        """The blueprint that the newest run has begun with, whatever has become of its files since.
+    async def load_run_blueprint(self, record: AgentRecord) -> Blueprint:
+        """The blueprint that the newest run began with, whatever has changed in its files since.
 
-        A run that began when blueprints were not kept yet, or were kept in another shape, has the one on disk.
+        For a run that began before blueprints were stored, or were stored in another format, it is the blueprint on disk.
         """
-        kept = await self.ledger.blob(record.run.blueprint_blob) if record.run.blueprint_blob else None
+        stored = await self.ledger.blob(record.run.blueprint_blob) if record.run.blueprint_blob else None
         try:
-            return await self.blueprint_of(record) if kept is None else msgspec.convert(json.loads(kept), Blueprint)
+            return (
+                await self.load_session_blueprint(record) if stored is None else msgspec.convert(json.loads(stored), Blueprint)
+            )
         except msgspec.ValidationError:
-            return await self.blueprint_of(record)
+            return await self.load_session_blueprint(record)
 
-    def known_executor(self, name: str) -> Executor:
+    def require_executor(self, name: str) -> Executor:
         executor = self.executors.get(name)
         if executor is None:
             known = ", ".join(self.executors)
             raise ExecutorUnavailable(f"There is no executor {name!r:.80}.", remedy=f"Use one of {known}.")
         return executor
 
-    async def _working_executor(self, name: str, blueprint: Blueprint) -> Executor:
-        """Raises where agents of this kind do not work, not even with what the blueprint adds to the environment."""
-        executor = self.known_executor(name)
+    async def _require_available(self, name: str, blueprint: Blueprint) -> Executor:
+        """The executor. Raises if it does not work on this machine, even with the environment of the blueprint."""
+        executor = self.require_executor(name)
         found = await executor.availability(blueprint.environment)
         if not found.works:
             raise ExecutorUnavailable(
                 f"Executor {name} does not work on this machine: {found.why}",
-                remedy="`fidelio doctor` says which do, and why the others do not.",
+                remedy="`fidelio doctor` shows which executors work, and why the others do not.",
             )
         return executor
 
-    async def executor_for(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
-        """Who carries it out: the kind that the call, the blueprint or the settings name, else the first that works and fits.
+    async def choose_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
+        """The executor that the call, the blueprint or the settings name, else the first that works and fits.
 
-        Raises where nobody can.
+        Raises if there is none.
         """
         name = wanted or blueprint.executor or self.executor
         if name is None:
             return await find_working_executor(blueprint)
-        executor = await self._working_executor(name, blueprint)
-        await read_in_thread(_require_sound, executor, blueprint)
+        executor = await self._require_available(name, blueprint)
+        await read_in_thread(_require_valid_options, executor, blueprint)
         return executor
 
-    async def checked_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
-        """The same before anything is promised: what the servers of the blueprint need has to be there as well."""
-        executor = await self.executor_for(blueprint, wanted)
-        # Below an agent we see little of the environment, and whoever carries it out sees all of it.
+    async def check_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
+        """Choose the executor, and check also that the variables for the servers of the blueprint are set."""
+        executor = await self.choose_executor(blueprint, wanted)
+        # Below an agent most variables are filtered out; the agent host has all of them and checks again.
         if not os.environ.get(AGENT_MARKER):
-            with_secrets(blueprint, os.environ)
+            fill_placeholders(blueprint, os.environ)
         return executor
 
 
-def with_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
-    """A blueprint with the model and the servers that one session was started with."""
+def apply_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
+    """A blueprint with the model and the servers that a session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
 
 
 def encode_blueprint(blueprint: Blueprint) -> bytes:
-    """A blueprint as it is kept with a run: the same bytes for the same blueprint, whoever runs it."""
-    # Not by the faster encoder: it has no word for a limit that is infinite, and none for half a surrogate pair.
+    """Encode a blueprint for the ledger: the same bytes for the same blueprint on every machine."""
+    # Not by msgspec: it encodes neither an infinite limit nor half a surrogate pair.
     return json.dumps(msgspec.to_builtins(blueprint, str_keys=True), sort_keys=True).encode()
 
 
-def project_path(project: str) -> str:
-    """One directory is one project, whichever of its paths it is called by; it need not exist."""
-    if not os.path.isabs(project):  # noqa: PTH117  # a path that only looks like one is the point
-        raise phrases.not_absolute(project)
+def resolve_project(project: str) -> str:
+    """The real path of a project, so that all paths of a directory name the same project; it need not exist."""
+    if not os.path.isabs(project):  # noqa: PTH117  # pathlib would normalise the text that is checked
+        raise errors.project_not_absolute(project)
     if "\0" in project:
-        raise UsageProblem("project_dir has a NUL in it.", remedy="Give the path of a directory.")
+        raise UsageProblem("project_dir contains a NUL character.", remedy="Pass the path of a directory.")
     return os.path.realpath(project)
 
 
 def require_directory(project: str) -> None:
-    if not os.path.isdir(project):  # noqa: PTH112  # Path.is_dir raises where we may not look
-        raise phrases.no_directory(project)
+    if not os.path.isdir(project):  # noqa: PTH112  # Path.is_dir raises without permission
+        raise errors.project_missing(project)
 
 
-def _require_sound(executor: Executor, blueprint: Blueprint) -> None:
-    """Raises for a blueprint whose options its executor cannot take."""
+def _require_valid_options(executor: Executor, blueprint: Blueprint) -> None:
+    """Raise if the executor does not accept the options of the blueprint."""
     problems = executor.problems(blueprint)
     if problems:
         name = blueprint.name or "of this session"
         raise BlueprintNotFound(
-            f"Blueprint {name} does not fit its executor {executor.name}: {' '.join(problems)}", remedy="Mend its files."
+            f"Blueprint {name} does not fit its executor {executor.name}: {' '.join(problems)}", remedy="Correct its files."
         )

@@ -1,10 +1,10 @@
-"""The environment of an agent's process: an allow-list of ours, its blueprint's, and what a Fidelio below it needs.
+"""The environment of an agent's process: an allow-list, the variables of its blueprint, and those of Fidelio.
 
-Everything else that lies in the environment of whoever runs us (tokens of other tools, keys of other services) stays out. What
-an agent needs on top is written in its blueprint.
+Everything else in the environment of this process (tokens of other tools, keys of other services) is filtered out. A blueprint
+can add variables and inherit others by name.
 
-A Fidelio that an agent starts has to find this home: its ledger and its limits. The agent sees them too, so that the
-command line works for it; but not the password of a database: that is given only to those of its servers that are a Fidelio.
+A Fidelio process that an agent starts has to find this home: its ledger and its limits. The agent sees them too, so that the
+command line works for it; but the password of a database is passed only to MCP servers that are Fidelio itself.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _NAMES = frozenset(
         "NODE_EXTRA_CA_CERTS",
     }
 )
-_BEGINNINGS = ("LC_", "XDG_")
+_PREFIXES = ("LC_", "XDG_")
 _LEDGER = "FIDELIO_LEDGER"
-_RULES = (
+_AGENT_SETTINGS = (
     "FIDELIO_AGENTS_EXECUTOR",
     "FIDELIO_AGENTS_PER_PROJECT",
     "FIDELIO_AGENTS_TOTAL",
     "FIDELIO_AGENTS_DEPTH",
 )
-# How each kind of agent is told its own key and address.
-_OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+# The prefixes of variables with which each executor is configured, such as its key and address.
+_EXECUTOR_PREFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "claude": ("ANTHROPIC_", "CLAUDE_CODE_", "CLAUDE_CONFIG_DIR", "AWS_", "CLOUD_ML_REGION"),
         "codex": ("OPENAI_", "CODEX_"),
@@ -67,46 +67,48 @@ _OWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def inheritable_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """The part of our environment that any program may see."""
-    return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_BEGINNINGS)}
+def filter_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this environment that any program may see."""
+    return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_PREFIXES)}
 
 
-def environment_for(blueprint: Blueprint, executor: str, run: str, ours: Mapping[str, str], home: Home) -> dict[str, str]:
-    """The whole environment of an agent's process, with the mark that it is one."""
-    beginnings = (*_BEGINNINGS, *_OWN.get(executor, ()))
+def build_agent_environment(
+    blueprint: Blueprint, executor: str, run: str, ours: Mapping[str, str], home: Home
+) -> dict[str, str]:
+    """The complete environment of an agent's process, including the marker with its run."""
+    prefixes = (*_PREFIXES, *_EXECUTOR_PREFIXES.get(executor, ()))
     names = _NAMES.union(blueprint.inherit)
-    passed = {name: value for name, value in ours.items() if name in names or name.startswith(beginnings)}
-    seen = {name: _without_password(value) for name, value in fidelio_environment(ours, home).items()}
-    return {**passed, **blueprint.environment, **seen, AGENT_MARKER: run}
+    inherited = {name: value for name, value in ours.items() if name in names or name.startswith(prefixes)}
+    fidelio = {name: _strip_password(value) for name, value in build_fidelio_environment(ours, home).items()}
+    return {**inherited, **blueprint.environment, **fidelio, AGENT_MARKER: run}
 
 
-def fidelio_environment(ours: Mapping[str, str], home: Home) -> dict[str, str]:
-    """What another Fidelio has to be told to use this home. The address of the ledger may hold a password."""
+def build_fidelio_environment(ours: Mapping[str, str], home: Home) -> dict[str, str]:
+    """The variables with which another Fidelio process uses this home. The address of the ledger may hold a password."""
     record = {_LEDGER: find_ledger_address(ours, home)} if ours.get(_LEDGER) else {}
-    return {**record, **{name: ours[name] for name in _RULES if name in ours}, "FIDELIO_HOME": str(home.path)}
+    return {**record, **{name: ours[name] for name in _AGENT_SETTINGS if name in ours}, "FIDELIO_HOME": str(home.path)}
 
 
-def with_fidelio_environment(blueprint: Blueprint, ours: Mapping[str, str]) -> Blueprint:
-    """The blueprint for one run, whose servers that are a Fidelio use this home, unless they say otherwise themselves."""
-    servers = {name: _with_environment(server, ours) for name, server in blueprint.mcp_servers.items()}
+def add_fidelio_environment(blueprint: Blueprint, ours: Mapping[str, str]) -> Blueprint:
+    """Add these variables to every server of a blueprint that is Fidelio itself; its own variables have precedence."""
+    servers = {name: _add_environment(server, ours) for name, server in blueprint.mcp_servers.items()}
     return msgspec.structs.replace(blueprint, mcp_servers=servers)
 
 
-def _with_environment(server: McpServer, ours: Mapping[str, str]) -> McpServer:
-    words = (PurePath(server.command or "").name, *server.args)
-    # Written as `fidelio mcp`, `python -m fidelio mcp` or behind some other program that starts it.
-    if ("fidelio", "mcp") not in pairwise(words):
+def _add_environment(server: McpServer, ours: Mapping[str, str]) -> McpServer:
+    command = (PurePath(server.command or "").name, *server.args)
+    # The command is `fidelio mcp`, `python -m fidelio mcp`, or has another program in front of it.
+    if ("fidelio", "mcp") not in pairwise(command):
         return server
     return msgspec.structs.replace(server, env={**ours, **server.env})
 
 
-def _without_password(value: str) -> str:
-    """An address with which those get in who have the password elsewhere, such as in `~/.pgpass`; the others are told no."""
+def _strip_password(value: str) -> str:
+    """The address of a database without its password, which a client can still read from `~/.pgpass`."""
     if not value.startswith(POSTGRES):
         return value
     address = urlsplit(value)
-    person, at, place = address.netloc.rpartition("@")
-    options = [(name, said) for name, said in parse_qsl(address.query, keep_blank_values=True) if "password" not in name]
+    credentials, separator, host = address.netloc.rpartition("@")
+    options = [pair for pair in parse_qsl(address.query, keep_blank_values=True) if "password" not in pair[0]]
     query = f"?{urlencode(options)}" if options else ""
-    return f"{address.scheme}://{person.partition(':')[0]}{at}{place}{address.path}{query}"
+    return f"{address.scheme}://{credentials.partition(':')[0]}{separator}{host}{address.path}{query}"

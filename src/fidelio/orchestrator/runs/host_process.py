@@ -1,7 +1,7 @@
-"""The life of the process that is the agent host: hosting until idle, starting a worker, ending with its home.
+"""The process of the agent host: hosting until idle, spawning a background worker, ending with its home.
 
-What a process has opened in a home goes on working when the directory is deleted, so nobody would notice: a worker would carry
-out agents for a ledger that no other process can find.
+Open files keep working after their directory was deleted, so without a check a worker would go on running agents for a ledger
+that no other process can open.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
 from fidelio.ids import session_of_run
 from fidelio.locks import is_hosted, worker_lock
-from fidelio.orchestrator.record.model import ACTIVE
-from fidelio.orchestrator.record.record import QUEUED
+from fidelio.orchestrator.record.model import ACTIVE_STATES
+from fidelio.orchestrator.record.record import RUN_QUEUED
 from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME
 from fidelio.orchestrator.runs.context import OrchestratorContext
-from fidelio.orchestrator.runs.host import Host
-from fidelio.orchestrator.runs.results import Ending, bring_to_end
+from fidelio.orchestrator.runs.host import AgentHost
+from fidelio.orchestrator.runs.results import RunEnd, finish_run
 from fidelio.processes.ending import end_processes
 from fidelio.processes.table import AGENT_MARKER, remove_mark
 from fidelio.retry import restart_on_failure
@@ -33,8 +33,8 @@ from fidelio.settings import Settings
 
 @contextmanager
 def watch_home(home: Home) -> Iterator[Callable[[], bool]]:
-    """Gives a look at whether the directory of the home is still the one that it was at the beginning of the block."""
-    # Held open, so that one which takes its place cannot look like it.
+    """Yield a function that checks whether the home is still the directory that it was at the beginning of the block."""
+    # Held open, so that its inode number cannot be reused for a new directory.
     handle = os.open(home.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def is_there() -> bool:
@@ -43,7 +43,7 @@ def watch_home(home: Home) -> Iterator[Callable[[], bool]]:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
-            # That we cannot look does not mean that it is gone, and agents are not ended on a suspicion.
+            # Another error does not mean that the directory was deleted, so the agents are not ended.
             return True
 
     try:
@@ -53,14 +53,14 @@ def watch_home(home: Home) -> Iterator[Callable[[], bool]]:
 
 
 IDLE_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
-_STARTED: list[subprocess.Popen[bytes]] = []
+_POLL_SECONDS = 0.5
+_WORKERS: list[subprocess.Popen[bytes]] = []
 
 
 async def work_until_idle(context: OrchestratorContext, idle_seconds: float = IDLE_SECONDS) -> None:
-    """Hosts until nothing has been queued or at work for `idle_seconds`. Returns at once where another worker does.
+    """Host agents until none was queued or active for `idle_seconds`. Returns at once if another worker runs.
 
-    Raises `HomeProblem` soon after somebody has deleted the home, once no agent of this process works any more.
+    Raises `HomeProblem` soon after the home was deleted, once all agents of this process have ended.
     """
     lock = worker_lock(context.home)
     while lock.acquire():
@@ -68,63 +68,63 @@ async def work_until_idle(context: OrchestratorContext, idle_seconds: float = ID
             await _host_until_idle(context, idle_seconds)
         finally:
             lock.release()
-        # A worker that was started for something new may just have found the lock taken and gone: so we look once more.
-        if not await is_anything_active(context):
+        # A worker that was spawned for a new run may have found the lock held and exited, so check once more after the release.
+        if not await has_active_runs(context):
             return
 
 
 async def _host_until_idle(context: OrchestratorContext, idle_seconds: float) -> None:
     home, left = context.home, tuple[str, ...]()
     with watch_home(home) as is_there:
-        async with Host(context) as host:
-            async for _ in _looks(context, host, idle_seconds):
+        async with AgentHost(context) as host:
+            async for _ in _poll_until_idle(context, host, idle_seconds):
                 if not is_there():
                     left = host.runs
                     break
             else:
                 return
-    # The host has left them to the next one, and there will be none.
+    # The host has detached from these processes for the next host to adopt, and there will be none.
     await asyncio.gather(*(_end_with_home(context, run) for run in left))
     raise HomeProblem(
-        f"The home directory {home.path} is gone, so the agents that worked for it were stopped.",
-        remedy="Put the directory back, or start them anew. A record of theirs that is kept elsewhere says that they ended.",
+        f"The home directory {home.path} was deleted, so the agents that worked for it were stopped.",
+        remedy="Restore the directory, or start the agents again. A ledger outside of the home records that they ended.",
     )
 
 
 async def _end_with_home(context: OrchestratorContext, run: str) -> None:
     await end_processes(run)
-    ending = Ending(state="stopped", reason=STOPPED_WITH_HOME, detail="The home directory that it worked for is gone.")
-    # A record that went with the home may take it or not: nobody reads it.
+    ending = RunEnd(state="stopped", reason=STOPPED_WITH_HOME, detail="Its home directory was deleted.")
+    # A ledger inside the deleted home may accept the event or not: no process can open it.
     with suppress(LedgerError):
-        await bring_to_end(context, await context.unit.load(session_of_run(run)), ending, actor="worker")
+        await finish_run(context, await context.unit.load(session_of_run(run)), ending, actor="worker")
 
 
-async def _looks(context: OrchestratorContext, host: Host, idle_seconds: float) -> AsyncIterator[None]:
-    """Again and again, until there has been nothing to do for so long."""
+async def _poll_until_idle(context: OrchestratorContext, host: AgentHost, idle_seconds: float) -> AsyncIterator[None]:
+    """Yield repeatedly, until there was nothing to do for `idle_seconds`."""
     loop = asyncio.get_running_loop()
     busy_at = loop.time()
     while loop.time() - busy_at < idle_seconds:
-        await asyncio.sleep(min(_LOOK_SECONDS, idle_seconds))
+        await asyncio.sleep(min(_POLL_SECONDS, idle_seconds))
         yield
-        if host.busy or await is_anything_active(context):
+        if host.is_busy or await has_active_runs(context):
             busy_at = loop.time()
 
 
-async def is_anything_active(context: OrchestratorContext) -> bool:
-    for state in sorted(ACTIVE):
+async def has_active_runs(context: OrchestratorContext) -> bool:
+    for state in sorted(ACTIVE_STATES):
         if (await context.ledger.sessions(kind="agent", status=state, limit=1)).items:
             return True
     return False
 
 
 def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
-    """Starts a worker that outlives this process, and returns its number. Where there is one already, it ends at once."""
+    """Start a worker that outlives this process, and return its process id. It exits at once if another worker runs."""
     environ = {name: value for name, value in os.environ.items() if name != AGENT_MARKER}
     environ["FIDELIO_HOME"] = str(home.path)
     if ledger is not None:
         environ["FIDELIO_LEDGER"] = ledger
-    # Whoever of ours has ended is collected here; nobody else would.
-    _STARTED[:] = [worker for worker in _STARTED if worker.poll() is None]
+    # Reap the workers of this process that have ended.
+    _WORKERS[:] = [worker for worker in _WORKERS if worker.poll() is None]
     with Path(home.ensure().worker_log).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "fidelio", "work"],
@@ -135,50 +135,50 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
             cwd=home.path,
             start_new_session=True,
         )
-    # An agent may have started us, and must not take the worker of all the others with it.
+    # This process may run below an agent; stopping that agent must not end the worker of all agents.
     remove_mark(process.pid)
-    _STARTED.append(process)
+    _WORKERS.append(process)
     return process.pid
 
 
 @asynccontextmanager
-async def hosting(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
-    """What is still at work when the block ends is given to a process of its own."""
+async def host_agents(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
+    """Host agents during the block; at its end a worker process is spawned for runs that are still active."""
     try:
-        async with _below_an_agent(context, settings) if os.environ.get(AGENT_MARKER) else Host(context):
+        async with _delegate_runs(context, settings) if os.environ.get(AGENT_MARKER) else AgentHost(context):
             yield
     finally:
         await spawn_worker_if_needed(context, settings)
 
 
 @asynccontextmanager
-async def _below_an_agent(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
-    """Nobody hosts below an agent: whoever stops that agent would stop the host of all the others with it."""
+async def _delegate_runs(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
+    """Let a worker host the agents: a host below an agent would be stopped with that agent."""
     ending = asyncio.Event()
-    work = partial(_give_away, context, settings)
-    giving_away = asyncio.create_task(restart_on_failure(work, name="Giving agents to a worker", until=ending))
+    work = partial(_follow_queued_runs, context, settings)
+    follower = asyncio.create_task(restart_on_failure(work, name="Spawning workers for queued agents", until=ending))
     try:
         yield
     finally:
         ending.set()
-        giving_away.cancel()
-        await asyncio.gather(giving_away, return_exceptions=True)
+        follower.cancel()
+        await asyncio.gather(follower, return_exceptions=True)
 
 
-async def _give_away(context: OrchestratorContext, settings: Settings) -> None:
+async def _follow_queued_runs(context: OrchestratorContext, settings: Settings) -> None:
     position = await context.ledger.wait(after=-1, timeout=0)
-    await _see_to_what_nobody_does(context, settings)
-    async for _ in context.ledger.follow(after=position, types=(QUEUED,)):
-        await _see_to_what_nobody_does(context, settings)
+    await _spawn_worker_if_unhosted(context, settings)
+    async for _ in context.ledger.follow(after=position, types=(RUN_QUEUED,)):
+        await _spawn_worker_if_unhosted(context, settings)
 
 
-async def _see_to_what_nobody_does(context: OrchestratorContext, settings: Settings) -> None:
+async def _spawn_worker_if_unhosted(context: OrchestratorContext, settings: Settings) -> None:
     if not is_hosted(settings.home):
         await spawn_worker_if_needed(context, settings)
 
 
 async def spawn_worker_if_needed(context: OrchestratorContext, settings: Settings) -> None:
-    """Starts a worker where something is queued or at work. Where there is one already, the new one ends at once."""
-    if await is_anything_active(context):
+    """Start a worker if a run is queued or active. It exits at once if another worker runs."""
+    if await has_active_runs(context):
         own = settings.ledger == str(settings.home.ledger)
         spawn_worker(settings.home, ledger=None if own else settings.ledger)

@@ -1,7 +1,7 @@
-"""Who stands above whom: what an agent may start below itself, and whom it has to leave alone.
+"""Parents and children of sessions: how deep agents may start agents, and which sessions they must not end.
 
-What an agent starts counts as its child: one level deeper, and ended with it. So an agent that ended one of those above it
-would end itself in the middle of the call, and nobody would be told what came of it.
+A session that an agent starts is its child: one level deeper, and ended with it. An agent that ended one of its ancestors would
+end itself in the middle of the call, and the caller would get no result.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _AGENT = "agent:"
 
 
 def calling_session(by: str) -> str:
-    """The session of the agent that acts; empty where it is no agent that does."""
+    """The session of the calling agent; empty if the caller is not an agent."""
     return by.removeprefix(_AGENT) if by.startswith(_AGENT) else ""
 
 
-async def own_line(context: OrchestratorContext, by: str) -> tuple[str, ...]:
-    """The session that acts and all above it, the nearest first; nobody where it is no agent that acts."""
+async def load_ancestry(context: OrchestratorContext, by: str) -> tuple[str, ...]:
+    """The session of the calling agent and its ancestors, the nearest first; empty if the caller is not an agent."""
     line: list[str] = []
     session = calling_session(by)
     while session and session not in line:
@@ -29,46 +29,46 @@ async def own_line(context: OrchestratorContext, by: str) -> tuple[str, ...]:
     return tuple(line)
 
 
-async def require_not_own(context: OrchestratorContext, at: LoadedAgent, by: str) -> None:
-    """Raises where an agent would end itself."""
-    if at.id in await own_line(context, by):
+async def require_outside_ancestry(context: OrchestratorContext, agent: LoadedAgent, by: str) -> None:
+    """Raise if an agent would end itself or an ancestor."""
+    if agent.id in await load_ancestry(context, by):
         raise UsageProblem(
-            f"Session {at.session.name or at.id} is the one that asks for this, or one that it works for.",
-            remedy="Finish the turn instead; whoever started the session can stop or delete it.",
+            f"Session {agent.session.name or agent.id} makes this call itself, or started the session that does.",
+            remedy="Finish the turn instead; a person or the parent session can stop or delete it.",
         )
 
 
-def require_may_start(parent: LoadedAgent, *, most: int) -> int:
-    """How deep a session is that this one starts; raises where it must start none."""
+def require_child_allowed(parent: LoadedAgent, *, most: int) -> int:
+    """The depth of a child of this session; raises if the session must not start children."""
     depth = parent.record.depth + 1
     if depth > most:
         raise UsageProblem(
             f"This session would be {depth} levels below the first; {most} are allowed.",
             remedy="Do the work in the session that is there, or raise FIDELIO_AGENTS_DEPTH.",
         )
-    if is_stopped(parent.record.run):
+    if is_stopping(parent.record.run):
         raise UsageProblem(
-            f"Session {parent.session.name or parent.id} was stopped, and starts nobody any more.",
+            f"Session {parent.session.name or parent.id} was stopped, and cannot start sessions.",
             remedy="Resume it first.",
         )
     return depth
 
 
-async def is_left_over(context: OrchestratorContext, at: LoadedAgent) -> bool:
-    """Whether a session that is to begin was started by one that was being stopped meanwhile.
+async def has_stopped_parent(context: OrchestratorContext, agent: LoadedAgent) -> bool:
+    """Whether the parent of a session that is about to begin was stopped meanwhile.
 
-    Only its first run: whoever gives it another one later knows what became of its parent.
+    Checked only for its first run: a caller that queues another run knows the state of the parent.
     """
-    if not at.record.parent or at.record.run.number > 1:
+    if not agent.record.parent or agent.record.run.number > 1:
         return False
     try:
-        return is_stopped((await context.unit.load(at.record.parent)).record.run)
+        return is_stopping((await context.unit.load(agent.record.parent)).record.run)
     except SessionNotFound:
         return False
 
 
-def is_stopped(run: RunRecord) -> bool:
-    """Whether somebody has ended the run, or wants to."""
+def is_stopping(run: RunRecord) -> bool:
+    """Whether the run was stopped, or a stop was requested."""
     return bool(run.stop_by) or run.state == "stopped"
 
 

@@ -1,4 +1,4 @@
-"""Everything an executor has to be told before a turn, put together from the session, its blueprint and this machine."""
+"""Preparation of a turn: everything an executor needs, from the session, its blueprint and this machine."""
 
 from __future__ import annotations
 
@@ -11,90 +11,95 @@ import msgspec
 from fidelio.errors import SessionNotFound
 from fidelio.ids import run_id
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.blueprints.servers import with_agent_header, with_secrets
+from fidelio.orchestrator.blueprints.servers import add_agent_header, fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor, Turn
-from fidelio.orchestrator.record.record import Record
+from fidelio.orchestrator.record.record import AgentRecord
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.cleanup import spool_of
+from fidelio.orchestrator.runs.cleanup import spool_directory
 from fidelio.orchestrator.runs.context import OrchestratorContext, require_directory
-from fidelio.orchestrator.runs.environment import environment_for, fidelio_environment, with_fidelio_environment
-from fidelio.orchestrator.runs.queueing import prompt_of
+from fidelio.orchestrator.runs.environment import add_fidelio_environment, build_agent_environment, build_fidelio_environment
+from fidelio.orchestrator.runs.queueing import load_prompt
 from fidelio.orchestrator.runs.worktrees import Worktree
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """A turn and who carries it out. `made` is the worktree that was made for it, and goes again if it does not begin."""
+class PreparedTurn(msgspec.Struct, frozen=True):
+    """A turn and its executor. `new_worktree` was created for it, and is removed if the turn does not begin."""
 
     executor: Executor
     blueprint: Blueprint
     turn: Turn
-    made: Worktree | None = None
+    new_worktree: Worktree | None = None
 
 
-async def prepare(context: OrchestratorContext, at: LoadedAgent) -> Prepared:
-    """For a turn that is to begin. Checks again what was checked when it was asked for: that may be days ago."""
-    record = at.record
+async def prepare_turn(context: OrchestratorContext, agent: LoadedAgent) -> PreparedTurn:
+    """Prepare a turn that is to begin. Repeats the checks of the start, which may have been days ago."""
+    record = agent.record
     require_directory(record.project)
-    blueprint = await context.blueprint_of(record)
-    executor = await context.executor_for(blueprint, record.executor)
+    blueprint = await context.load_session_blueprint(record)
+    executor = await context.choose_executor(blueprint, record.executor)
     directory = _directory(record)
     require_directory(directory)
-    turn = await _turn(context, at, ready(context, blueprint, record.run.id), directory=directory, fresh=str(uuid.uuid4()))
+    turn = await _build_turn(
+        context, agent, resolve_blueprint(context, blueprint, record.run.id), directory=directory, fresh=str(uuid.uuid4())
+    )
     if not record.wants_worktree or record.worktree:
-        return Prepared(executor, blueprint, turn)
-    # Last, because whatever fails from here on has to take it back.
-    made = await worktrees.create(record.project, context.home.worktrees, at.session.name or at.id, at.id)
-    return Prepared(executor, blueprint, msgspec.structs.replace(turn, directory=Path(made.directory)), made)
+        return PreparedTurn(executor, blueprint, turn)
+    # Created last, because a failure after this has to remove it.
+    made = await worktrees.create(record.project, context.home.worktrees, agent.session.name or agent.id, agent.id)
+    return PreparedTurn(executor, blueprint, msgspec.structs.replace(turn, directory=Path(made.directory)), made)
 
 
-def ready(context: OrchestratorContext, blueprint: Blueprint, run: str) -> Blueprint:
-    """The blueprint as an executor needs it to begin something: not to be kept or shown."""
-    return with_fidelio_environment(
-        with_agent_header(with_secrets(blueprint, os.environ), run), fidelio_environment(os.environ, context.home)
+def resolve_blueprint(context: OrchestratorContext, blueprint: Blueprint, run: str) -> Blueprint:
+    """The blueprint with secrets and run-specific variables, for an executor; it must not be stored or shown."""
+    return add_fidelio_environment(
+        add_agent_header(fill_placeholders(blueprint, os.environ), run), build_fidelio_environment(os.environ, context.home)
     )
 
 
-async def recall(context: OrchestratorContext, at: LoadedAgent) -> Prepared:
-    """For a turn that has begun: as it was, as far as that can be told."""
-    blueprint = await context.blueprint_begun_with(at.record)
-    executor = context.known_executor(at.record.executor)
-    directory = _directory(at.record)
-    return Prepared(executor, blueprint, await _turn(context, at, blueprint, directory=directory, fresh=at.record.run.fresh))
+async def restore_turn(context: OrchestratorContext, agent: LoadedAgent) -> PreparedTurn:
+    """Restore a turn that has begun, as far as the record allows."""
+    blueprint = await context.load_run_blueprint(agent.record)
+    executor = context.require_executor(agent.record.executor)
+    directory = _directory(agent.record)
+    return PreparedTurn(
+        executor, blueprint, await _build_turn(context, agent, blueprint, directory=directory, fresh=agent.record.run.fresh)
+    )
 
 
 async def sweep_worktrees(context: OrchestratorContext) -> None:
-    """Takes back what a host has made and was killed before it could record. For a host, before it begins anything."""
-    for note in worktrees.notes(context.home.worktrees):
+    """Remove worktrees that a host created and could not record before it was killed. Called before runs begin."""
+    for note in worktrees.read_notes(context.home.worktrees):
         try:
             session = await context.ledger.session(note.session)
         except SessionNotFound:
-            # Of another record, which may be used in turn with this one.
+            # A session of another ledger that uses the same home.
             continue
-        made = note.worktree
-        if session.record.get("worktree") == made.path:
-            worktrees.forget_note(made)
+        if session.record.get("worktree") == note.worktree.path:
+            worktrees.remove_note(note.worktree)
         else:
-            await worktrees.take_back(note.project, made)
+            await worktrees.discard(note.project, note.worktree)
 
 
-def _directory(record: Record) -> str:
-    return worktrees.recorded(record).directory if record.worktree else record.project
+def _directory(record: AgentRecord) -> str:
+    return worktrees.recorded_worktree(record).directory if record.worktree else record.project
 
 
-async def _turn(context: OrchestratorContext, at: LoadedAgent, blueprint: Blueprint, *, directory: str, fresh: str) -> Turn:
-    record, run = at.record, at.record.run
-    # An id that we chose for a turn that was lost: the agent knows it if it came that far.
+async def _build_turn(
+    context: OrchestratorContext, agent: LoadedAgent, blueprint: Blueprint, *, directory: str, fresh: str
+) -> Turn:
+    record, run = agent.record, agent.record.run
+    # The id that was chosen for a lost turn: the agent may know the conversation under it.
     chosen = run.fresh if run.resumes else ""
     return Turn(
-        run=run_id(at.id, run.number),
-        session=at.id,
-        prompt=await prompt_of(context.ledger, at.id, run),
+        run=run_id(agent.id, run.number),
+        session=agent.id,
+        prompt=await load_prompt(context.ledger, agent.id, run),
         blueprint=blueprint,
         directory=Path(directory),
         conversation=record.conversation or chosen or None,
         fresh=fresh,
-        spool=spool_of(context.home, at.id, run.number, run.part),
-        environment=environment_for(blueprint, record.executor, run.id, os.environ, context.home),
-        keep=context.home.agent_homes / at.id,
+        spool=spool_directory(context.home, agent.id, run.number, run.part),
+        environment=build_agent_environment(blueprint, record.executor, run.id, os.environ, context.home),
+        keep=context.home.agent_homes / agent.id,
     )

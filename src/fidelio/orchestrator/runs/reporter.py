@@ -1,8 +1,7 @@
-"""Makes durable what an executor tells while its agent works, and ends the run at its limits.
+"""The reporter of a run: records what its executor reports, and ends the run at its limits.
 
-Several things told at once share a commit. What is only a running total (usage, bytes) is written now and then: the next total
-replaces it anyway, and the last one is written with the end. One that comes too soon is written after the pause, by whoever
-watches.
+Concurrent reports share a commit. Running totals (usage, bytes) are written at intervals: the next total replaces the last, and
+the final total is written with the end. A total that comes before the interval has passed is written later by the supervisor.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from fidelio.inbox import NewRequest, RequestChange, dismiss_request, open_reque
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import StoredText, json_text, sanitize_text, shorten_to_line, store_text
 from fidelio.ledger.model import Request
-from fidelio.orchestrator.blueprints.model import Limits, limit_passed
+from fidelio.orchestrator.blueprints.model import Limits, find_exceeded_limit
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
-    CALLED,
-    CONVERSATION,
-    GOING_ON,
-    PROCESS,
-    RETURNED,
-    SAID,
-    USED,
-    WAITING,
-    state_after,
+    AGENT_CALLED,
+    AGENT_RETURNED,
+    AGENT_SAID,
+    RUN_CONVERSATION,
+    RUN_GOING_ON,
+    RUN_PROCESS,
+    RUN_USED,
+    RUN_WAITING,
+    next_state,
 )
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, Decide, LoadedAgent
 from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.processes.table import ProcessIdentity
 from fidelio.retry import retry_transient
@@ -47,175 +46,185 @@ _DETAIL_LENGTH = 100_000
 
 
 class RunReporter:
-    """The reporter of one run. `at` is the session as this run last left it; `changed` is called when it waits or goes on."""
+    """The reporter of a run. `agent` is the session after the last commit; `on_change` is called when it waits or continues."""
 
     def __init__(
-        self, context: OrchestratorContext, at: LoadedAgent, work: Assignment, limits: Limits, changed: Callable[[], None]
+        self, context: OrchestratorContext, agent: LoadedAgent, work: Assignment, limits: Limits, on_change: Callable[[], None]
     ) -> None:
-        self.at = at
-        self.usage = at.record.run.usage
+        self.agent = agent
+        self.usage = agent.record.run.usage
         self.is_detaching = False
-        self.interrupted = False
-        self.over: LimitReached | None = None
-        self._context, self._work, self._limits, self._changed = context, work, limits, changed
-        self._run = at.record.run.id
-        self._known = 0
+        self.is_interrupted = False
+        self.limit_reached: LimitReached | None = None
+        self._context, self._work, self._limits, self._on_change = context, work, limits, on_change
+        self._run = agent.record.run.id
+        self._replayed_events = 0
         self._bytes = 0
-        self._spent = at.record.run.spent
+        self._spent = agent.record.run.spent
         self._used_at = 0
-        self._usage_waits = False
-        self._pending: list[EventDraft] = []
+        self._has_unwritten_usage = False
+        self._pending: list[AgentEventDraft] = []
         self._blobs: list[bytes] = []
-        self._broken = False
+        self._has_failed = False
         self._lock = asyncio.Lock()
 
     def replay(self) -> None:
-        """From here on an adopted process tells again what is in the record already."""
-        self._known = self.at.record.run.told
-        self._bytes = self.at.record.run.spent_bytes
+        """Skip reports that the record has already: an adopted process reports everything again."""
+        self._replayed_events = self.agent.record.run.reported_events
+        self._bytes = self.agent.record.run.spent_bytes
 
     @property
     def spent(self) -> dict[str, Any]:
-        """What the run has cost until now, for the record of its next part."""
+        """The usage of the run until now, for the event that begins its next executor call."""
         return {"spent": msgspec.to_builtins(self.usage), "bytes": self._bytes}
 
     def begin_part(self) -> None:
-        """The executor is called once more, and counts from nothing again."""
-        self._spent = self.at.record.run.spent
+        """Begin another executor call, whose usage counts from zero again."""
+        self._spent = self.agent.record.run.spent
 
     async def report_process(self, identity: ProcessIdentity) -> None:
-        await self._tell(EventDraft(PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
+        await self._report(AgentEventDraft(RUN_PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
 
     async def report_conversation(self, name: str) -> None:
-        if name != self.at.record.conversation:
-            await self._tell(EventDraft(CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
+        if name != self.agent.record.conversation:
+            await self._report(AgentEventDraft(RUN_CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
 
     async def report_message(self, text: str) -> None:
-        await self._tell_once(lambda: _with(SAID, self._run, "said", store_text(text), brief=shorten_to_line(text)))
+        await self._report_once(
+            lambda: _draft_with_text(AGENT_SAID, self._run, "said", store_text(text), brief=shorten_to_line(text))
+        )
 
     async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
-        given = store_text(json_text(arguments))
-        await self._tell_once(
-            lambda: _with(CALLED, self._run, "arguments", given, call=sanitize_text(call), tool=sanitize_text(tool))
+        stored = store_text(json_text(arguments))
+        await self._report_once(
+            lambda: _draft_with_text(
+                AGENT_CALLED, self._run, "arguments", stored, call=sanitize_text(call), tool=sanitize_text(tool)
+            )
         )
 
     async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
-        await self._tell_once(lambda: _with(RETURNED, self._run, "text", store_text(text), call=sanitize_text(call), ok=ok))
+        await self._report_once(
+            lambda: _draft_with_text(AGENT_RETURNED, self._run, "text", store_text(text), call=sanitize_text(call), ok=ok)
+        )
 
     async def report_usage(self, usage: Usage) -> None:
         self.usage = _sum(self._spent, usage)
         self._check_limits()
-        waited, self._usage_waits = self._usage_waits, True
-        if self.seconds_to_usage == 0:
+        waited, self._has_unwritten_usage = self._has_unwritten_usage, True
+        if self.seconds_until_usage == 0:
             await self.write_usage()
         elif not waited:
-            self._changed()
+            self._on_change()
 
     @property
-    def seconds_to_usage(self) -> float | None:
-        """How long until the newest usage is to be written; None where it has been."""
+    def seconds_until_usage(self) -> float | None:
+        """The seconds until the newest usage is to be recorded; None if it is recorded."""
         left = self._used_at + _USAGE_EVERY_MS - self._context.clock()
-        # Bounded on both sides: somebody may set the clock back.
-        return min(max(0, left), _USAGE_EVERY_MS) / 1000 if self._usage_waits else None
+        # Bounded on both sides, because the clock may be set back.
+        return min(max(0, left), _USAGE_EVERY_MS) / 1000 if self._has_unwritten_usage else None
 
     async def write_usage(self) -> None:
-        self._used_at, self._usage_waits = self._context.clock(), False
-        await self._tell(EventDraft(USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
+        self._used_at, self._has_unwritten_usage = self._context.clock(), False
+        await self._report(AgentEventDraft(RUN_USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
 
     async def report_output(self, size: int) -> None:
         self._bytes += size
         self._check_limits()
 
     async def ask(self, question: AgentQuestion) -> Reply:
-        opening = asyncio.create_task(self._open(question))
+        opening = asyncio.create_task(self._open_question(question))
         try:
-            closed = await self._closed(await asyncio.shield(opening))
-            await self._go_on(closed.id)
+            closed = await self._wait_until_closed(await asyncio.shield(opening))
+            await self._record_answer(closed.id)
         except asyncio.CancelledError:
-            # Whatever fails now, it is cancelled; and the end of the run sees to every question that is still open then.
+            # An error here must not replace the cancellation; the end of the run dismisses every question that is still open.
             with suppress(FidelioError):
-                await self._no_longer_asked(opening)
+                await self._cancel_question(opening)
             raise
         if closed.state != "answered":
             raise ExecutorFailure(f"The question of the agent was {closed.state}.", reason=f"question.{closed.state}")
         return Reply(str(closed.answer.get("option", "")), str(closed.answer.get("text", "")))
 
-    async def _no_longer_asked(self, opening: asyncio.Task[str]) -> None:
-        """The agent has withdrawn it; or it is interrupted, and whoever goes on with the run or ends it sees to that."""
+    async def _cancel_question(self, opening: asyncio.Task[str]) -> None:
+        """Dismiss the question that the agent withdrew. On an interruption it stays for the code that resumes or ends the
+        run.
+        """
         request = await opening
-        if not self.interrupted:
+        if not self.is_interrupted:
             await self._withdraw(request)
 
-    async def _closed(self, request: str) -> Request:
-        self._changed()
+    async def _wait_until_closed(self, request: str) -> Request:
+        self._on_change()
         closed = await self._context.inbox.wait_until_closed(request)
         if (closed.state, closed.answered_by) == ("dismissed", _AGENT):
-            # Withdrawn before we lost sight of the agent. What it says again ends with the same withdrawal.
+            # Withdrawn before the run was adopted: the replayed reports end with the same withdrawal, which cancels this wait.
             await asyncio.Event().wait()
         return closed
 
     async def _withdraw(self, request: str) -> None:
         close = dismiss_request(request, by=_AGENT)
         try:
-            await self._go_on(request, close)
+            await self._record_answer(request, close)
         except RequestClosed:
-            await self._go_on(request)
+            await self._record_answer(request)
 
-    async def _go_on(self, request: str, *closing: RequestChange) -> None:
-        """The question no longer keeps the run waiting."""
-        draft = EventDraft(GOING_ON, {"run": self._run, "request": request})
+    async def _record_answer(self, request: str, *closing: RequestChange) -> None:
+        """Record that the run no longer waits for the question."""
+        draft = AgentEventDraft(RUN_GOING_ON, {"run": self._run, "request": request})
 
-        def decide(now: LoadedAgent) -> AgentDecision | None:
-            waits = now.record.run.id == self._run and request in now.record.run.questions
+        def decide(current: LoadedAgent) -> AgentDecision | None:
+            waits = current.record.run.id == self._run and request in current.record.run.questions
             return AgentDecision(drafts=(draft,), requests=closing) if waits else None
 
         async with self._lock:
-            self.at = await self._write(decide)
-        self._changed()
+            self.agent = await self._write(decide)
+        self._on_change()
 
-    async def _open(self, question: AgentQuestion) -> str:
+    async def _open_question(self, question: AgentQuestion) -> str:
         request = open_request(
             question.kind,
-            self._key(question),
+            self._request_key(question),
             sanitize_text(question.text)[:_QUESTION_LENGTH],
             tuple({"id": option, "label": label} for option, label in question.options),
-            _bounded(question.detail),
+            _limit_detail(question.detail),
         )
         try:
-            await self._ask(request)
+            await self._open_request(request)
         except RequestExists as known:
-            # It was asked before we lost sight of the agent. Its answer may be there already.
-            if known.state == "open" and known.request not in self.at.record.run.questions:
-                await self._tell(EventDraft(WAITING, {"run": self._run, "request": known.request}))
+            # Opened before the run was adopted. It may be answered already.
+            if known.state == "open" and known.request not in self.agent.record.run.questions:
+                await self._report(AgentEventDraft(RUN_WAITING, {"run": self._run, "request": known.request}))
             return known.request
         return request.id
 
-    async def _ask(self, request: NewRequest) -> None:
-        def decide(now: LoadedAgent) -> AgentDecision:
-            self._require_alive(now, WAITING)
-            return AgentDecision(drafts=(EventDraft(WAITING, {"run": self._run, "request": request.id}),), requests=(request,))
+    async def _open_request(self, request: NewRequest) -> None:
+        def decide(current: LoadedAgent) -> AgentDecision:
+            self._require_active(current, RUN_WAITING)
+            return AgentDecision(
+                drafts=(AgentEventDraft(RUN_WAITING, {"run": self._run, "request": request.id}),), requests=(request,)
+            )
 
         async with self._lock:
-            self.at = await self._write(decide)
+            self.agent = await self._write(decide)
 
-    def _key(self, question: AgentQuestion) -> str:
-        """Names the run too: the next turn may ask the same again. A long or odd key is named by its digest."""
+    def _request_key(self, question: AgentQuestion) -> str:
+        """The key of a request, with the run, because the next run may ask the same. A long or unprintable key is hashed."""
         key = question.key
         plain = len(key) <= _KEY_LENGTH and key.isprintable()
         return f"{self._run}/{key if plain else hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
 
-    async def _tell_once(self, make: Callable[[], tuple[EventDraft, StoredText]]) -> None:
-        if self._known:
-            self._known -= 1
+    async def _report_once(self, make: Callable[[], tuple[AgentEventDraft, StoredText]]) -> None:
+        if self._replayed_events:
+            self._replayed_events -= 1
             return
-        draft, kept = make()
-        self._blobs.extend(kept.blobs)
-        await self._tell(draft)
+        draft, stored = make()
+        self._blobs.extend(stored.blobs)
+        await self._report(draft)
 
-    async def _tell(self, draft: EventDraft) -> None:
+    async def _report(self, draft: AgentEventDraft) -> None:
         self._pending.append(draft)
         async with self._lock:
-            if self._broken:
+            if self._has_failed:
                 raise ExecutorFailure("What the agent said could not be recorded.", reason="not-recorded")
             if self._pending:
                 await self._write_pending()
@@ -225,41 +234,41 @@ class RunReporter:
         self._pending.clear()
         self._blobs.clear()
 
-        def decide(now: LoadedAgent) -> AgentDecision:
-            self._require_alive(now, drafts[0].type)
+        def decide(current: LoadedAgent) -> AgentDecision:
+            self._require_active(current, drafts[0].type)
             return AgentDecision(drafts=drafts, blobs=blobs)
 
-        # Those whose words are in this commit wait behind us, and must not take silence for success.
-        self._broken = True
-        self.at = await self._write(decide)
-        self._broken = False
+        # Callers whose reports are in this commit wait for the lock, and must fail too if the commit does.
+        self._has_failed = True
+        self.agent = await self._write(decide)
+        self._has_failed = False
 
     async def _write(self, decide: Decide) -> LoadedAgent:
-        return await retry_transient(lambda: self._context.unit.update(self.at, decide, actor=_AGENT, work=self._work))
+        return await retry_transient(lambda: self._context.unit.update(self.agent, decide, actor=_AGENT, work=self._work))
 
-    def _require_alive(self, now: LoadedAgent, type_: str) -> None:
-        if now.record.run.id != self._run or state_after(now.record.run.state, type_) is None:
-            raise ExecutorFailure("The run is over; nobody listens any more.", reason="over")
+    def _require_active(self, current: LoadedAgent, type_: str) -> None:
+        if current.record.run.id != self._run or next_state(current.record.run.state, type_) is None:
+            raise ExecutorFailure("The run has ended; reports are not accepted any more.", reason="over")
 
     def _check_limits(self) -> None:
-        limit = limit_passed(self._limits, self.usage, self._bytes)
+        limit = find_exceeded_limit(self._limits, self.usage, self._bytes)
         if limit:
-            self.over = LimitReached(f"The run has passed its limit of {limit}.", reason=f"limit.{limit}")
-            self._changed()
-            raise self.over
+            self.limit_reached = LimitReached(f"The run has passed its limit of {limit}.", reason=f"limit.{limit}")
+            self._on_change()
+            raise self.limit_reached
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
+def _sum(first: Usage, other: Usage) -> Usage:
     fields = Usage.__struct_fields__
-    return Usage(**{field: getattr(one, field) + getattr(other, field) for field in fields})
+    return Usage(**{field: getattr(first, field) + getattr(other, field) for field in fields})
 
 
-def _with(type_: str, run: str, field: str, kept: StoredText, **more: Any) -> tuple[EventDraft, StoredText]:
-    return EventDraft(type_, {"run": run, field: kept.body, **more}, kept.digests), kept
+def _draft_with_text(type_: str, run: str, field: str, stored: StoredText, **more: Any) -> tuple[AgentEventDraft, StoredText]:
+    return AgentEventDraft(type_, {"run": run, field: stored.body, **more}, stored.digests), stored
 
 
-def _bounded(detail: Mapping[str, Any]) -> dict[str, Any]:
-    """What an agent wants to do may be a whole file: a person is shown as much of it as can be looked at."""
+def _limit_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """Limit the detail of a request, which may hold a whole file."""
     text = json_text(detail)
     if len(text) <= _DETAIL_LENGTH:
         return msgspec.json.decode(text, type=dict[str, Any])

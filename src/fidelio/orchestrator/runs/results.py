@@ -1,7 +1,7 @@
-"""How a run ends: in one transaction with everything that follows from it.
+"""The end of a run, recorded in a single transaction with all its consequences.
 
-The end itself, the questions that nobody needs to answer any more, the next turn where one is due (messages that waited, a run
-that was lost and may be resumed) and the word to the parent: a crash leaves all of it or nothing.
+These are the end itself, the dismissal of its open requests, the next run if there is one (queued messages, a lost run that may
+be resumed) and the callback to the parent: after a crash all of them are recorded, or none.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.record.model import Usage
-from fidelio.orchestrator.record.record import END_OF, RunRecord
+from fidelio.orchestrator.record.record import END_EVENT_BY_STATE, RunRecord
 from fidelio.orchestrator.record.rules import (
     BAD_OUTPUT,
     LOST_WITH_PROCESS,
-    RESUMES_IN_A_ROW,
+    MAX_CONSECUTIVE_RESUMES,
     STOPPED_ON_REQUEST,
     STOPPED_WITH_PARENT,
     is_active,
 )
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, Decide, LoadedAgent
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.cleanup import remove_run
+from fidelio.orchestrator.runs.cleanup import remove_run_files
 from fidelio.orchestrator.runs.context import OrchestratorContext
-from fidelio.orchestrator.runs.queueing import next_run
+from fidelio.orchestrator.runs.queueing import draft_next_run
 from fidelio.retry import retry_transient
 
 CALLBACK = "agent.callback"
-_DETAIL = 2_000
-# How executors say that the process was taken away from under the agent, which is no failing of its own.
-_TAKEN_AWAY = frozenset({"vanished", "signal.SIGKILL"})
+_MAX_DETAIL_LENGTH = 2_000
+# Reason codes of executors for a process that was killed from outside, which is not a failure of the agent.
+_PROCESS_LOST_REASONS = frozenset({"vanished", "signal.SIGKILL"})
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended. `text` is its result, or what it had said until then. `usage`, `changes` None: as told last."""
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended. `text` is its result, or its messages until then. `usage`, `changes` None: as last recorded."""
 
     state: Literal["succeeded", "failed", "stopped", "lost"]
     reason: str = ""
@@ -54,143 +54,149 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
-def of_failure(error: FidelioError) -> Ending:
-    """How a run ends that its executor gave up, or that could not begin."""
+def end_from_failure(error: FidelioError) -> RunEnd:
+    """The end of a run whose executor failed, or that could not begin."""
     reason = error.reason or error.code
     partial = error.partial if isinstance(error, ExecutorFailure) else ""
-    if reason in _TAKEN_AWAY:
-        return Ending(state="lost", reason=LOST_WITH_PROCESS, detail=str(error), text=partial)
-    return Ending(state="failed", reason=reason, detail=str(error), text=partial)
+    if reason in _PROCESS_LOST_REASONS:
+        return RunEnd(state="lost", reason=LOST_WITH_PROCESS, detail=str(error), text=partial)
+    return RunEnd(state="failed", reason=reason, detail=str(error), text=partial)
 
 
-def of_stop(run: RunRecord) -> Ending:
-    """How a run ends that somebody wanted to end."""
+def end_from_stop(run: RunRecord) -> RunEnd:
+    """The end of a run that was stopped on request."""
     by = f"It was stopped by {run.stop_by}." if run.stop_by else "It was stopped."
-    return Ending(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)
+    return RunEnd(state="stopped", reason=run.stop_reason or STOPPED_ON_REQUEST, detail=by)
 
 
-async def bring_to_end(
+async def finish_run(
     context: OrchestratorContext,
-    at: LoadedAgent,
-    ending: Ending,
+    agent: LoadedAgent,
+    ending: RunEnd,
     *,
     actor: str,
     work: Assignment | None = None,
     resume_lost: bool = False,
 ) -> None:
-    """Records the end of the newest run with what it has changed, and removes what its processes left for their watcher.
+    """Record the end of the newest run with the changes in its worktree, and remove its spool files.
 
-    `work` is the job that carried it out, and ends with it; None: there is nobody any more who does.
+    `work` is the job of the run, which is completed in the same transaction; None: the run has no host.
     """
-    run = at.record.run
-    if at.record.worktree:
-        ending = msgspec.structs.replace(ending, changes=await worktrees.changes(worktrees.recorded(at.record)))
+    run = agent.record.run
+    if agent.record.worktree:
+        ending = msgspec.structs.replace(
+            ending, changes=await worktrees.summarize_changes(worktrees.recorded_worktree(agent.record))
+        )
     answered: frozenset[str] = frozenset()
     while True:
-        decide = end(run.id, ending, now_ms=context.clock(), resume_lost=resume_lost, answered=answered)
+        decide = decide_end(run.id, ending, now_ms=context.clock(), resume_lost=resume_lost, answered=answered)
         try:
-            await retry_transient(partial(context.unit.update, at, settled(decide) if work else decide, actor=actor, work=work))
+            await retry_transient(
+                partial(context.unit.update, agent, with_settlement(decide) if work else decide, actor=actor, work=work)
+            )
         except RequestClosed as closed:
-            # Somebody has answered while the run ended: one question less to dismiss.
+            # The request was answered meanwhile, so it must not be dismissed.
             answered |= {closed.request}
             continue
-        await remove_run(context.home, at.id, run.number)
+        await remove_run_files(context.home, agent.id, run.number)
         return
 
 
-def end(run: str, ending: Ending, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()) -> Decide:
-    """What to write when `run` has ended. `answered` are questions that were closed meanwhile."""
+def decide_end(
+    run: str, ending: RunEnd, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()
+) -> Decide:
+    """The decision that ends `run`. `answered` are requests that were closed meanwhile."""
     text = store_text(ending.text)
     data = store_text("" if ending.data is None else json_text(ending.data))
 
-    def decide(now: LoadedAgent) -> AgentDecision | None:
-        at = now.record.run
-        if at.id != run or not is_active(at.state):
+    def decide(current: LoadedAgent) -> AgentDecision | None:
+        agent = current.record.run
+        if agent.id != run or not is_active(agent.state):
             return None
         body: dict[str, Any] = {
             "run": run,
             "reason": ending.reason[:200],
-            "detail": sanitize_text(ending.detail)[:_DETAIL],
+            "detail": sanitize_text(ending.detail)[:_MAX_DETAIL_LENGTH],
             "result": text.body,
-            "usage": msgspec.to_builtins(ending.usage or at.usage),
-            "tool_calls": at.tool_calls,
-            "ms": elapsed(at, now_ms),
+            "usage": msgspec.to_builtins(ending.usage or agent.usage),
+            "tool_calls": agent.tool_calls,
+            "ms": elapsed_ms(agent, now_ms),
         }
         if ending.data is not None:
             body["data"] = data.body
         if ending.changes is not None:
             body["changes"] = ending.changes
-        following = _following(now, ending, resume_lost=resume_lost)
+        following = _draft_following_run(current, ending, resume_lost=resume_lost)
         return AgentDecision(
-            drafts=(EventDraft(END_OF[ending.state], body, text.digests + data.digests), *following),
+            drafts=(AgentEventDraft(END_EVENT_BY_STATE[ending.state], body, text.digests + data.digests), *following),
             blobs=text.blobs + data.blobs,
-            requests=dismiss_all(at.questions, by="host", but=answered),
-            jobs=() if following else _callback(now, run, ending),
+            requests=dismiss_all(agent.questions, by="host", but=answered),
+            jobs=() if following else _callback_jobs(current, run, ending),
         )
 
     return decide
 
 
-def settled(decide: Decide) -> Decide:
-    """The same decision, with the end of the job that carried it out."""
+def with_settlement(decide: Decide) -> Decide:
+    """The same decision, with the completion of the job."""
 
-    def and_settle(now: LoadedAgent) -> AgentDecision | None:
-        decision = decide(now)
+    def and_settle(current: LoadedAgent) -> AgentDecision | None:
+        decision = decide(current)
         return None if decision is None else msgspec.structs.replace(decision, settle=Completion())
 
     return and_settle
 
 
-def _following(now: LoadedAgent, ending: Ending, *, resume_lost: bool) -> tuple[EventDraft, ...]:
-    if ending.state == "stopped" or now.record.run.stop_by:
+def _draft_following_run(current: LoadedAgent, ending: RunEnd, *, resume_lost: bool) -> tuple[AgentEventDraft, ...]:
+    if ending.state == "stopped" or current.record.run.stop_by:
         return ()
-    if ending.state == "lost" and _may_resume(now, resume_lost=resume_lost):
-        return next_run(now, resumes=now.record.run)
-    return next_run(now) if now.record.messages else ()
+    if ending.state == "lost" and _can_resume(current, resume_lost=resume_lost):
+        return draft_next_run(current, resumes=current.record.run)
+    return draft_next_run(current) if current.record.messages else ()
 
 
-def _may_resume(now: LoadedAgent, *, resume_lost: bool) -> bool:
-    return resume_lost and now.record.lost_in_a_row < RESUMES_IN_A_ROW
+def _can_resume(current: LoadedAgent, *, resume_lost: bool) -> bool:
+    return resume_lost and current.record.lost_in_a_row < MAX_CONSECUTIVE_RESUMES
 
 
-def _callback(now: LoadedAgent, run: str, ending: Ending) -> tuple[NewJob, ...]:
-    """The parent hears of the end once nothing more follows by itself. One that was stopped has no use for it."""
-    if not now.record.callback or ending.reason == STOPPED_WITH_PARENT:
+def _callback_jobs(current: LoadedAgent, run: str, ending: RunEnd) -> tuple[NewJob, ...]:
+    """The callback to the parent, when no run follows. A parent that was stopped gets none."""
+    if not current.record.callback or ending.reason == STOPPED_WITH_PARENT:
         return ()
-    return (NewJob(kind=CALLBACK, session=now.id, payload={"run": run}, key=run),)
+    return (NewJob(kind=CALLBACK, session=current.id, payload={"run": run}, key=run),)
 
 
-def elapsed(run: RunRecord, now: int) -> int:
+def elapsed_ms(run: RunRecord, now: int) -> int:
     return 0 if run.started_at is None else max(0, now - run.started_at)
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """A result with its data, and what is wrong with that; nothing where `problem` is empty."""
+class CheckedResult(msgspec.Struct, frozen=True):
+    """A result with its data; `problem` says why the data is invalid, empty if it is valid."""
 
     finished: TurnResult
     problem: str = ""
 
-    def ending(self) -> Ending:
+    def to_run_end(self) -> RunEnd:
         if self.problem:
-            return Ending(state="failed", reason=BAD_OUTPUT, detail=self.problem, text=self.finished.text)
-        return Ending(state="succeeded", text=self.finished.text, data=self.finished.data)
+            return RunEnd(state="failed", reason=BAD_OUTPUT, detail=self.problem, text=self.finished.text)
+        return RunEnd(state="succeeded", text=self.finished.text, data=self.finished.data)
 
 
-async def fitting(blueprint: Blueprint, finished: TurnResult) -> Checked:
-    """Raises `ExecutorFailure` where nobody could check it: then it is not the agent who could do better."""
+async def check_result(blueprint: Blueprint, finished: TurnResult) -> CheckedResult:
+    """Validate a result against the output schema. Raises `ExecutorFailure` if the check itself is impossible."""
     if blueprint.output_schema is None:
-        return Checked(finished)
-    data = _data(finished)
+        return CheckedResult(finished)
+    data = _extract_data(finished)
     try:
         await check_output(blueprint, data)
     except BadAgentInput as error:
-        return Checked(finished, error.sentence)
+        return CheckedResult(finished, error.sentence)
     except (BrokenBlueprint, UncheckedAgentInput) as error:
         raise ExecutorFailure(error.sentence, remedy=error.remedy, reason=BAD_OUTPUT, partial=finished.text) from error
-    return Checked(TurnResult(text=finished.text, data=data))
+    return CheckedResult(TurnResult(text=finished.text, data=data))
 
 
-def reminder(blueprint: Blueprint, problem: str) -> str:
+def render_reminder(blueprint: Blueprint, problem: str) -> str:
     schema = msgspec.json.encode(blueprint.output_schema).decode()
     return (
         f"Your result cannot be used: {problem}\n"
@@ -198,8 +204,8 @@ def reminder(blueprint: Blueprint, problem: str) -> str:
     )
 
 
-def _data(finished: TurnResult) -> object:
-    """The data an executor has found, or the text read as JSON, with or without the fence that models like to put around it."""
+def _extract_data(finished: TurnResult) -> object:
+    """The structured data of a result, or its text parsed as JSON, with or without a Markdown fence around it."""
     if finished.data is not None:
         return finished.data
     text = finished.text.strip()

@@ -1,7 +1,7 @@
-"""One run, carried out by the agent host: begun once, watched to its end, and ended once.
+"""The controller of a run in the agent host: begins it once, supervises it to its end, and ends it once.
 
-The order is what makes it safe. That a run begins is durable before its executor is called; whoever finds it later in any state
-but `queued` does not begin it again, but goes on with its process where there is one, and else says that it was lost.
+The start is durable before the executor is called. A host that finds the run later in another state than `queued` does not
+begin it again: it adopts its process if there is one, and otherwise records the run as lost.
 """
 
 from __future__ import annotations
@@ -29,51 +29,51 @@ from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Retry
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import TurnResult
-from fidelio.orchestrator.record.record import AGAIN, GOING_ON, STARTING, WORKTREE
-from fidelio.orchestrator.record.rules import CANNOT_BEGIN, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, EventDraft, LoadedAgent
+from fidelio.orchestrator.record.record import RUN_AGAIN, RUN_GOING_ON, RUN_STARTING, WORKTREE_CREATED
+from fidelio.orchestrator.record.rules import BEGIN_FAILED, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, Decide, LoadedAgent
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.cleanup import spool_of, was_deleted
+from fidelio.orchestrator.runs.cleanup import is_deleted, spool_directory
 from fidelio.orchestrator.runs.context import OrchestratorContext, encode_blueprint
-from fidelio.orchestrator.runs.lineage import is_left_over
-from fidelio.orchestrator.runs.preparation import Prepared, prepare, ready, recall
-from fidelio.orchestrator.runs.queueing import original_prompt
+from fidelio.orchestrator.runs.lineage import has_stopped_parent
+from fidelio.orchestrator.runs.preparation import PreparedTurn, prepare_turn, resolve_blueprint, restore_turn
+from fidelio.orchestrator.runs.queueing import load_original_prompt
 from fidelio.orchestrator.runs.reporter import RunReporter
-from fidelio.orchestrator.runs.results import Ending, bring_to_end, fitting, of_failure, of_stop, reminder
-from fidelio.orchestrator.runs.supervisor import Left, Stopped, Supervisor
+from fidelio.orchestrator.runs.results import RunEnd, check_result, end_from_failure, end_from_stop, finish_run, render_reminder
+from fidelio.orchestrator.runs.supervisor import StopRequested, Supervisor, WatcherDetached
 from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import is_alive
 from fidelio.retry import retry_transient
 
-# What keeps a run from beginning may pass, such as a full disk; after this many tries it counts as a failure.
-_BEGINNINGS = 6
-# Each host that takes a run up is one; so is each time that watching it fails in a way that nobody has foreseen.
-_ADOPTIONS = 100
+# A run that cannot begin, for example because of a full disk, is tried this often before it fails.
+_MAX_STARTS = 6
+# Each host that adopts a run counts, and each unexpected failure of the supervision.
+_MAX_ADOPTIONS = 100
 
-Working = Coroutine[Any, Any, TurnResult | None]
+ExecutorCall = Coroutine[Any, Any, TurnResult | None]
 
 _log = logging.getLogger(__name__)
 
 
 class RunController:
-    """One run, from the moment a host has it in hand until it has ended or is left to the next host."""
+    """Carries out a run, until it has ended or is left to the next host."""
 
     def __init__(self, context: OrchestratorContext, host: str, work: Assignment) -> None:
         self.run = str(work.lease.payload["run"])
         self._context, self._host, self._work = context, host, work
-        self._watch = Supervisor(context.clock)
+        self._supervisor = Supervisor(context.clock)
         self._reporter: RunReporter | None = None
         self._resume_lost = False
 
     @property
     def has_process(self) -> bool:
-        return self._reporter is not None and self._reporter.at.record.run.process is not None
+        return self._reporter is not None and self._reporter.agent.record.run.process is not None
 
     def stop(self) -> None:
-        self._watch.stop()
+        self._supervisor.stop()
 
-    def leave(self) -> None:
-        self._watch.leave()
+    def detach(self) -> None:
+        self._supervisor.detach()
 
     async def carry_out(self) -> None:
         try:
@@ -82,193 +82,208 @@ class RunController:
             _log.info("The session of run %s was deleted.", self.run)
             await end_processes(self.run)
         except (asyncio.CancelledError, StaleLease):
-            await self._give_up()
+            await self._handle_interruption()
             raise
 
     async def _carry_out(self) -> None:
-        at = await self._context.unit.load(self._work.lease.session)
-        if at.record.run.id != self.run or not is_active(at.record.run.state):
+        agent = await self._context.unit.load(self._work.lease.session)
+        if agent.record.run.id != self.run or not is_active(agent.record.run.state):
             return
         try:
-            await (self._begin(at) if at.record.run.state == "queued" else self._recover(at))
-        except Left:
-            await self._hand_over()
+            await (self._begin(agent) if agent.record.run.state == "queued" else self._recover(agent))
+        except WatcherDetached:
+            await self._return_job()
 
-    async def _begin(self, at: LoadedAgent) -> None:
-        if self._work.lease.attempt > _BEGINNINGS:
-            await self._end(at, Ending(state="failed", reason=CANNOT_BEGIN, detail=f"It could not begin.{await self._words()}"))
+    async def _begin(self, agent: LoadedAgent) -> None:
+        if self._work.lease.attempt > _MAX_STARTS:
+            await self._finish(
+                agent, RunEnd(state="failed", reason=BEGIN_FAILED, detail=f"It could not begin.{await self._last_job_error()}")
+            )
             return
-        if await is_left_over(self._context, at):
-            await self._end(at, Ending(state="stopped", reason=STOPPED_WITH_PARENT, detail="Who started it was stopped."))
+        if await has_stopped_parent(self._context, agent):
+            await self._finish(agent, RunEnd(state="stopped", reason=STOPPED_WITH_PARENT, detail="Its parent was stopped."))
             return
         try:
-            prepared = await prepare(self._context, at)
+            prepared = await prepare_turn(self._context, agent)
         except (AgentError, UsageProblem) as error:
-            await self._end(at, of_failure(error))
+            await self._finish(agent, end_from_failure(error))
             return
-        at = await self._record_beginning(at, prepared)
-        run = at.record.run
+        agent = await self._record_start(agent, prepared)
+        run = agent.record.run
         if run.state == "starting" and run.fence == self._work.lease.fence:
-            reporter = self._new_reporter(at, prepared)
-            working = prepared.executor.carry_out(prepared.turn, reporter)
-            await self._conclude(prepared, working, prepared.blueprint.limits)
+            reporter = self._new_reporter(agent, prepared)
+            call = prepared.executor.carry_out(prepared.turn, reporter)
+            await self._conclude(prepared, call, prepared.blueprint.limits)
         elif run.stop_by:
-            await self._end(at, of_stop(run))
+            await self._finish(agent, end_from_stop(run))
 
-    async def _record_beginning(self, at: LoadedAgent, prepared: Prepared) -> LoadedAgent:
-        """Records that the run begins, or finds that it must not: then a worktree that was made for it goes again."""
+    async def _record_start(self, agent: LoadedAgent, prepared: PreparedTurn) -> LoadedAgent:
+        """Record the start of the run. If it must not begin, remove the worktree that was created for it."""
         try:
-            now = await self._context.unit.update(at, self._starting(prepared), actor="host", work=self._work)
+            current = await self._context.unit.update(agent, self._decide_start(prepared), actor="host", work=self._work)
         except FidelioError:
-            await worktrees.settle(at.record, prepared.made)
+            await worktrees.settle(agent.record, prepared.new_worktree)
             raise
-        await worktrees.settle(now.record, prepared.made)
-        return now
+        await worktrees.settle(current.record, prepared.new_worktree)
+        return current
 
-    def _starting(self, prepared: Prepared) -> Decide:
-        kept = encode_blueprint(prepared.blueprint)
+    def _decide_start(self, prepared: PreparedTurn) -> Decide:
+        encoded = encode_blueprint(prepared.blueprint)
         body = {
             "run": self.run,
             "fresh": prepared.turn.fresh,
             "host": self._host,
             "fence": self._work.lease.fence,
             "blueprint_hash": prepared.blueprint.hash,
-            "blueprint_blob": hash_blob(kept),
+            "blueprint_blob": hash_blob(encoded),
         }
-        begun = EventDraft(STARTING, body, (hash_blob(kept),))
-        made = (EventDraft(WORKTREE, msgspec.structs.asdict(prepared.made)),) if prepared.made else ()
+        begun = AgentEventDraft(RUN_STARTING, body, (hash_blob(encoded),))
+        made = (
+            (AgentEventDraft(WORKTREE_CREATED, msgspec.structs.asdict(prepared.new_worktree)),) if prepared.new_worktree else ()
+        )
 
-        def decide(now: LoadedAgent) -> AgentDecision | None:
-            run = now.record.run
+        def decide(current: LoadedAgent) -> AgentDecision | None:
+            run = current.record.run
             if run.id != self.run or run.state != "queued" or run.stop_by:
                 return None
-            return AgentDecision(drafts=(*made, begun), blobs=(kept,))
+            return AgentDecision(drafts=(*made, begun), blobs=(encoded,))
 
         return decide
 
-    async def _recover(self, at: LoadedAgent) -> None:
-        """Goes on with a run that somebody else began: its process, or what that has left, or the fact that it is gone."""
-        if self._work.lease.attempt > _ADOPTIONS:
-            await self._abandon(at, f"It was taken up {_ADOPTIONS} times.{await self._words()}")
+    async def _recover(self, agent: LoadedAgent) -> None:
+        """Continue a run that another host began: adopt its process or its output, or record it as lost."""
+        if self._work.lease.attempt > _MAX_ADOPTIONS:
+            await self._abandon(agent, f"It was adopted {_MAX_ADOPTIONS} times.{await self._last_job_error()}")
             return
         try:
-            prepared = await recall(self._context, at)
+            prepared = await restore_turn(self._context, agent)
         except (AgentError, UsageProblem) as error:
-            await self._abandon(at, str(error))
+            await self._abandon(agent, str(error))
             return
-        reporter = self._new_reporter(await self._without_answered(at), prepared)
-        process = at.record.run.process
-        if at.record.run.stop_by or process is None:
+        reporter = self._new_reporter(await self._drop_answered_questions(agent), prepared)
+        process = agent.record.run.process
+        if agent.record.run.stop_by or process is None:
             await end_processes(self.run)
-            await self._end(reporter.at, of_stop(at.record.run) if at.record.run.stop_by else await self._lost(LOST_WITH_HOST))
+            await self._finish(
+                reporter.agent,
+                end_from_stop(agent.record.run) if agent.record.run.stop_by else await self._lost_end(LOST_WITH_HOST),
+            )
             return
         reporter.replay()
         limits = prepared.blueprint.limits
         if not is_alive(process):
-            # It has ended, perhaps long ago. What it left is read, however late that is.
+            # The process has ended, perhaps long ago: its output is read without a time limit.
             limits = msgspec.structs.replace(limits, wall_seconds=math.inf)
         await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, reporter), limits)
 
-    async def _abandon(self, at: LoadedAgent, why: str) -> None:
+    async def _abandon(self, agent: LoadedAgent, why: str) -> None:
         await end_processes(self.run)
-        await self._end(at, Ending(state="lost", reason=LOST_WITH_HOST, detail=f"It cannot be watched any more: {why}"))
+        await self._finish(
+            agent, RunEnd(state="lost", reason=LOST_WITH_HOST, detail=f"It cannot be supervised any more: {why}")
+        )
 
-    async def _without_answered(self, at: LoadedAgent) -> LoadedAgent:
-        """Questions that were answered while nobody watched no longer keep the run waiting."""
-        for request in at.record.run.questions:
+    async def _drop_answered_questions(self, agent: LoadedAgent) -> LoadedAgent:
+        """Record the answers to questions that were closed while the run had no host."""
+        for request in agent.record.run.questions:
             if (await self._context.ledger.request(request)).state != "open":
-                at = await self._write(at, EventDraft(GOING_ON, {"run": self.run, "request": request}))
-        return at
+                agent = await self._write(agent, AgentEventDraft(RUN_GOING_ON, {"run": self.run, "request": request}))
+        return agent
 
-    def _new_reporter(self, at: LoadedAgent, prepared: Prepared) -> RunReporter:
+    def _new_reporter(self, agent: LoadedAgent, prepared: PreparedTurn) -> RunReporter:
         self._resume_lost = prepared.blueprint.resume_lost
-        self._reporter = RunReporter(self._context, at, self._work, prepared.blueprint.limits, self._watch.look)
+        self._reporter = RunReporter(self._context, agent, self._work, prepared.blueprint.limits, self._supervisor.recheck)
         return self._reporter
 
-    async def _conclude(self, prepared: Prepared, working: Working, limits: Limits) -> None:
+    async def _conclude(self, prepared: PreparedTurn, call: ExecutorCall, limits: Limits) -> None:
         reporter = self._reporter
         assert reporter is not None
         try:
-            ending = await self._outcome(prepared, working, limits, reporter)
-        except Stopped:
-            ending = of_stop((await self._context.unit.load(reporter.at.id)).record.run)
+            ending = await self._await_end(prepared, call, limits, reporter)
+        except StopRequested:
+            ending = end_from_stop((await self._context.unit.load(reporter.agent.id)).record.run)
         except AgentError as error:
-            ending = of_failure(error)
+            ending = end_from_failure(error)
         if ending.state != "succeeded" and self.has_process:
             await end_processes(self.run)
-        await self._end(reporter.at, msgspec.structs.replace(ending, usage=reporter.usage))
+        await self._finish(reporter.agent, msgspec.structs.replace(ending, usage=reporter.usage))
 
-    async def _outcome(self, prepared: Prepared, working: Working, limits: Limits, reporter: RunReporter) -> Ending:
+    async def _await_end(self, prepared: PreparedTurn, call: ExecutorCall, limits: Limits, reporter: RunReporter) -> RunEnd:
         try:
-            finished = await self._watch.over(working, reporter, limits)
+            finished = await self._supervisor.supervise(call, reporter, limits)
         except ConversationLost:
-            record = reporter.at.record
+            record = reporter.agent.record
             if not record.run.resumes or record.run.part > 1 or record.proven:
                 raise
-            # No turn has ever ended in this conversation, and the agent does not know it: the lost one never began. So it is
-            # begun now, as it was asked for.
-            prompt = await original_prompt(self._context.ledger, reporter.at.id, reporter.at.record.run)
-            finished = await self._again(prepared, reporter, prompt=prompt, fresh=str(uuid.uuid4()))
+            # No run has succeeded in this conversation, and the agent does not know it: the lost run never began. So it begins
+            # now, with its original prompt.
+            prompt = await load_original_prompt(self._context.ledger, reporter.agent.id, reporter.agent.record.run)
+            finished = await self._call_again(prepared, reporter, prompt=prompt, fresh=str(uuid.uuid4()))
         if finished is None:
-            return await self._lost(LOST_WITH_PROCESS)
-        checked = await fitting(prepared.blueprint, finished)
-        if checked.problem and reporter.at.record.conversation and reporter.at.record.run.part == 1:
-            finished = await self._again(prepared, reporter, prompt=reminder(prepared.blueprint, checked.problem))
-            checked = await fitting(prepared.blueprint, finished or checked.finished)
-        return checked.ending()
+            return await self._lost_end(LOST_WITH_PROCESS)
+        checked = await check_result(prepared.blueprint, finished)
+        if checked.problem and reporter.agent.record.conversation and reporter.agent.record.run.part == 1:
+            finished = await self._call_again(prepared, reporter, prompt=render_reminder(prepared.blueprint, checked.problem))
+            checked = await check_result(prepared.blueprint, finished or checked.finished)
+        return checked.to_run_end()
 
-    async def _again(self, prepared: Prepared, reporter: RunReporter, *, prompt: str, fresh: str = "") -> TurnResult | None:
-        """Calls the executor once more within the run. That it does so is durable first, as with the first call."""
+    async def _call_again(
+        self, prepared: PreparedTurn, reporter: RunReporter, *, prompt: str, fresh: str = ""
+    ) -> TurnResult | None:
+        """Call the executor again within the run. As with the first call, that is durable first."""
         body = {"run": self.run, **reporter.spent, **({"fresh": fresh} if fresh else {})}
-        reporter.at = await self._write(reporter.at, EventDraft(AGAIN, body))
+        reporter.agent = await self._write(reporter.agent, AgentEventDraft(RUN_AGAIN, body))
         reporter.begin_part()
-        run = reporter.at.record.run
+        run = reporter.agent.record.run
         turn = msgspec.structs.replace(
             prepared.turn,
             prompt=prompt,
-            # An adopted turn has never had the values that its servers need, and this one is begun.
-            blueprint=ready(self._context, prepared.blueprint, self.run),
-            conversation=reporter.at.record.conversation or None,
+            # An adopted turn has no secrets in its blueprint, and this call needs them.
+            blueprint=resolve_blueprint(self._context, prepared.blueprint, self.run),
+            conversation=reporter.agent.record.conversation or None,
             fresh=run.fresh,
-            spool=spool_of(self._context.home, reporter.at.id, run.number, run.part),
+            spool=spool_directory(self._context.home, reporter.agent.id, run.number, run.part),
         )
-        return await self._watch.over(prepared.executor.carry_out(turn, reporter), reporter, prepared.blueprint.limits)
+        return await self._supervisor.supervise(
+            prepared.executor.carry_out(turn, reporter), reporter, prepared.blueprint.limits
+        )
 
-    async def _write(self, at: LoadedAgent, draft: EventDraft) -> LoadedAgent:
+    async def _write(self, agent: LoadedAgent, draft: AgentEventDraft) -> LoadedAgent:
         decision = AgentDecision(drafts=(draft,))
-        return await retry_transient(lambda: self._context.unit.update(at, lambda _: decision, actor="host", work=self._work))
+        return await retry_transient(
+            lambda: self._context.unit.update(agent, lambda _: decision, actor="host", work=self._work)
+        )
 
-    async def _lost(self, reason: str) -> Ending:
-        why = f"The process that carried it out ended before it had finished.{await self._words()}"
-        return Ending(state="lost", reason=reason, detail=why)
+    async def _lost_end(self, reason: str) -> RunEnd:
+        why = f"The process that carried it out ended before it had finished.{await self._last_job_error()}"
+        return RunEnd(state="lost", reason=reason, detail=why)
 
-    async def _words(self) -> str:
-        """The last words of whoever had the run in hand before."""
+    async def _last_job_error(self) -> str:
+        """The last error of the job, as a sentence."""
         jobs = await self._context.ledger.jobs(session=self._work.lease.session)
         error = next((job.error for job in jobs if job.id == self._work.lease.job), "")
-        return f" The last that was heard: {error}" if error else ""
+        return f" Last error: {error}" if error else ""
 
-    async def _end(self, at: LoadedAgent, ending: Ending) -> None:
-        await bring_to_end(self._context, at, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
+    async def _finish(self, agent: LoadedAgent, ending: RunEnd) -> None:
+        await finish_run(self._context, agent, ending, actor="host", work=self._work, resume_lost=self._resume_lost)
 
-    async def _hand_over(self) -> None:
-        """The next host claims the run at once and adopts its process."""
+    async def _return_job(self) -> None:
+        """Release the job, so that the next host claims it at once and adopts the process."""
         now = self._context.clock()
         await self._context.ledger.settle(self._work.lease, Retry(due=now, error="The host of this run has ended."))
         self._work.is_settled = True
 
-    async def _give_up(self) -> None:
-        """The host ends, or has lost its right to the run. A turn in this process ends with it; a process lives on.
+    async def _handle_interruption(self) -> None:
+        """Handle the end of the host or of its lease. A turn inside this process is lost; a process of its own lives on.
 
-        Unless its session was deleted: then nobody takes the run up after us, and nobody could stop it any more.
+        If the session was deleted, its processes are ended: no host would adopt the run, and no call could stop it.
         """
-        if await was_deleted(self._context.ledger, self._work.lease.session):
+        if await is_deleted(self._context.ledger, self._work.lease.session):
             await end_processes(self.run)
             return
         if self._reporter is None or self.has_process:
             return
-        ending = Ending(
+        ending = RunEnd(
             state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._reporter.usage
         )
         with suppress(StaleLease):
-            await self._end(self._reporter.at, ending)
+            await self._finish(self._reporter.agent, ending)

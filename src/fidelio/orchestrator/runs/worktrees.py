@@ -1,8 +1,7 @@
-"""A copy of the project's files for a session alone, so that agents do not tread on each other or on the person beside them.
+"""Git worktrees of sessions: separate checkouts, so that agents do not change the same files as others.
 
-It is a git worktree on a branch of its own. It stays from turn to turn, says after each what has changed, and goes with its
-session, unless something in it would be lost. Until it is on record whose it is, a note lies beside it: so nobody has to guess
-what a killed process has left.
+Each is on a branch of its own. It stays for all runs of the session and is removed with it, unless it holds changes. Until the
+worktree is in the record of its session, a note file next to it names the session: so what a killed process left can be found.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, UsageProblem
 from fidelio.ledger.long_text import shorten_to_line
-from fidelio.orchestrator.record.record import Record
-from fidelio.orchestrator.record.rules import NO_WORKTREE
-from fidelio.orchestrator.runs.environment import inheritable_environment
+from fidelio.orchestrator.record.record import AgentRecord
+from fidelio.orchestrator.record.rules import WORKTREE_FAILED
+from fidelio.orchestrator.runs.environment import filter_environment
 
 _SECONDS = 60.0
 _GRACE_SECONDS = 5.0
@@ -32,7 +31,7 @@ _COMMIT = "Commit something in it, or start the session without a worktree."
 
 
 class Worktree(msgspec.Struct, frozen=True):
-    """Where it lies, its branch, the commit it began from, and where in the repository the project is."""
+    """Its path, its branch, the commit it was created from, and the path of the project inside the repository."""
 
     path: str
     branch: str
@@ -41,28 +40,28 @@ class Worktree(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        """Where the agent works: the same place in the worktree that the project is in the repository."""
-        return os.path.join(self.path, self.prefix).rstrip("/")  # noqa: PTH118  # a string is what is recorded
+        """The working directory of the agent: the project inside the worktree."""
+        return os.path.join(self.path, self.prefix).rstrip("/")  # noqa: PTH118  # a string is recorded
 
 
-class Note(msgspec.Struct, frozen=True):
-    """Lies beside a worktree that is being made, until it is on record whose it is."""
+class WorktreeNote(msgspec.Struct, frozen=True):
+    """The note file of a worktree that is not in the record of its session yet."""
 
     session: str
     project: str
     worktree: Worktree
 
 
-def recorded(record: Record) -> Worktree:
+def recorded_worktree(record: AgentRecord) -> Worktree:
     return Worktree(record.worktree, record.branch, record.base, record.prefix)
 
 
 async def require_repository(project: str) -> None:
-    """Raises where no worktree can be made: no repository, none with the project in a commit, none with a free branch."""
+    """Raise if no worktree can be created: no repository, the project is in no commit, or the branch name is taken."""
     code, _ = await _git(project, "rev-parse", "--verify", "HEAD^{commit}")
     if code:
         raise UsageProblem(
-            f"A worktree was asked for, and {project} is no git repository with a commit.",
+            f"A worktree needs a git repository with a commit, and {project} is none.",
             remedy="Run `git init` and commit there, or start the session without a worktree.",
         )
     _, prefix = await _git(project, "rev-parse", "--show-prefix")
@@ -77,78 +76,78 @@ async def require_repository(project: str) -> None:
         )
 
 
-async def create(project: str, place: Path, name: str, session: str) -> Worktree:
-    """Makes the worktree, and first a note of it, which stays until somebody calls `settle`."""
-    path = _free_path(place, session)
-    prefix = await _read(project, "rev-parse", "--show-prefix")
-    base = await _read(project, "rev-parse", "HEAD")
+async def create(project: str, parent: Path, name: str, session: str) -> Worktree:
+    """Create the worktree, and before it a note, which stays until `settle` is called."""
+    path = _free_path(parent, session)
+    prefix = await _run_git(project, "rev-parse", "--show-prefix")
+    base = await _run_git(project, "rev-parse", "HEAD")
     branch = await _free_branch(project, f"{_BRANCHES}/{name}", path.name)
-    made = Worktree(str(path), branch, base, prefix)
-    write_note(Note(session, project, made))
+    worktree = Worktree(str(path), branch, base, prefix)
+    write_note(WorktreeNote(session, project, worktree))
     try:
-        await _read(project, "worktree", "add", "--quiet", "-b", branch, made.path, base)
-        _require_project(made)
+        await _run_git(project, "worktree", "add", "--quiet", "-b", branch, worktree.path, base)
+        _require_project(worktree)
     except BaseException:
-        # Also when we are told to stop: nobody else knows of it yet.
-        await take_back(project, made)
+        # Also on cancellation: no record names the worktree yet.
+        await discard(project, worktree)
         raise
-    return made
+    return worktree
 
 
-async def settle(record: Record, made: Worktree | None) -> None:
-    """What was made for a session is on record now, or it is taken back."""
-    if made is not None and made.path == record.worktree:
-        forget_note(made)
-    elif made is not None:
-        await take_back(record.project, made)
+async def settle(record: AgentRecord, worktree: Worktree | None) -> None:
+    """Remove the note of a new worktree that is in the record now, or else the worktree."""
+    if worktree is not None and worktree.path == record.worktree:
+        remove_note(worktree)
+    elif worktree is not None:
+        await discard(record.project, worktree)
 
 
-async def take_back(project: str, made: Worktree) -> None:
-    """Removes what nobody has worked in. Where that is not sure, it stays with its note, for somebody to try again."""
-    if await remove(project, made):
-        forget_note(made)
+async def discard(project: str, worktree: Worktree) -> None:
+    """Remove an unused worktree. If it may hold changes, it stays with its note, for a later attempt."""
+    if await remove(project, worktree):
+        remove_note(worktree)
 
 
-def write_note(note: Note) -> None:
+def write_note(note: WorktreeNote) -> None:
     try:
-        _note(note.worktree).parent.mkdir(parents=True, exist_ok=True)
-        _note(note.worktree).write_bytes(msgspec.json.encode(note))
+        _note_file(note.worktree).parent.mkdir(parents=True, exist_ok=True)
+        _note_file(note.worktree).write_bytes(msgspec.json.encode(note))
     except OSError as error:
-        raise ExecutorFailure(f"No worktree can be made: {error}.", reason=NO_WORKTREE) from error
+        raise ExecutorFailure(f"No worktree can be created: {error}.", reason=WORKTREE_FAILED) from error
 
 
-def forget_note(made: Worktree) -> None:
-    # Where that fails the next host finds that it is on record, and a run need not wait for it.
+def remove_note(worktree: Worktree) -> None:
+    # After a failure the next host finds the worktree in the record and removes the note; a run need not fail.
     with suppress(OSError):
-        _note(made).unlink(missing_ok=True)
+        _note_file(worktree).unlink(missing_ok=True)
 
 
-def notes(place: Path) -> Iterator[Note]:
-    """Everything that was being made when whoever made it came to an end."""
-    for file in sorted(place.glob(f"*{_NOTE}")):
+def read_notes(parent: Path) -> Iterator[WorktreeNote]:
+    """Yield the notes of worktrees that were not recorded before their host ended."""
+    for file in sorted(parent.glob(f"*{_NOTE}")):
         try:
-            yield msgspec.json.decode(file.read_bytes(), type=Note)
+            yield msgspec.json.decode(file.read_bytes(), type=WorktreeNote)
         except (OSError, msgspec.DecodeError):
-            # Cut off before anything was made, or nothing that we have written.
+            # Incomplete, so that no worktree was created for it, or not a note of ours.
             continue
 
 
-async def changes(worktree: Worktree) -> str:
-    """What differs from where it began, in a few lines; empty when nothing does. Never fails, whatever was done to it."""
+async def summarize_changes(worktree: Worktree) -> str:
+    """Summarise the changes in a worktree since its base commit; empty without changes. Never raises."""
     code, _ = await _git(worktree.path, "rev-parse", "HEAD")
     if code:
-        return "The worktree is gone."
+        return "The worktree was deleted."
     try:
-        return await _changes(worktree)
+        return await _diff_summary(worktree)
     except ExecutorFailure as failure:
-        return f"What has changed cannot be read: {failure.sentence}"
+        return f"The changes cannot be read: {failure.sentence}"
 
 
-async def _changes(worktree: Worktree) -> str:
-    committed = await _read(
+async def _diff_summary(worktree: Worktree) -> str:
+    committed = await _run_git(
         worktree.path, "diff", "--no-ext-diff", "--no-textconv", "--stat=100", "--stat-count=40", worktree.base
     )
-    status = await _read(worktree.path, "status", "--porcelain", "--untracked-files=all")
+    status = await _run_git(worktree.path, "status", "--porcelain", "--untracked-files=all")
     new = [line[3:] for line in status.splitlines() if line.startswith("??")]
     lines = [committed] if committed else []
     if new:
@@ -158,12 +157,12 @@ async def _changes(worktree: Worktree) -> str:
 
 
 async def remove(project: str, worktree: Worktree) -> bool:
-    """Takes the worktree and its branch away. False: something in it would be lost, so it stays."""
+    """Remove the worktree and its branch. False: it may hold changes, so it stays."""
     code, tip = await _git(project, "for-each-ref", "--format=%(objectname)", f"refs/heads/{worktree.branch}")
     if code:
-        # The repository does not answer, or is gone itself.
-        return not _is_there(worktree)
-    if _is_there(worktree):
+        # The repository cannot be read, or was deleted itself.
+        return not _path_exists(worktree)
+    if _path_exists(worktree):
         if tip not in ("", worktree.base) or not await _is_unchanged(worktree):
             return False
         code, _ = await _git(project, "worktree", "remove", worktree.path)
@@ -178,50 +177,52 @@ async def _is_unchanged(worktree: Worktree) -> bool:
     code, head = await _git(worktree.path, "rev-parse", "HEAD")
     if code or head != worktree.base:
         return False
-    # Said in so many words, because people can tell git not to show new files.
+    # Explicit options, because the configuration of git may hide new files.
     code, status = await _git(worktree.path, "status", "--porcelain", "--untracked-files=normal", "--ignored=no")
     return not code and not status
 
 
-def _is_there(worktree: Worktree) -> bool:
+def _path_exists(worktree: Worktree) -> bool:
     return os.path.lexists(worktree.path)
 
 
-def _note(worktree: Worktree) -> Path:
+def _note_file(worktree: Worktree) -> Path:
     return Path(worktree.path + _NOTE)
 
 
-def _free_path(place: Path, session: str) -> Path:
-    """What lies there already was left by somebody who was killed, perhaps with a git that is still busy in it."""
+def _free_path(parent: Path, session: str) -> Path:
+    """A path that does not exist: an existing directory was left by a killed process, whose git may still write to it."""
     names = chain((session,), (f"{session}-{number}" for number in count(2)))
-    return next(path for name in names if not os.path.lexists(path := place / name))
+    return next(path for name in names if not os.path.lexists(path := parent / name))
 
 
-def _require_project(made: Worktree) -> None:
-    if not Path(made.directory).is_dir():
-        raise ExecutorFailure(_not_committed(made.prefix), reason=NO_WORKTREE, remedy=_COMMIT)
+def _require_project(worktree: Worktree) -> None:
+    if not Path(worktree.directory).is_dir():
+        raise ExecutorFailure(_not_committed(worktree.prefix), reason=WORKTREE_FAILED, remedy=_COMMIT)
 
 
 def _not_committed(prefix: str) -> str:
     return f"The directory {prefix} is not in the last commit, and so not in a worktree."
 
 
-async def _free_branch(project: str, wanted: str, place: str) -> str:
-    """A branch that an earlier session of this name has left is somebody's work."""
-    # Also finds one whose name goes on after a slash, beside which git makes no branch of this name.
+async def _free_branch(project: str, wanted: str, suffix: str) -> str:
+    """A branch name that is not taken: an earlier session of this name may have left its work on that branch."""
+    # Also finds branches below `wanted/`, which prevent git from creating this branch.
     _, taken = await _git(project, "for-each-ref", "--count=1", f"refs/heads/{wanted}")
-    return f"{wanted}-{place.removeprefix('s_')}" if taken else wanted
+    return f"{wanted}-{suffix.removeprefix('s_')}" if taken else wanted
 
 
-async def _read(directory: str, *arguments: str) -> str:
-    code, said = await _git(directory, *arguments)
+async def _run_git(directory: str, *arguments: str) -> str:
+    code, output = await _git(directory, *arguments)
     if code:
-        raise ExecutorFailure(f"git {arguments[0]} failed in {directory}: {shorten_to_line(said, 400)}", reason=NO_WORKTREE)
-    return said
+        raise ExecutorFailure(
+            f"git {arguments[0]} failed in {directory}: {shorten_to_line(output, 400)}", reason=WORKTREE_FAILED
+        )
+    return output
 
 
 async def _git(directory: str, *arguments: str) -> tuple[int, str]:
-    """Exit code, and what was printed. Nothing asks for a password, and no program that an agent put there sees our secrets."""
+    """Run git; return its exit code and output. It cannot prompt, and hooks of the repository see no secrets."""
     try:
         process = await asyncio.create_subprocess_exec(
             *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", directory, *arguments),
@@ -229,24 +230,24 @@ async def _git(directory: str, *arguments: str) -> tuple[int, str]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            env=inheritable_environment(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=filter_environment(os.environ) | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except OSError as error:
         return 127, str(error)
     try:
         async with asyncio.timeout(_SECONDS):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     except TimeoutError:
         await _interrupt(process)
         return 124, f"git took longer than {_SECONDS:.0f} seconds"
     except asyncio.CancelledError:
         await _interrupt(process)
         raise
-    return process.returncode or 0, said.decode("utf-8", "replace").strip()
+    return process.returncode or 0, output.decode("utf-8", "replace").strip()
 
 
 async def _interrupt(process: asyncio.subprocess.Process) -> None:
-    """Asks git and its helpers to end, so that it takes away what it has half done; and kills it when it does not listen."""
+    """End git and its helpers with SIGTERM, so that it removes partial work, and then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,7 +1,7 @@
-"""One service for agent sessions; every surface translates to it.
+"""The service for agent sessions that every surface calls.
 
-It checks, records and reads. It carries nothing out: that is the part of the host, in this process or another, which follows
-the same record. A name is the name or the id of a session everywhere; a project is an absolute directory.
+It checks, records and reads. It runs no agents: the agent host, in this process or another, does that by following the same
+ledger. `name` is the name or the id of a session everywhere; a project is an absolute directory.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event, Page, Request
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.contract import Executor
-from fidelio.orchestrator.record import phrases
-from fidelio.orchestrator.record.model import AgentSession, Result, Run, StartAgent
-from fidelio.orchestrator.record.rules import TRANSITIONS, matches, namespace_of
-from fidelio.orchestrator.record.unit_of_work import AgentUnit, view
-from fidelio.orchestrator.runs.context import Catalogue, OrchestratorContext, project_path, require_directory, with_overrides
-from fidelio.orchestrator.runs.lineage import require_may_start
-from fidelio.orchestrator.runs.queries import Queries
-from fidelio.orchestrator.service.delete import Deleted, Deletion
-from fidelio.orchestrator.service.start import Starting
-from fidelio.orchestrator.service.stop import Stopping
-from fidelio.orchestrator.service.wait import Mode, Notice, Waits
+from fidelio.orchestrator.record import errors
+from fidelio.orchestrator.record.model import AgentSession, Run, RunResult, StartAgent
+from fidelio.orchestrator.record.rules import TRANSITIONS, matches_status, namespace_of
+from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork, view_session
+from fidelio.orchestrator.runs.context import (
+    BlueprintSource,
+    OrchestratorContext,
+    apply_overrides,
+    require_directory,
+    resolve_project,
+)
+from fidelio.orchestrator.runs.lineage import require_child_allowed
+from fidelio.orchestrator.runs.queries import AgentQueries
+from fidelio.orchestrator.service.delete import DeletionResult, SessionDeleter
+from fidelio.orchestrator.service.start import SessionStarter
+from fidelio.orchestrator.service.stop import SessionStopper
+from fidelio.orchestrator.service.wait import ProgressCallback, RunWaiter, WaitMode
 from fidelio.settings import AgentLimits
 
-NO_LIMITS_SET = AgentLimits()
+DEFAULT_LIMITS = AgentLimits()
 
 
 class AgentService:
@@ -39,58 +45,60 @@ class AgentService:
     def __init__(
         self,
         ledger: Ledger,
-        blueprints: Catalogue,
+        blueprints: BlueprintSource,
         executors: Mapping[str, Executor],
         *,
         home: Home,
         project: str | None = None,
-        limits: AgentLimits = NO_LIMITS_SET,
+        limits: AgentLimits = DEFAULT_LIMITS,
         executor: str | None = None,
         clock: Clock = now_ms,
     ) -> None:
-        """`project` is what is meant where a call names none, by default the working directory; `executor` the usual agent."""
+        """`project` is the default of calls that name none (by default the working directory), `executor` the default
+        executor.
+        """
         self.context = OrchestratorContext(
             ledger=ledger,
-            unit=AgentUnit(ledger, clock),
+            unit=AgentUnitOfWork(ledger, clock),
             inbox=Inbox(ledger, clock=clock),
             blueprints=blueprints,
             executors=executors,
             home=home,
-            project=project_path(project or _working_directory()),
+            project=resolve_project(project or _working_directory()),
             limits=limits,
             executor=executor,
             clock=clock,
         )
-        self.queries = Queries(self.context)
-        self.waits = Waits(self.context)
-        self._starting = Starting(self.context, self.queries)
-        self._stopping = Stopping(self.context, self.queries, self.waits)
-        self._deletion = Deletion(self.context, self.queries, self._stopping)
+        self.queries = AgentQueries(self.context)
+        self._waiter = RunWaiter(self.context)
+        self._starter = SessionStarter(self.context, self.queries)
+        self._stopper = SessionStopper(self.context, self.queries, self._waiter)
+        self._deleter = SessionDeleter(self.context, self.queries, self._stopper)
 
-    async def start(self, asked: StartAgent) -> AgentSession:
-        """Everything checkable has been checked, and the session and its first run are durable, when this returns."""
-        return await self._starting.start(asked)
+    async def start(self, request: StartAgent) -> AgentSession:
+        """Start a session. When this returns, everything was checked, and the session and its first run are durable."""
+        return await self._starter.start(request)
 
     async def resume(self, name: str, prompt: str, project: str | None = None, *, by: str = "service") -> AgentSession:
-        """A new turn for a session at rest; raises `AgentBusy` for one at work."""
-        return await self._starting.resume(await self.queries.find(name, project), prompt, by=by)
+        """Start a new run of a finished session; raises `AgentBusy` if a run is active."""
+        return await self._starter.resume(await self.queries.find(name, project), prompt, by=by)
 
     async def send(self, name: str, text: str, project: str | None = None, *, by: str = "service") -> AgentSession:
-        """A message for the next turn, which begins at once where the session is at rest."""
-        return await self._starting.send(await self.queries.find(name, project), text, by=by)
+        """Queue a message for the next run, which begins at once if no run is active."""
+        return await self._starter.send(await self.queries.find(name, project), text, by=by)
 
     async def stop(self, name: str, project: str | None = None, *, by: str = "service") -> AgentSession:
-        """Ends the run of a session and those of the sessions it started. Messages that wait stay for the next turn."""
-        return view(await self._stopping.stop(await self.queries.find(name, project), by=by))
+        """End the run of a session and those of the sessions it started. Queued messages stay for the next run."""
+        return view_session(await self._stopper.stop(await self.queries.find(name, project), by=by))
 
-    async def delete(self, name: str, project: str | None = None, *, by: str = "service") -> Deleted:
-        return await self._deletion.delete(await self.queries.find(name, project), by=by)
+    async def delete(self, name: str, project: str | None = None, *, by: str = "service") -> DeletionResult:
+        return await self._deleter.delete(await self.queries.find(name, project), by=by)
 
-    async def delete_all(self, project: str | None = None, *, by: str = "service") -> Deleted:
-        return await self._deletion.delete_all(project, by=by)
+    async def delete_all(self, project: str | None = None, *, by: str = "service") -> DeletionResult:
+        return await self._deleter.delete_all(project, by=by)
 
     async def find(self, name: str, project: str | None = None) -> AgentSession:
-        return view(await self.queries.find(name, project))
+        return view_session(await self.queries.find(name, project))
 
     async def list(
         self,
@@ -102,20 +110,22 @@ class AgentService:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[AgentSession]:
-        return await self.queries.page(project, status=status, blueprint=blueprint, parent=parent, cursor=cursor, limit=limit)
+        return await self.queries.list_page(
+            project, status=status, blueprint=blueprint, parent=parent, cursor=cursor, limit=limit
+        )
 
     async def count(self, project: str | None = None, *, status: str | None = None) -> int:
-        """How many sessions there are for `list` to page through."""
-        namespace = None if project is None else namespace_of(project_path(project))
-        states = [None] if status is None else [state for state in TRANSITIONS if matches(state, status)]
+        """The number of sessions that `list` would return over all pages."""
+        namespace = None if project is None else namespace_of(resolve_project(project))
+        states = [None] if status is None else [state for state in TRANSITIONS if matches_status(state, status)]
         count = self.context.ledger.count_sessions
         return sum([await count(kind="agent", namespace=namespace, status=state) for state in states])
 
     async def questions(self, session: AgentSession) -> tuple[Request, ...]:
-        """What the session asks a person, the oldest first."""
+        """The open requests of the session, the oldest first."""
         return () if session.question is None else (await self.context.inbox.list_requests(session=session.id)).items
 
-    async def result(self, name: str, project: str | None = None, run: str | None = None) -> Result:
+    async def result(self, name: str, project: str | None = None, run: str | None = None) -> RunResult:
         return await self.queries.result(await self.queries.find(name, project), run)
 
     async def runs(self, name: str, project: str | None = None) -> tuple[Run, ...]:
@@ -129,15 +139,15 @@ class AgentService:
         names: Sequence[str],
         project: str | None = None,
         *,
-        mode: Mode = "any",
+        mode: WaitMode = "any",
         seconds: float | None,
-        notice: Notice | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> tuple[AgentSession, ...]:
-        """The sessions as they are once any (or all) have finished or ask something, or `seconds` have passed."""
+        """Wait until any (or all) sessions have finished or ask something, or `seconds` have passed; return their state."""
         sessions = [await self.queries.find(name, project) for name in dict.fromkeys(names)]
         if not sessions:
             raise UsageProblem("No session was named to wait for.", remedy="Give at least one name or id.")
-        return await self.waits.wait(sessions, mode=mode, seconds=seconds, notice=notice)
+        return await self._waiter.wait(sessions, mode=mode, seconds=seconds, on_progress=on_progress)
 
     async def answer(
         self,
@@ -151,47 +161,47 @@ class AgentService:
         channel: str,
         caller: str | None = None,
     ) -> AnsweredRequest:
-        """Answers what the agent asks: the request that is named, or the one that has waited longest.
+        """Answer a request of the agent: the named request, or the oldest.
 
-        `caller` is the session of the agent that answers: for itself and for those who started it, it may not.
+        `caller` is the session of the agent that answers: it may not answer for itself or for its ancestors.
         """
-        at = await self.queries.find(name, project)
-        if caller is not None and at.id in await self._line(caller):
-            raise phrases.own_question(view(at))
-        asked = request or next(iter(at.record.run.questions), None)
-        if asked is None or (await self.context.ledger.request(asked)).session != at.id:
-            raise phrases.no_question(view(at), request)
-        return await self.context.inbox.answer(asked, option, text=text, by=by, channel=channel)
+        agent = await self.queries.find(name, project)
+        if caller is not None and agent.id in await self._ancestry(caller):
+            raise errors.own_question(view_session(agent))
+        question = request or next(iter(agent.record.run.questions), None)
+        if question is None or (await self.context.ledger.request(question)).session != agent.id:
+            raise errors.question_missing(view_session(agent), request)
+        return await self.context.inbox.answer(question, option, text=text, by=by, channel=channel)
 
-    async def _line(self, session: str) -> set[str]:
-        """A session, the one that started it, and so on to the first."""
-        line: set[str] = set()
+    async def _ancestry(self, session: str) -> set[str]:
+        """The ids of a session and all its ancestors."""
+        ancestry: set[str] = set()
         above: str | None = session
-        while above is not None and above not in line:
-            line.add(above)
+        while above is not None and above not in ancestry:
+            ancestry.add(above)
             above = (await self.context.ledger.session(above)).parent
-        return line
+        return ancestry
 
     @property
     def project(self) -> str:
-        """The project that is meant where a call names none."""
+        """The project of calls that name none."""
         return self.context.project
 
     async def check_start(self, blueprint: str, project: str, servers: Mapping[str, McpServer]) -> None:
-        """Raises where an agent of this blueprint, with these MCP servers, could not be started in the project."""
+        """Raise if an agent of this blueprint, with these MCP servers, could not be started in the project."""
         require_directory(project)
-        found = await self.context.blueprint(blueprint, project)
-        await self.context.checked_executor(with_overrides(found, None, servers))
+        found = await self.context.load_blueprint(blueprint, project)
+        await self.context.check_executor(apply_overrides(found, None, servers))
 
     async def check_caller(self, session: str) -> None:
-        """Raises where the agent of this session may not start others."""
-        require_may_start(await self.queries.find(session), most=self.context.limits.depth)
+        """Raise if the agent of this session may not start others."""
+        require_child_allowed(await self.queries.find(session), most=self.context.limits.depth)
 
 
 def _working_directory() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109  # a string is what is wanted
+        return os.getcwd()  # noqa: PTH109  # callers need a string
     except OSError as error:
         raise UsageProblem(
-            "The working directory is gone.", remedy="Change to one that exists, or name the project."
+            "The working directory does not exist any more.", remedy="Change to a directory that exists, or name the project."
         ) from error

@@ -1,7 +1,7 @@
-"""How sessions begin and go on: everything that can be checked is checked before anything is promised.
+"""Starting and resuming sessions: everything that can be checked is checked before anything is recorded.
 
-What is promised is durable when the call returns: the session, its first run in the queue, the prompt. From then on a host
-carries it out, this process's or another's, now or after a restart.
+The session, its queued run and the prompt are durable when a call returns. From then on an agent host, in this process or
+another, carries the run out, now or after a restart.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import NewSession, Session
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input
-from fidelio.orchestrator.record import phrases
+from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
-from fidelio.orchestrator.record.record import CREATED
-from fidelio.orchestrator.record.rules import is_active, is_name, namespace_of
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent, load_row, view
+from fidelio.orchestrator.record.record import SESSION_CREATED
+from fidelio.orchestrator.record.rules import is_active, is_session_name, namespace_of
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, LoadedAgent, decode_session, view_session
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.context import OrchestratorContext, project_path, require_directory, with_overrides
-from fidelio.orchestrator.runs.lineage import require_may_start
-from fidelio.orchestrator.runs.queries import Queries
-from fidelio.orchestrator.runs.queueing import next_run, queue_message
+from fidelio.orchestrator.runs.context import OrchestratorContext, apply_overrides, require_directory, resolve_project
+from fidelio.orchestrator.runs.lineage import require_child_allowed
+from fidelio.orchestrator.runs.queries import AgentQueries
+from fidelio.orchestrator.runs.queueing import draft_message, draft_next_run
 
 
-class _Checked(msgspec.Struct, frozen=True):
+class _CheckedStart(msgspec.Struct, frozen=True):
     blueprint: Blueprint
     executor: str
     prompt: str
@@ -38,124 +38,126 @@ class _Checked(msgspec.Struct, frozen=True):
     depth: int
 
 
-class Starting(msgspec.Struct, frozen=True):
-    """Starts sessions, and gives existing ones more to do."""
+class SessionStarter(msgspec.Struct, frozen=True):
+    """Starts sessions, resumes them, and queues messages for them."""
 
     context: OrchestratorContext
-    queries: Queries
+    queries: AgentQueries
 
-    async def start(self, asked: StartAgent) -> AgentSession:
-        if not is_name(asked.name):
-            raise phrases.bad_name(asked.name)
-        project = self.context.project if asked.project is None else project_path(asked.project)
+    async def start(self, request: StartAgent) -> AgentSession:
+        if not is_session_name(request.name):
+            raise errors.invalid_name(request.name)
+        project = self.context.project if request.project is None else resolve_project(request.project)
         require_directory(project)
-        await self._require_free(asked.name, project)
-        return await self._create(asked, project, await self._check(asked, project))
+        await self._require_free_name(request.name, project)
+        return await self._create(request, project, await self._check_start(request, project))
 
-    async def resume(self, at: LoadedAgent, prompt: str, *, by: str = "service") -> AgentSession:
-        """A new run in the conversation of the session, which has to be at rest."""
-        if is_active(at.record.run.state):
-            raise phrases.busy(view(at))
-        blueprint = await self._usable(at)
-        kept = store_text(_required(prompt))
+    async def resume(self, agent: LoadedAgent, prompt: str, *, by: str = "service") -> AgentSession:
+        """Queue a new run in the conversation of the session, which must have no active run."""
+        if is_active(agent.record.run.state):
+            raise errors.session_busy(view_session(agent))
+        blueprint = await self._require_startable(agent)
+        stored = store_text(_require_text(prompt))
 
-        def decide(now: LoadedAgent) -> AgentDecision:
-            if is_active(now.record.run.state):
-                raise phrases.busy(view(now))
-            return AgentDecision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
+        def decide(current: LoadedAgent) -> AgentDecision:
+            if is_active(current.record.run.state):
+                raise errors.session_busy(view_session(current))
+            return AgentDecision(drafts=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
 
-        return view(await self.context.unit.update(at, decide, actor=by))
+        return view_session(await self.context.unit.update(agent, decide, actor=by))
 
-    async def send(self, at: LoadedAgent, text: str, *, by: str = "service") -> AgentSession:
-        """A message for the next turn: a busy session takes it when it has finished, one at rest begins at once."""
-        kept = store_text(_required(text))
-        blueprint = None if is_active(at.record.run.state) else await self._usable(at)
+    async def send(self, agent: LoadedAgent, text: str, *, by: str = "service") -> AgentSession:
+        """Queue a message: an active session reads it in its next run, for a finished session a run is queued at once."""
+        stored = store_text(_require_text(text))
+        blueprint = None if is_active(agent.record.run.state) else await self._require_startable(agent)
 
-        def decide(now: LoadedAgent) -> AgentDecision:
-            if is_active(now.record.run.state):
-                return queue_message(now, kept, {"from": by})
-            return AgentDecision(drafts=next_run(now, prompt=kept, blueprint=blueprint), blobs=kept.blobs)
+        def decide(current: LoadedAgent) -> AgentDecision:
+            if is_active(current.record.run.state):
+                return draft_message(current, stored, {"from": by})
+            return AgentDecision(drafts=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
 
-        return view(await self.context.unit.update(at, decide, actor=by))
+        return view_session(await self.context.unit.update(agent, decide, actor=by))
 
-    async def _check(self, asked: StartAgent, project: str) -> _Checked:
-        blueprint = with_overrides(await self.context.blueprint(asked.blueprint, project), asked.model, asked.mcp_servers)
-        prompt = _required(await check_input(blueprint, asked.prompt))
-        executor = await self.context.checked_executor(blueprint, asked.executor)
-        parent, depth = await self._parent(asked)
-        worktree = blueprint.worktree if asked.worktree is None else asked.worktree
+    async def _check_start(self, request: StartAgent, project: str) -> _CheckedStart:
+        blueprint = apply_overrides(
+            await self.context.load_blueprint(request.blueprint, project), request.model, request.mcp_servers
+        )
+        prompt = _require_text(await check_input(blueprint, request.prompt))
+        executor = await self.context.check_executor(blueprint, request.executor)
+        parent, depth = await self._find_parent(request)
+        worktree = blueprint.worktree if request.worktree is None else request.worktree
         if worktree:
             await worktrees.require_repository(project)
-        return _Checked(blueprint, executor.name, prompt, worktree, parent, depth)
+        return _CheckedStart(blueprint, executor.name, prompt, worktree, parent, depth)
 
-    async def _create(self, asked: StartAgent, project: str, checked: _Checked) -> AgentSession:
+    async def _create(self, request: StartAgent, project: str, checked: _CheckedStart) -> AgentSession:
         session = new_session_id()
-        kept, servers = store_text(checked.prompt), _servers(asked)
+        stored, servers = store_text(checked.prompt), _encode_servers(request)
         created: dict[str, Any] = {
-            "name": asked.name,
+            "name": request.name,
             "project": project,
             "blueprint": checked.blueprint.name,
             "executor": checked.executor,
-            "model": asked.model or "",
+            "model": request.model or "",
             "servers": hash_blob(servers[0]) if servers else "",
             "parent": checked.parent or "",
             "depth": checked.depth,
-            "callback": asked.callback,
+            "callback": request.callback,
             "wants_worktree": checked.worktree,
         }
-        birth = NewSession(kind="agent", namespace=namespace_of(project), name=asked.name, parent=checked.parent)
-        first = next_run(session, prompt=kept, blueprint=checked.blueprint)
+        new_session = NewSession(kind="agent", namespace=namespace_of(project), name=request.name, parent=checked.parent)
+        first = draft_next_run(session, prompt=stored, blueprint=checked.blueprint)
         try:
-            born = EventDraft(CREATED, created, tuple(map(hash_blob, servers)))
-            decision = AgentDecision(drafts=(born, *first), blobs=kept.blobs + servers)
-            return view(await self.context.unit.create(session, birth, decision))
+            creation = AgentEventDraft(SESSION_CREATED, created, tuple(map(hash_blob, servers)))
+            decision = AgentDecision(drafts=(creation, *first), blobs=stored.blobs + servers)
+            return view_session(await self.context.unit.create(session, new_session, decision))
         except SessionExists as error:
-            raise phrases.exists(asked.name, project) from error
+            raise errors.session_exists(request.name, project) from error
 
-    async def _require_free(self, name: str, project: str) -> None:
-        """Only for a quick answer: what decides is the commit, which takes the name and creates the session in one."""
+    async def _require_free_name(self, name: str, project: str) -> None:
+        """Fail early if the name is taken. The commit, which reserves the name and creates the session, checks it again."""
         try:
             await self.context.ledger.session_by_name(name, namespace=namespace_of(project))
         except SessionNotFound:
             return
-        raise phrases.exists(name, project)
+        raise errors.session_exists(name, project)
 
-    async def _parent(self, asked: StartAgent) -> tuple[str | None, int]:
-        """The id of the session that starts this one, and how deep that makes it. Only an agent can be called back."""
-        found = None if asked.parent is None else await self._session(asked.parent)
+    async def _find_parent(self, request: StartAgent) -> tuple[str | None, int]:
+        """The id of the parent session, and the depth of the new session. Only an agent can be called back."""
+        found = None if request.parent is None else await self._find_session(request.parent)
         if found is None or found.kind != "agent":
-            if asked.callback:
-                raise _nobody_to_call()
+            if request.callback:
+                raise _callback_without_parent()
             return (found.id if found else None), 0
-        return found.id, require_may_start(load_row(found), most=self.context.limits.depth)
+        return found.id, require_child_allowed(decode_session(found), most=self.context.limits.depth)
 
-    async def _session(self, name: str) -> Session:
-        """A session of any kind by its id, or an agent's by its name."""
+    async def _find_session(self, name: str) -> Session:
+        """Find a session of any kind by its id, or an agent session by its name."""
         try:
             return await self.context.ledger.session(name)
         except SessionNotFound:
             return (await self.queries.find(name)).session
 
-    async def _usable(self, at: LoadedAgent) -> Blueprint:
-        """The checks of a start for a session that is there already."""
-        require_directory(at.record.project)
-        blueprint = await self.context.blueprint_of(at.record)
-        await self.context.checked_executor(blueprint, at.record.executor)
+    async def _require_startable(self, agent: LoadedAgent) -> Blueprint:
+        """Check an existing session as at a start, and return its blueprint."""
+        require_directory(agent.record.project)
+        blueprint = await self.context.load_session_blueprint(agent.record)
+        await self.context.check_executor(blueprint, agent.record.executor)
         return blueprint
 
 
-def _servers(asked: StartAgent) -> tuple[bytes, ...]:
-    """What is stored beside the event: it may hold keys, and goes with the session."""
-    return (msgspec.json.encode(asked.mcp_servers),) if asked.mcp_servers else ()
+def _encode_servers(request: StartAgent) -> tuple[bytes, ...]:
+    """The MCP servers as a blob of the event: they may hold keys, and are erased with the session."""
+    return (msgspec.json.encode(request.mcp_servers),) if request.mcp_servers else ()
 
 
-def _required(prompt: str) -> str:
+def _require_text(prompt: str) -> str:
     if not prompt.strip():
         raise UsageProblem("The prompt is empty.", remedy="Say what the agent is to do.")
     return prompt
 
 
-def _nobody_to_call() -> UsageProblem:
+def _callback_without_parent() -> UsageProblem:
     return UsageProblem(
-        "A callback was asked for, and no agent session starts this one.", remedy="Name it as parent, or leave callback out."
+        "callback needs a parent that is an agent session.", remedy="Pass the session that starts this one, or omit callback."
     )

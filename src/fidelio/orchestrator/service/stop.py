@@ -1,7 +1,7 @@
-"""Stops agents, whoever carries them out.
+"""Stopping sessions, whichever process hosts them.
 
-A run that still waits for its turn is ended here and now. For one at work the wish is put on record; its host, in whatever
-process it lives, follows the record and ends it. Where there is no host, the processes that it left are ended from here.
+A queued run is ended at once. For an active run the request to stop is recorded; its host, in this process or another, follows
+the ledger and ends the run. Where there is no host, the processes that it left are ended from here.
 """
 
 from __future__ import annotations
@@ -12,81 +12,85 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from fidelio.locks import host_lock, host_name
-from fidelio.orchestrator.record.record import STOP_REQUESTED
+from fidelio.orchestrator.record.record import RUN_STOP_REQUESTED
 from fidelio.orchestrator.record.rules import STOPPED_ON_REQUEST, STOPPED_WITH_PARENT, is_active
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, EventDraft, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, LoadedAgent
 from fidelio.orchestrator.runs.context import OrchestratorContext
-from fidelio.orchestrator.runs.lineage import require_not_own
-from fidelio.orchestrator.runs.queries import Queries
-from fidelio.orchestrator.runs.results import Ending, bring_to_end, end, of_stop
-from fidelio.orchestrator.service.wait import Waits
+from fidelio.orchestrator.runs.lineage import require_outside_ancestry
+from fidelio.orchestrator.runs.queries import AgentQueries
+from fidelio.orchestrator.runs.results import RunEnd, decide_end, end_from_stop, finish_run
+from fidelio.orchestrator.service.wait import RunWaiter
 from fidelio.processes.ending import end_processes
 
-# Asking politely, then killing, takes a host some seconds; a call must not take much longer.
+# SIGTERM, a grace period and SIGKILL take a host some seconds; a call must not take much longer.
 STOP_SECONDS = 20.0
-# One that is being stopped starts nobody any more, so the second look finds what was begun before that, and the third nobody.
-_LOOKS = 10
+# A session that is being stopped starts no sessions, so the second round finds what was started before, and the third nothing.
+_MAX_ROUNDS = 10
 
 
-class Stopping(msgspec.Struct, frozen=True):
-    """Ends runs before they end by themselves."""
+class SessionStopper(msgspec.Struct, frozen=True):
+    """Ends active runs on request."""
 
     context: OrchestratorContext
-    queries: Queries
-    waits: Waits
+    queries: AgentQueries
+    waiter: RunWaiter
 
-    async def stop(self, at: LoadedAgent, *, by: str) -> LoadedAgent:
-        """The session at rest, or as it is when that takes too long. Stopping what has ended changes nothing."""
-        await require_not_own(self.context, at, by)
-        await self.stop_all([at], by=by)
-        return await self.context.unit.load(at.id)
+    async def stop(self, agent: LoadedAgent, *, by: str) -> LoadedAgent:
+        """Stop a session, and return its state then or after the timeout. Stopping a finished session changes nothing."""
+        await require_outside_ancestry(self.context, agent, by)
+        await self.stop_all([agent], by=by)
+        return await self.context.unit.load(agent.id)
 
-    async def stop_all(self, sessions: Sequence[LoadedAgent], *, by: str, going: Collection[str] = ()) -> None:
-        """Stops many sessions at once with all that they have started, also what they start while they are stopped.
+    async def stop_all(self, sessions: Sequence[LoadedAgent], *, by: str, deleting: Collection[str] = ()) -> None:
+        """Stop many sessions with all that they have started, also what they start while they are stopped.
 
-        `going` are sessions that need no word of a child's end, because they are going themselves.
+        `deleting` are sessions that need no callback about a child's end, because they are being deleted.
         """
-        asked = [
-            await self._ask(at, by, STOPPED_WITH_PARENT if at.record.parent in going else STOPPED_ON_REQUEST) for at in sessions
+        stopping = [
+            await self._request_stop(agent, by, STOPPED_WITH_PARENT if agent.record.parent in deleting else STOPPED_ON_REQUEST)
+            for agent in sessions
         ]
         seen: set[str] = set()
-        for _ in range(_LOOKS):
-            asked += [await self._ask(at, by, STOPPED_WITH_PARENT) for at in await self._at_work_below(sessions, seen)]
-            if not asked:
+        for _ in range(_MAX_ROUNDS):
+            stopping += [
+                await self._request_stop(agent, by, STOPPED_WITH_PARENT)
+                for agent in await self._active_descendants(sessions, seen)
+            ]
+            if not stopping:
                 return
-            await self.ended(asked)
-            seen |= {at.record.run.id for at in asked}
-            asked = []
+            await self._wait_for_ends(stopping)
+            seen |= {agent.record.run.id for agent in stopping}
+            stopping = []
 
-    async def ended(self, asked: list[LoadedAgent]) -> None:
-        """Waits for the ends that were asked for, and brings them about where nobody else will."""
-        active = [at for at in asked if is_active(at.record.run.state)]
+    async def _wait_for_ends(self, stopping: list[LoadedAgent]) -> None:
+        """Wait for the ends of these runs, and end those that have no host."""
+        active = [agent for agent in stopping if is_active(agent.record.run.state)]
         lock = host_lock(self.context.home)
         if active and lock.acquire():
             try:
-                # What another machine carries out is not ours to end.
-                ours = [at for at in active if at.record.run.host == host_name(self.context.home)]
-                await asyncio.gather(*(self._end_orphan(at) for at in ours))
+                # Runs that another machine hosts are left to it.
+                ours = [agent for agent in active if agent.record.run.host == host_name(self.context.home)]
+                await asyncio.gather(*(self._end_orphan(agent) for agent in ours))
             finally:
                 lock.release()
-            active = [at for at in active if at not in ours]
+            active = [agent for agent in active if agent not in ours]
         if active:
-            await self.waits.at_rest(active, seconds=STOP_SECONDS)
+            await self.waiter.wait_until_ended(active, seconds=STOP_SECONDS)
 
-    async def _ask(self, at: LoadedAgent, by: str, reason: str) -> LoadedAgent:
-        def decide(now: LoadedAgent) -> AgentDecision | None:
-            run = now.record.run
+    async def _request_stop(self, agent: LoadedAgent, by: str, reason: str) -> LoadedAgent:
+        def decide(current: LoadedAgent) -> AgentDecision | None:
+            run = current.record.run
             if not is_active(run.state) or run.stop_by:
                 return None
             if run.state == "queued":
-                ending = Ending(state="stopped", reason=reason, detail=f"It was stopped by {by} before it began.")
-                return end(run.id, ending, now_ms=self.context.clock())(now)
-            return AgentDecision(drafts=(EventDraft(STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
+                ending = RunEnd(state="stopped", reason=reason, detail=f"It was stopped by {by} before it began.")
+                return decide_end(run.id, ending, now_ms=self.context.clock())(current)
+            return AgentDecision(drafts=(AgentEventDraft(RUN_STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
 
-        return await self.context.unit.update(at, decide, actor=by)
+        return await self.context.unit.update(agent, decide, actor=by)
 
-    async def _at_work_below(self, sessions: Sequence[LoadedAgent], seen: Collection[str]) -> list[LoadedAgent]:
-        """The children at work, and theirs, except the runs that were seen to already."""
+    async def _active_descendants(self, sessions: Sequence[LoadedAgent], seen: Collection[str]) -> list[LoadedAgent]:
+        """The descendants with an active run, except the runs in `seen`."""
         below = list(sessions)
         found: dict[str, LoadedAgent] = {}
         while below:
@@ -94,9 +98,9 @@ class Stopping(msgspec.Struct, frozen=True):
                 if child.id not in found:
                     found[child.id] = child
                     below.append(child)
-        return [at for at in found.values() if is_active(at.record.run.state) and at.record.run.id not in seen]
+        return [agent for agent in found.values() if is_active(agent.record.run.state) and agent.record.run.id not in seen]
 
-    async def _end_orphan(self, at: LoadedAgent) -> None:
-        """Nobody carries out runs, so what is left of this one belongs to whoever holds the lock now."""
-        await end_processes(at.record.run.id)
-        await bring_to_end(self.context, at, of_stop(at.record.run), actor="service")
+    async def _end_orphan(self, agent: LoadedAgent) -> None:
+        """End a run that has no host; the caller holds the lock of the agent host."""
+        await end_processes(agent.record.run.id)
+        await finish_run(self.context, agent, end_from_stop(agent.record.run), actor="service")

@@ -1,4 +1,4 @@
-"""Waiting for agents: until one or all have finished, no longer than the caller can, and without asking again and again."""
+"""Waiting for runs to end, without polling and with a timeout."""
 
 from __future__ import annotations
 
@@ -11,52 +11,57 @@ import msgspec
 
 from fidelio.errors import SessionNotFound
 from fidelio.orchestrator.record.model import AgentSession
-from fidelio.orchestrator.record.record import DELETED, ENDS, WAITING
+from fidelio.orchestrator.record.record import END_EVENTS, RUN_WAITING, SESSION_DELETED
 from fidelio.orchestrator.record.rules import is_active
-from fidelio.orchestrator.record.unit_of_work import LoadedAgent, view
+from fidelio.orchestrator.record.unit_of_work import LoadedAgent, view_session
 from fidelio.orchestrator.runs.context import OrchestratorContext
 
-Notice = Callable[[tuple[AgentSession, ...]], Awaitable[None]]
-Mode = Literal["any", "all"]
-# Clients that hear nothing for a minute give up; the most impatient ask for a word every quarter of it.
+ProgressCallback = Callable[[tuple[AgentSession, ...]], Awaitable[None]]
+WaitMode = Literal["any", "all"]
+# Clients time out after a minute without progress, and some after 15 seconds.
 NOTICE_SECONDS = 10.0
 
 
-class Waits(msgspec.Struct, frozen=True):
-    """Waits for the ends of runs, whichever process carries them out."""
+class RunWaiter(msgspec.Struct, frozen=True):
+    """Waits for the ends of runs, whichever process hosts them."""
 
     context: OrchestratorContext
 
     async def wait(
-        self, sessions: Sequence[LoadedAgent], *, mode: Mode, seconds: float | None, notice: Notice | None = None
+        self,
+        sessions: Sequence[LoadedAgent],
+        *,
+        mode: WaitMode,
+        seconds: float | None,
+        on_progress: ProgressCallback | None = None,
     ) -> tuple[AgentSession, ...]:
-        """The sessions as they are when any (or all) of them have finished, or when `seconds` have passed. None: to the end."""
-        ends = [asyncio.create_task(self._ended(at)) for at in sessions]
-        telling = asyncio.create_task(self._tell(sessions, notice)) if notice else None
+        """Wait until any (or all) have finished or ask something, at most `seconds` (None: no limit); return their state."""
+        ends = [asyncio.create_task(self._wait_for_end(agent)) for agent in sessions]
+        reporting = asyncio.create_task(self._report_progress(sessions, on_progress)) if on_progress else None
         try:
             when = asyncio.FIRST_COMPLETED if mode == "any" else asyncio.ALL_COMPLETED
             done, _ = await asyncio.wait(ends, timeout=seconds, return_when=when)
             for task in done:
                 task.result()
         finally:
-            await _cancel(*ends, *([telling] if telling else []))
-        return await self._now(sessions)
+            await _cancel(*ends, *([reporting] if reporting else []))
+        return await self._reload(sessions)
 
-    async def at_rest(self, sessions: Sequence[LoadedAgent], *, seconds: float) -> None:
-        """Waits until all of them have ended or are gone, whatever they ask meanwhile, or `seconds` have passed."""
-        ends = [asyncio.create_task(self._ended(at, asks=False)) for at in sessions]
+    async def wait_until_ended(self, sessions: Sequence[LoadedAgent], *, seconds: float) -> None:
+        """Wait until all have ended or were deleted, whatever they ask meanwhile, at most `seconds`."""
+        ends = [asyncio.create_task(self._wait_for_end(agent, include_questions=False)) for agent in sessions]
         try:
             await asyncio.wait(ends, timeout=seconds)
         finally:
             await _cancel(*ends)
 
-    async def _ended(self, at: LoadedAgent, *, asks: bool = True) -> None:
-        """Returns when the session is at rest, or asks something. One that starts its next turn by itself is not at rest."""
-        if not is_active(at.record.run.state):
+    async def _wait_for_end(self, agent: LoadedAgent, *, include_questions: bool = True) -> None:
+        """Return when the session has no active run, or asks something. A session with a queued next run is active."""
+        if not is_active(agent.record.run.state):
             return
-        types = (*ENDS, DELETED, WAITING) if asks else (*ENDS, DELETED)
-        async for event in self.context.ledger.follow(at.id, after=at.session.last_seq, types=types):
-            if event.type in (WAITING, DELETED) or not await self._is_active(at.id):
+        types = (*END_EVENTS, SESSION_DELETED, RUN_WAITING) if include_questions else (*END_EVENTS, SESSION_DELETED)
+        async for event in self.context.ledger.follow(agent.id, after=agent.session.last_seq, types=types):
+            if event.type in (RUN_WAITING, SESSION_DELETED) or not await self._is_active(agent.id):
                 return
 
     async def _is_active(self, session: str) -> bool:
@@ -66,17 +71,17 @@ class Waits(msgspec.Struct, frozen=True):
             # Deleted as soon as it had ended.
             return False
 
-    async def _tell(self, sessions: Sequence[LoadedAgent], notice: Notice) -> None:
+    async def _report_progress(self, sessions: Sequence[LoadedAgent], on_progress: ProgressCallback) -> None:
         while True:
             await asyncio.sleep(NOTICE_SECONDS)
-            await notice(await self._now(sessions))
+            await on_progress(await self._reload(sessions))
 
-    async def _now(self, sessions: Sequence[LoadedAgent]) -> tuple[AgentSession, ...]:
-        """As they are now; those that were deleted meanwhile are left out."""
+    async def _reload(self, sessions: Sequence[LoadedAgent]) -> tuple[AgentSession, ...]:
+        """Reload the sessions; those that were deleted meanwhile are left out."""
         found = []
-        for at in sessions:
+        for agent in sessions:
             with suppress(SessionNotFound):
-                found.append(view(await self.context.unit.load(at.id)))
+                found.append(view_session(await self.context.unit.load(agent.id)))
         return tuple(found)
 
 

@@ -27,10 +27,10 @@ from fidelio.surfaces.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.orchestrator.record.model import AgentSession, Result
-    from fidelio.orchestrator.service.delete import Deleted
+    from fidelio.orchestrator.record.model import AgentSession, RunResult
+    from fidelio.orchestrator.service.delete import DeletionResult
     from fidelio.orchestrator.service.service import AgentService
-    from fidelio.orchestrator.service.wait import Mode
+    from fidelio.orchestrator.service.wait import WaitMode
 
 POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
@@ -311,10 +311,10 @@ def events(cli: CliContext, name: str, after: int, follow: bool, project: str | 
     run_async(work())
 
 
-def _print_remains(deleted: Deleted) -> None:
-    for worktree in deleted.kept:
+def _print_remains(deleted: DeletionResult) -> None:
+    for worktree in deleted.retained_worktrees:
         click.echo(f"The worktree {escape_line(worktree)} contains changes and was kept.")
-    for name in deleted.spared:
+    for name in deleted.skipped:
         click.echo(f"Session {escape_line(name)} was not deleted: this command is part of its work.")
 
 
@@ -342,7 +342,7 @@ async def _follow_start(cli: CliContext, service: AgentService, session: AgentSe
     return 0
 
 
-async def _load_result(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> Result:
+async def _load_result(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> RunResult:
     """Load the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
     try:
         return await service.result(name, project, run=run)
@@ -372,7 +372,7 @@ def _describe_progress(cli: CliContext, session: AgentSession) -> str:
 
 async def _wait_finished(service: AgentService, sessions: list[AgentSession], *, any_: bool) -> list[AgentSession]:
     """Wait until any or all sessions have finished, or all are deleted. Returns those that still exist."""
-    mode: Mode = "any" if any_ else "all"
+    mode: WaitMode = "any" if any_ else "all"
     while True:
         found = await _find_existing(service, sessions)
         finished = [not session.run.is_active for session in found]

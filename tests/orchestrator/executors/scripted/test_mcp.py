@@ -16,7 +16,7 @@ import pytest
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.mcp_client import http as mcp_http
-from fidelio.mcp_client.client import McpClient, connected, text_of
+from fidelio.mcp_client.client import McpClient, extract_text, open_client
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.executors.scripted.executor import ScriptedExecutor
@@ -177,7 +177,7 @@ async def test_a_server_that_asks_is_answered(tmp_path: Path, reporter: Recordin
 async def test_a_server_that_does_not_leave_is_made_to(
     tmp_path: Path, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fidelio.mcp_client.client._LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr("fidelio.mcp_client.client._DISCONNECT_SECONDS", 0.05)
     stays = CURIOUS.replace("for line", "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None)\nfor line")
 
     await play(tmp_path, [{"call": {"tool": "x"}}], python_server(f"{stays}\ntime.sleep(600)"), reporter)
@@ -200,8 +200,8 @@ async def test_a_call_over_http_that_is_cancelled_lets_go_of_its_connection(
         left.set()
         writer.close()
 
-    events = mcp_http._events
-    monkeypatch.setattr(mcp_http, "_events", read)
+    events = mcp_http._parse_events
+    monkeypatch.setattr(mcp_http, "_parse_events", read)
     silent = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with asyncio.timeout(SECONDS), silent:
         server = McpServer(url=f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp")
@@ -215,14 +215,14 @@ async def test_a_call_over_http_that_is_cancelled_lets_go_of_its_connection(
 
 async def ask(client: McpClient, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call(tool, arguments)
-    assert not result.get("isError"), text_of(result)
+    assert not result.get("isError"), extract_text(result)
     return result
 
 
 @asynccontextmanager
 async def entered(tmp_path: Path, environ: dict[str, str], activity: str) -> AsyncIterator[tuple[McpClient, str]]:
     """A session of `hello` in one of its activities, as a conductor holds it."""
-    async with connected(over_stdio(environ), directory=tmp_path, environment=environ) as client:
+    async with open_client(over_stdio(environ), directory=tmp_path, environment=environ) as client:
         token = (await ask(client, "start_session", workflow_id="hello"))["_meta"]["session_token"]
         token = (await ask(client, "next_activity", session_token=token, activity_id=activity))["_meta"]["session_token"]
         yield client, token

@@ -322,7 +322,7 @@ def turn_failure(sentence: str, reason: str, partial: str = "") -> ExecutorFailu
 async def early_exit_failure(process: PipedProcess, partial: str) -> ExecutorFailure:
     try:
         async with asyncio.timeout(_END_SECONDS):
-            return process.failure(await process.ended(), partial=partial)
+            return process.failure(await process.wait_for_exit(), partial=partial)
     except TimeoutError:
         return ExecutorFailure("The agent stopped talking without ending.", reason="silent", partial=partial)
 

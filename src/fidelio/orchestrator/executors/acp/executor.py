@@ -18,7 +18,7 @@ from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare_home
 from fidelio.orchestrator.executors.acp.conversation import AcpTurn
 from fidelio.orchestrator.executors.common import background_tasks, find_package_version
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
-from fidelio.processes.piped import open_pipes
+from fidelio.processes.piped import spawn_piped
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
@@ -59,7 +59,7 @@ class AcpExecutor:
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         environment = prepare_home(self._agent, turn)
-        process = await open_pipes(self._agent.command, process_options(turn, reporter), environment=environment)
+        process = await spawn_piped(self._agent.command, process_options(turn, reporter), environment=environment)
         async with process:
             async with background_tasks() as tasks:
                 finished = await AcpTurn(self._agent, turn, reporter, process, tasks).carry_out()

@@ -20,7 +20,7 @@ from fidelio.orchestrator.executors.claude.messages import ControlRequestBody, J
 from fidelio.orchestrator.executors.common import BackgroundTasks, background_tasks, decide_permission
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
-from fidelio.processes.spooled import AgentProcess, Exit
+from fidelio.processes.spooled import AgentProcess, ProcessExit
 
 ALLOW, ALWAYS, REFUSE, OTHER = "allow", "allow-always", "refuse", "other"
 # The tool by which the model asks a person.
@@ -136,7 +136,7 @@ async def follow_turn(process: AgentProcess, turn: Turn, reporter: Reporter) -> 
     async with background_tasks() as tasks:
         await follower.follow(tasks)
     # A process that still runs has its result and only lingers; leaving its context stops it.
-    return follower.build_result(Exit(0) if process.is_running() else await process.ended())
+    return follower.build_result(ProcessExit(0) if process.is_running() else await process.wait_for_exit())
 
 
 class _TurnFollower:
@@ -164,7 +164,7 @@ class _TurnFollower:
             if not bound.expired():
                 raise
 
-    def build_result(self, exit_: Exit) -> TurnResult:
+    def build_result(self, exit_: ProcessExit) -> TurnResult:
         partial = "\n\n".join(self._texts)
         if self._result is None:
             raise messages.stderr_failure(self._process.stderr_tail()) or self._process.failure(exit_, partial=partial)

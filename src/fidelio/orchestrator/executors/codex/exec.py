@@ -66,7 +66,7 @@ async def _follow(process: AgentProcess, turn: Turn, reporter: Reporter) -> Turn
         events = _EventReader(turn, reporter)
         async for line in process.lines():
             await events.read(line)
-        end = await process.ended()
+        end = await process.wait_for_exit()
         if not end.ok and turn.conversation and NO_THREAD in process.stderr_tail():
             raise conversation_lost(turn.conversation)
         if events.failure:

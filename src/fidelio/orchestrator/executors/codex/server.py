@@ -107,7 +107,7 @@ async def _close_server(process: AgentProcess) -> None:
     process.close_stdin()
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_SECONDS):
-            await process.ended()
+            await process.wait_for_exit()
 
 
 class _ServerTurn:
@@ -225,7 +225,7 @@ class _ServerTurn:
     async def _next_message(self) -> Json:
         async for message in self._messages:
             return message
-        raise self._process.failure(await self._process.ended(), partial=self._items.last_message)
+        raise self._process.failure(await self._process.wait_for_exit(), partial=self._items.last_message)
 
     async def _read_messages(self) -> AsyncIterator[Json]:
         async for line in self._process.lines():

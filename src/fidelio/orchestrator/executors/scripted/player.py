@@ -14,12 +14,12 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
-from fidelio.mcp_client.client import McpClient, connected, text_of
+from fidelio.mcp_client.client import McpClient, extract_text, open_client
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, TurnResult
 from fidelio.orchestrator.executors.scripted import script
 from fidelio.orchestrator.executors.scripted.worker import carry_out_activity
 from fidelio.orchestrator.record.model import Usage
-from fidelio.validation import Undecided, first_match
+from fidelio.validation import CheckUndecided, find_first_match
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+(?:\.[\w-]+)?)\}")
 _NAMES = ("prompt", "turn", "run", "session", "directory", "answer", "returned", "saved")
@@ -66,7 +66,7 @@ class TurnState:
         call = f"{self.turn.number}.{self.calls}"
         await self.reporter.report_tool_call(call, tool, arguments)
         result = await client.call(tool, arguments)
-        await self.reporter.report_tool_result(call, ok=not result.get("isError"), text=text_of(result))
+        await self.reporter.report_tool_result(call, ok=not result.get("isError"), text=extract_text(result))
         return result
 
     def fill(self, value: Any) -> Any:
@@ -97,7 +97,7 @@ class TurnState:
                 f"there is no MCP server {chosen!r}; the blueprint names {', '.join(self.turn.servers) or 'none'}"
             )
         if chosen not in self.clients:
-            opening = connected(self.turn.servers[chosen], directory=Path(self.turn.directory), environment=self.environment)
+            opening = open_client(self.turn.servers[chosen], directory=Path(self.turn.directory), environment=self.environment)
             self.clients[chosen] = await self.stack.enter_async_context(opening)
         return self.clients[chosen]
 
@@ -140,10 +140,10 @@ def script_failure(why: str) -> ExecutorFailure:
 
 def _select_root(result: Mapping[str, Any], name: str) -> Any:
     if name == "text":
-        return text_of(result)
+        return extract_text(result)
     if name == "json":
         try:
-            return msgspec.json.decode(text_of(result))
+            return msgspec.json.decode(extract_text(result))
         except msgspec.DecodeError:
             raise script_failure("the text of the result is not JSON") from None
     if name not in result:
@@ -163,8 +163,8 @@ async def _play_say(state: TurnState, step: script.Say) -> None:
 async def _play_find(state: TurnState, step: script.Find) -> None:
     for name, pattern in step.patterns.items():
         try:
-            found = await first_match(pattern, state.turn.prompt)
-        except Undecided as problem:
+            found = await find_first_match(pattern, state.turn.prompt)
+        except CheckUndecided as problem:
             raise script_failure(f"the prompt cannot be searched for {pattern}, because: {problem}") from problem
         if not found:
             raise script_failure(f"the prompt has nothing that matches {pattern}")
@@ -173,9 +173,9 @@ async def _play_find(state: TurnState, step: script.Find) -> None:
 
 async def _play_call(state: TurnState, step: script.Call) -> None:
     result = await state.call_tool(state.fill_text(step.tool), state.fill(step.arguments), server=step.server)
-    state.values["returned"] = text_of(result)
+    state.values["returned"] = extract_text(result)
     if result.get("isError") and not step.may_fail:
-        raise ExecutorFailure(f"{step.tool} failed: {text_of(result)}", reason="tool-failed", partial=state.text)
+        raise ExecutorFailure(f"{step.tool} failed: {extract_text(result)}", reason="tool-failed", partial=state.text)
     for name, path in step.save.items():
         state.values[f"saved.{name}"] = extract_value(result, path)
 

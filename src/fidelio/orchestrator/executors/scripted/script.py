@@ -34,7 +34,7 @@ import yaml
 
 from fidelio.errors import UsageProblem
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.validation import patterns_problem
+from fidelio.validation import find_pattern_problem
 
 WORKER = "workflow-worker"
 ECHO: Mapping[str, Any] = {"turns": [[{"result": "{prompt}"}]]}
@@ -208,7 +208,7 @@ def _require_patterns(script: Script) -> None:
     """Require valid patterns, all in a single call because it starts a process."""
     finds = [step for turn in script.turns for step in turn if isinstance(step, Find)]
     patterns = tuple(pattern for step in finds for pattern in step.patterns.values())
-    if patterns and (problem := patterns_problem(patterns)):
+    if patterns and (problem := find_pattern_problem(patterns)):
         raise UsageProblem(f"A step of the script (find) is invalid: {problem}", remedy=REMEDY)
 
 

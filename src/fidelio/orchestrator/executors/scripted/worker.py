@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.mcp_client.client import text_of
+from fidelio.mcp_client.client import extract_text
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Step
@@ -97,7 +97,7 @@ class _Worker:
 
     async def _load(self) -> tuple[Activity, list[str]]:
         result = await self._call("get_activity")
-        return parse_activity(text_of(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
+        return parse_activity(extract_text(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
 
     async def _do(self, activity: Activity, step: Step) -> dict[str, str]:
         if step.checkpoint:
@@ -135,10 +135,10 @@ class _Worker:
     async def _call(self, tool: str, *, quiet: bool = False, **arguments: Any) -> dict[str, Any]:
         result = await self._call_tool(tool, {"session_token": self._token, **arguments}, quiet=quiet)
         if result.get("isError"):
-            raise ExecutorFailure(f"{tool} failed: {text_of(result)}", reason="tool-failed")
+            raise ExecutorFailure(f"{tool} failed: {extract_text(result)}", reason="tool-failed")
         self._token = (result.get("_meta") or {}).get("session_token", self._token)
         return result
 
 
 def _parse_json(result: Mapping[str, Any]) -> dict[str, Any]:
-    return msgspec.json.decode(text_of(result), type=dict[str, Any])
+    return msgspec.json.decode(extract_text(result), type=dict[str, Any])

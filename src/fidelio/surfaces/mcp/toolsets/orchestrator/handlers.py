@@ -194,9 +194,13 @@ class AgentToolset:
         service = await self._app.agents()
         deleted = await service.delete_all(_read_project(arguments), by=self._actor(context))
         message = "All sessions removed" if deleted else "No sessions to remove"
-        worktrees = (f"These worktrees hold changes and were kept: {', '.join(deleted.kept)}",) if deleted.kept else ()
+        worktrees = (
+            (f"These worktrees hold changes and were kept: {', '.join(deleted.retained_worktrees)}",)
+            if deleted.retained_worktrees
+            else ()
+        )
         spared = (
-            (f"These stay, because this call is part of their work: {', '.join(deleted.spared)}",) if deleted.spared else ()
+            (f"These stay, because this call is part of their work: {', '.join(deleted.skipped)}",) if deleted.skipped else ()
         )
         return Done(message, structured={"message": message, "removed": deleted.count}, remarks=worktrees + spared)
 
@@ -225,7 +229,7 @@ class AgentToolset:
         named = [await service.find(name, _read_project(arguments)) for name in arguments.session_names]
         session_ids = [session.id for session in named]
         sessions = await service.wait(
-            session_ids, mode=arguments.mode, seconds=arguments.timeout_seconds, notice=_make_reporter(context)
+            session_ids, mode=arguments.mode, seconds=arguments.timeout_seconds, on_progress=_make_reporter(context)
         )
         remaining = {session.id for session in sessions}
         body = {
@@ -245,7 +249,7 @@ class AgentToolset:
         service = await self._app.agents()
         session = await service.find(arguments.session_name, _read_project(arguments))
         deleted = await service.delete(session.id, by=self._actor(context))
-        worktree = {"kept_worktree": deleted.kept[0]} if deleted.kept else {}
+        worktree = {"kept_worktree": deleted.retained_worktrees[0]} if deleted.retained_worktrees else {}
         return render_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **worktree})
 
     async def send_agent_message(self, arguments: SendMessage, context: CallContext) -> Done:
@@ -340,7 +344,7 @@ class AgentToolset:
         self, context: CallContext, service: AgentService, session: AgentSession, seconds: float | None
     ) -> AgentSession:
         """Return the session when it has finished, asks something, or `seconds` are over; None waits without limit."""
-        await service.wait([session.id], mode="all", seconds=seconds, notice=_make_reporter(context))
+        await service.wait([session.id], mode="all", seconds=seconds, on_progress=_make_reporter(context))
         return await service.find(session.id)
 
 
@@ -371,9 +375,9 @@ def _make_reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]],
 
 
 def _resolve_project(arguments: Any) -> str | None:
-    from fidelio.orchestrator.runs.context import project_path  # noqa: PLC0415  # waits for the first call
+    from fidelio.orchestrator.runs.context import resolve_project  # noqa: PLC0415  # waits for the first call
 
-    return project_path(arguments.project_dir) if arguments.project_dir else None
+    return resolve_project(arguments.project_dir) if arguments.project_dir else None
 
 
 def _read_project(arguments: Any) -> str | None:

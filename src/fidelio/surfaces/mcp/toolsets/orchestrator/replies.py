@@ -14,7 +14,7 @@ from fidelio.toolkit import CallContext, Done
 if TYPE_CHECKING:
     from fidelio.errors import ExecutorFailure
     from fidelio.ledger.model import Event, Request
-    from fidelio.orchestrator.record.model import AgentSession, Result
+    from fidelio.orchestrator.record.model import AgentSession, RunResult
 
 NO_BLUEPRINTS, NO_SESSIONS = "No agent blueprints found", "No sessions found"
 # Characters of a result in a reply.
@@ -72,7 +72,7 @@ def started_json(session: AgentSession, message: str, questions: Sequence[Reques
     }
 
 
-def render_result_part(result: Result, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
+def render_result_part(result: RunResult, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
     """Return a part of the result and the offset of the next, also as structured content for clients that show only that."""
     session, part = result.session, result.text[offset : offset + limit]
     end, size = offset + len(part), len(result.text)

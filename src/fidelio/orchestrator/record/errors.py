@@ -1,0 +1,121 @@
+"""Errors about agent sessions. Clients match some of these sentences, so all of them are defined in this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fidelio.errors import (
+    AgentBusy,
+    AgentSessionExists,
+    AgentSessionNotFound,
+    AmbiguousAgentSession,
+    ExecutorFailure,
+    UsageProblem,
+)
+from fidelio.ledger.model import Session
+from fidelio.orchestrator.record.model import AgentSession, Run
+from fidelio.orchestrator.record.rules import DIRECTORY_MISSING, MAX_NAME_LENGTH, MAX_QUEUED_MESSAGES, STATUSES
+
+_MAX_CANDIDATES = 10
+_END_VERBS = {"failed": "failed", "stopped": "was stopped", "lost": "was lost"}
+
+
+def invalid_name(name: str) -> UsageProblem:
+    return UsageProblem(
+        f"Invalid session name: {name!r:.80}.",
+        remedy=f"Check naming rules (alphanumeric, dash, underscore; max {MAX_NAME_LENGTH} chars).",
+    )
+
+
+def session_exists(name: str, project: str) -> AgentSessionExists:
+    return AgentSessionExists(
+        f"Session already exists: {name} in {project}.", remedy="Use `resume_agent_session` or choose a different name."
+    )
+
+
+def session_missing(name: str, project: str | None) -> AgentSessionNotFound:
+    where = f" in {project}" if project else ""
+    return AgentSessionNotFound(
+        f"Session does not exist: {name!r:.80}{where}.", remedy="Use `start_agent_session` to create it first."
+    )
+
+
+def ambiguous_name(name: str, found: Sequence[Session]) -> AmbiguousAgentSession:
+    candidates = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_MAX_CANDIDATES])
+    return AmbiguousAgentSession(
+        f"Session {name} exists in several projects: {candidates}.", remedy="Say which with `project_dir`, or use its id."
+    )
+
+
+def session_busy(session: AgentSession) -> AgentBusy:
+    return AgentBusy(
+        f"Session {session.name} is at work: its run {session.run.number} is {session.run.state}.",
+        remedy="Use `send_agent_message` to queue a message for its next turn, or `stop_agent_session` to end this turn.",
+    )
+
+
+def result_pending(session: AgentSession) -> AgentBusy:
+    return AgentBusy(
+        f"Session {session.name} is still running: its run {session.run.number} is {session.run.state}.",
+        remedy="Use `get_agent_session_status` or `wait_for_agent_sessions` until it has finished.",
+    )
+
+
+def message_queue_full(session: AgentSession) -> AgentBusy:
+    return AgentBusy(
+        f"Session {session.name} has {MAX_QUEUED_MESSAGES} messages waiting already.",
+        remedy="Wait for its next turn with `wait_for_agent_sessions`, or stop the session.",
+    )
+
+
+def stop_timed_out(session: AgentSession) -> AgentBusy:
+    return AgentBusy(
+        f"Session {session.name} was asked to stop and is still {session.run.state}.",
+        remedy="Try again in a moment; `fidelio doctor` shows the agent host of this home.",
+    )
+
+
+def run_unsuccessful(session: AgentSession, run: Run, partial: str) -> ExecutorFailure:
+    reason = f" ({run.reason})" if run.reason else ""
+    detail = f": {run.detail.rstrip('.')}" if run.detail else ""
+    return ExecutorFailure(
+        f"Run {run.number} of session {session.name} {_END_VERBS[run.state]}{reason}{detail}.",
+        remedy="Use `resume_agent_session` to go on.",
+        reason=run.reason or run.state,
+        partial=partial,
+    )
+
+
+def run_missing(session: AgentSession, run: str) -> UsageProblem:
+    return UsageProblem(
+        f"Session {session.name} has no run {run!r:.80}.",
+        remedy=f"It has runs 1 to {session.run.number}; give a number or an id.",
+    )
+
+
+def project_not_absolute(project: str) -> UsageProblem:
+    return UsageProblem(f"project_dir is not an absolute path: {project!r:.200}.", remedy="Use an absolute path.")
+
+
+def project_missing(project: str) -> UsageProblem:
+    problem = UsageProblem(
+        f"The project directory does not exist: {project}.", remedy="Create it, or give another with `project_dir`."
+    )
+    problem.reason = DIRECTORY_MISSING
+    return problem
+
+
+def question_missing(session: AgentSession, request: str | None) -> UsageProblem:
+    asks = f"did not ask {request!r:.80}" if request else "asks nothing"
+    return UsageProblem(f"Session {session.name} {asks}.", remedy="See what waits for an answer with `fidelio inbox`.")
+
+
+def own_question(session: AgentSession) -> UsageProblem:
+    return UsageProblem(
+        f"Session {session.name} asks a person; an agent cannot answer for itself or for a session that it works for.",
+        remedy="Let a person answer, or the session that started it.",
+    )
+
+
+def unknown_status(status: str | None) -> UsageProblem:
+    return UsageProblem(f"{status!r:.80} is not a session status.", remedy=f"Use one of: {', '.join(STATUSES)}.")
