@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="fidelio")
 @click.pass_context
 def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
-    """Keeps AI agents faithful to the score.
+    """Makes AI agents follow a workflow, and proves that they did.
 
     Workflows that agents are led through over MCP, questions that wait for a person, and a record that can be proven.
     """
