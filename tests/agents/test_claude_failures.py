@@ -133,9 +133,9 @@ async def test_it_says_whether_it_works_here_and_why(tmp_path: Path, monkeypatch
     ("changes", "sentence"),
     [
         ({"options": {"tools": []}}, "The executor claude has no option tools; it has setting_sources."),
-        ({"options": {"setting_sources": ["mine"]}}, "setting_sources is a list of user, project, local."),
-        ({"options": {"setting_sources": [{}]}}, "setting_sources is a list of user, project, local."),
-        ({"options": {"setting_sources": "user"}}, "setting_sources is a list of user, project, local."),
+        ({"options": {"setting_sources": ["mine"]}}, "The option setting_sources must be a list of user, project, local."),
+        ({"options": {"setting_sources": [{}]}}, "The option setting_sources must be a list of user, project, local."),
+        ({"options": {"setting_sources": "user"}}, "The option setting_sources must be a list of user, project, local."),
         ({"output_schema": {"description": "x" * 200_000}}, "Claude Code takes an output schema of at most 100000 characters."),
     ],
 )
