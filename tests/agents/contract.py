@@ -32,7 +32,7 @@ class Contract:
     harness: Harness
 
     @proves("agents.turn", "agents.offline")
-    async def test_a_turn_uses_our_own_server_and_is_told_while_it_happens(self, tmp_path: Path) -> None:
+    async def test_a_turn_uses_our_own_server_and_is_reported_while_it_runs(self, tmp_path: Path) -> None:
         reporter = RecordingReporter()
         script = [Call("list_workflows", spent=Spent(30, 3)), Say("There are three.", Spent(50, 5))]
         async with bench(self.harness, tmp_path, script) as place:
@@ -85,7 +85,7 @@ class Contract:
         assert "Go on." in heard
 
     @proves("agents.stop")
-    async def test_a_stopped_agent_is_gone_and_its_command_with_it(self, tmp_path: Path) -> None:
+    async def test_a_stopped_agent_ends_with_its_command(self, tmp_path: Path) -> None:
         bell = Doorbell(tmp_path / "project")
         async with bench(self.harness, tmp_path, [self.harness.shell(f"echo on > {bell.path}; sleep 600")]) as place:
             turn = place.turn("Sleep.")
@@ -121,9 +121,7 @@ class Contract:
 
     @proves("agents.leave")
     @pytest.mark.parametrize(("option", "is_made"), [(ALLOW, True), (REFUSE, False)])
-    async def test_what_changes_something_is_asked_and_the_answer_holds(
-        self, tmp_path: Path, option: str, is_made: bool
-    ) -> None:
+    async def test_a_change_needs_approval_and_the_answer_is_applied(self, tmp_path: Path, option: str, is_made: bool) -> None:
         made = tmp_path / "made"
         reporter = RecordingReporter(Reply(option=option))
         async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("Done.")]) as place:
@@ -136,7 +134,7 @@ class Contract:
         assert (finished.text, made.exists()) == ("Done.", is_made)
 
     @proves("agents.leave")
-    async def test_who_may_only_read_is_refused_without_a_question(self, tmp_path: Path) -> None:
+    async def test_a_read_only_agent_is_refused_without_a_question(self, tmp_path: Path) -> None:
         made = tmp_path / "made"
         reporter = RecordingReporter()
         async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("I may not.")]) as place:
@@ -145,7 +143,7 @@ class Contract:
         assert (finished.text, reporter.questions, made.exists()) == ("I may not.", [], False)
 
     @proves("agents.unknown-conversation")
-    async def test_a_conversation_that_the_agent_does_not_know_is_said_to_be_lost(self, tmp_path: Path) -> None:
+    async def test_a_conversation_that_the_agent_does_not_know_is_reported_as_lost(self, tmp_path: Path) -> None:
         async with bench(self.harness, tmp_path, [Say("Who are you?")]) as place:
             with pytest.raises(ConversationLost):
                 await place.carry_out(place.turn("Go on.", conversation=UNKNOWN), RecordingReporter())

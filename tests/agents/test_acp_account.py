@@ -49,7 +49,7 @@ def chunk(text: str, message: str | None = None, **meta: Any) -> AgentMessageChu
         ({"title": "Two words"}, "tool"),
     ],
 )
-def test_a_tool_has_the_same_name_whoever_uses_it(values: dict[str, Any], name: str) -> None:
+def test_a_tool_has_the_same_name_in_every_agent(values: dict[str, Any], name: str) -> None:
     assert tool_name(use(**values), ["ours"]) == name
 
 
@@ -72,7 +72,7 @@ def test_only_files_of_the_project_are_files_of_the_project(kind: str, path: str
 
 
 @proves("agents.acp-tools")
-async def test_messages_are_told_whole_and_uses_once() -> None:
+async def test_messages_are_reported_whole_and_calls_once() -> None:
     reporter = RecordingReporter()
     account = UpdateReporter(reporter, ["ours"])
     text = {"type": "content", "content": {"type": "text", "text": "three"}}
@@ -97,7 +97,7 @@ async def test_messages_are_told_whole_and_uses_once() -> None:
 
 @proves("agents.acp-leave")
 @pytest.mark.parametrize(("option", "chosen"), [("allow", "once"), ("tool", "tool"), ("refuse", "no"), ("unheard of", None)])
-async def test_a_use_is_asked_about_once_and_the_answer_is_in_the_words_of_the_agent(
+async def test_a_call_is_asked_about_once_and_the_answer_is_an_option_of_the_agent(
     option: str, chosen: str | None, tmp_path: Path
 ) -> None:
     reporter = RecordingReporter(Reply(option=option))
@@ -112,7 +112,7 @@ async def test_a_use_is_asked_about_once_and_the_answer_is_in_the_words_of_the_a
 
 @proves("agents.acp-leave")
 @pytest.mark.parametrize(("deny", "chosen"), [((), "once"), (("execute",), "no")])
-async def test_nobody_is_asked_what_the_permissions_decide(deny: tuple[str, ...], chosen: str, tmp_path: Path) -> None:
+async def test_no_person_is_asked_what_the_permissions_decide(deny: tuple[str, ...], chosen: str, tmp_path: Path) -> None:
     blueprint = Blueprint(name="b", description="d", permissions=Permissions(mode="full", deny=deny))
     leave = PermissionChooser("The agent", make_turn(tmp_path, blueprint=blueprint), RecordingReporter())
 
@@ -129,6 +129,6 @@ def test_a_structure_is_found_in_what_the_agent_says(text: str, data: Any) -> No
 
 
 @proves("agents.acp-schema")
-def test_the_agent_is_told_the_schema_it_has_to_fit() -> None:
+def test_the_prompt_contains_the_output_schema() -> None:
     assert append_schema("Do it.", None) == "Do it."
     assert '{"type": "object"}' in append_schema("Do it.", {"type": "object"})

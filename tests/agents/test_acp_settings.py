@@ -63,7 +63,7 @@ def test_the_login_of_the_user_is_one_file_with_ours(name: str, tmp_path: Path) 
 
 @proves("agents.acp-settings")
 @pytest.mark.parametrize("name", AGENTS)
-def test_what_is_denied_stands_in_the_settings(name: str, tmp_path: Path) -> None:
+def test_denied_tools_are_in_the_settings(name: str, tmp_path: Path) -> None:
     turn = make_turn(tmp_path, blueprint=blueprint(permissions=Permissions(deny=("shell_of_theirs",))))
 
     prepare_home(AGENTS[name], turn)
@@ -72,7 +72,7 @@ def test_what_is_denied_stands_in_the_settings(name: str, tmp_path: Path) -> Non
 
 
 @proves("agents.acp-kept")
-def test_a_conversation_of_gemini_is_put_where_it_is_not_emptied(tmp_path: Path) -> None:
+def test_a_conversation_file_of_gemini_is_renamed_so_that_it_is_not_truncated(tmp_path: Path) -> None:
     turn = make_turn(tmp_path, conversation=CONVERSATION)
     chats = session_home(AGENTS["gemini"], turn) / ".gemini" / "tmp" / "project" / "chats"
     chats.mkdir(parents=True)
@@ -105,7 +105,7 @@ async def test_an_agent_that_is_not_installed_says_how_it_is(name: str, tmp_path
         ("opencode", {}, True),
     ],
 )
-async def test_an_agent_says_whether_somebody_is_logged_in(
+async def test_an_agent_says_whether_it_is_logged_in(
     name: str, environment: dict[str, str], works: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "package.json").write_text('{"version": "9.8.7"}', "utf-8")
@@ -120,7 +120,7 @@ async def test_an_agent_says_whether_somebody_is_logged_in(
 
 @proves("agents.acp-problems")
 @pytest.mark.parametrize("options", [{"colour": 1}, {"config": "none"}])
-def test_what_an_agent_does_not_have_is_said_beforehand(options: dict[str, Any]) -> None:
+def test_unknown_options_are_reported_beforehand(options: dict[str, Any]) -> None:
     (problem,) = AcpExecutor("gemini").problems(blueprint(options=options))
 
     assert "Gemini CLI" in problem

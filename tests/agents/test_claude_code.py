@@ -81,7 +81,7 @@ def check_record(fidelio: Fidelio) -> None:
 
 
 @proves("agents.person")
-async def test_where_a_person_has_to_answer_the_agent_is_asked_and_the_model_reads_that_nobody_was_there(
+async def test_where_a_person_must_answer_the_agent_is_asked_and_the_model_reads_that_no_person_answered(
     work: Work, fidelio: Fidelio
 ) -> None:
     async with work("--person") as (model, _):

@@ -34,7 +34,7 @@ class WithoutKey(ClaudeHarness):
 
 
 @proves("agents.claude-failures")
-async def test_without_a_key_it_says_that_nobody_is_logged_in(tmp_path: Path) -> None:
+async def test_without_a_key_it_says_that_it_is_not_logged_in(tmp_path: Path) -> None:
     async with bench(WithoutKey(), tmp_path, [Say("Never.")]) as place:
         with pytest.raises(ExecutorFailure, match="not logged in") as failure:
             await place.carry_out(place.turn("Hello."), RecordingReporter())
@@ -54,7 +54,7 @@ async def test_a_key_that_is_not_accepted_is_not_tried_for_minutes(tmp_path: Pat
 
 
 @proves("agents.claude-failures")
-async def test_what_the_model_refuses_is_passed_on_with_what_was_said_before(tmp_path: Path) -> None:
+async def test_an_error_of_the_model_is_reported_with_the_messages_before(tmp_path: Path) -> None:
     script = [Call("list_workflows"), Refuse(400, "That is too odd.")]
     async with bench(CLAUDE, tmp_path, lambda heard: script[min(len(heard.seen), 1)]) as place:
         with pytest.raises(ExecutorFailure, match=r"That is too odd\.") as failure:
@@ -86,7 +86,7 @@ async def test_a_run_that_has_spent_what_it_may_is_ended(tmp_path: Path) -> None
 
 
 @proves("agents.adopted")
-async def test_an_agent_is_read_to_its_end_by_whoever_comes_later_and_again_by_whoever_comes_after_it(tmp_path: Path) -> None:
+async def test_an_agent_is_read_to_its_end_by_a_second_host_and_again_by_a_third(tmp_path: Path) -> None:
     reporter, held = RecordingReporter(), Held(Say("All done."))
     async with bench(CLAUDE, tmp_path, [Call("list_workflows"), held]) as place:
         turn = place.turn("Do it.")
@@ -133,9 +133,9 @@ async def test_it_says_whether_it_works_here_and_why(tmp_path: Path, monkeypatch
     ("changes", "sentence"),
     [
         ({"options": {"tools": []}}, "The executor claude has no option tools; it has setting_sources."),
-        ({"options": {"setting_sources": ["mine"]}}, "setting_sources is a list of user, project, local."),
-        ({"options": {"setting_sources": [{}]}}, "setting_sources is a list of user, project, local."),
-        ({"options": {"setting_sources": "user"}}, "setting_sources is a list of user, project, local."),
+        ({"options": {"setting_sources": ["mine"]}}, "The option setting_sources must be a list of user, project, local."),
+        ({"options": {"setting_sources": [{}]}}, "The option setting_sources must be a list of user, project, local."),
+        ({"options": {"setting_sources": "user"}}, "The option setting_sources must be a list of user, project, local."),
         ({"output_schema": {"description": "x" * 200_000}}, "Claude Code takes an output schema of at most 100000 characters."),
     ],
 )

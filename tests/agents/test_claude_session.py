@@ -47,7 +47,9 @@ async def told(service: AgentService, name: str) -> list[str]:
 
 
 @proves("agents.session")
-async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_twice(tmp_path: Path, ledger: Ledger) -> None:
+async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_reported_twice(
+    tmp_path: Path, ledger: Ledger
+) -> None:
     made = tmp_path / "made"
     script = [Call("list_workflows"), CLAUDE.shell(f"touch {made}"), Say("It is made.", Spent(50, 5))]
     async with bench(CLAUDE, tmp_path, script) as place:

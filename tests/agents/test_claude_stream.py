@@ -133,7 +133,7 @@ async def test_two_questions_are_open_at_once_and_each_gets_its_own_answer(tmp_p
 
 
 @proves("agents.leave")
-async def test_a_question_that_the_agent_takes_back_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_withdrawn_question_is_cancelled(tmp_path: Path) -> None:
     reporter = Patient()
     process = Played(
         asks("first"), reporter.asked, {"type": "control_cancel_request", "request_id": "first"}, reporter.left, END
@@ -144,7 +144,7 @@ async def test_a_question_that_the_agent_takes_back_waits_for_nobody(tmp_path: P
 
 
 @proves("agents.leave")
-async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> None:
+async def test_other_requests_are_declined(tmp_path: Path) -> None:
     elicitation = {"type": "control_request", "request_id": "a", "request": {"subtype": "elicitation"}}
     unheard = {"type": "control_request", "request_id": "b", "request": {"subtype": "sing"}}
     process = Played(elicitation, unheard, lambda: process.answered(2), END)
@@ -157,7 +157,7 @@ async def test_whatever_else_it_wants_from_us_is_declined(tmp_path: Path) -> Non
 
 
 @proves("agents.turn")
-async def test_an_agent_of_the_agent_is_not_taken_for_it(tmp_path: Path) -> None:
+async def test_messages_of_a_subagent_are_not_reported(tmp_path: Path) -> None:
     use = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
     reporter = RecordingReporter()
     lines = [
@@ -171,7 +171,7 @@ async def test_an_agent_of_the_agent_is_not_taken_for_it(tmp_path: Path) -> None
 
 
 @proves("agents.turn")
-async def test_a_message_in_several_lines_is_counted_once_and_the_end_knows_better(tmp_path: Path) -> None:
+async def test_a_message_in_several_lines_is_counted_once_and_the_result_corrects_it(tmp_path: Path) -> None:
     reporter = RecordingReporter()
     lines = [says("1", text("A."), input_tokens=10, cache_read_input_tokens=5, output_tokens=1)] * 2
     models = {"m": {"inputTokens": 10, "cacheReadInputTokens": 5, "outputTokens": 30}}
@@ -199,7 +199,7 @@ async def test_what_is_spent_never_becomes_less_when_the_agent_goes_on_after_a_r
 
 
 @proves("agents.claude-cost")
-async def test_where_it_does_not_say_what_was_spent_before_no_cost_is_made_up(tmp_path: Path) -> None:
+async def test_without_the_previous_cost_no_cost_is_reported(tmp_path: Path) -> None:
     reporter = RecordingReporter()
     refusal = {"type": "control_response", "response": {"subtype": "error", "request_id": "fidelio-before", "error": "What?"}}
     said = says("1", text("A."), input_tokens=10, output_tokens=1)
@@ -210,7 +210,7 @@ async def test_where_it_does_not_say_what_was_spent_before_no_cost_is_made_up(tm
 
 
 @proves("agents.claude-failures")
-async def test_an_end_without_a_result_is_a_failure_with_what_was_said(tmp_path: Path) -> None:
+async def test_an_end_without_a_result_is_a_failure_with_the_messages_so_far(tmp_path: Path) -> None:
     process = Played(says("1", text("I begin.")), complaint="Out of memory.")
     with pytest.raises(ExecutorFailure, match=r"Out of memory\.") as failure:
         await watched(process, asking_turn(tmp_path), RecordingReporter())
@@ -219,7 +219,7 @@ async def test_an_end_without_a_result_is_a_failure_with_what_was_said(tmp_path:
 
 
 @proves("agents.unknown-conversation")
-async def test_a_complaint_about_the_conversation_is_enough_to_know_that_it_is_lost(tmp_path: Path) -> None:
+async def test_an_error_about_the_conversation_on_stderr_means_that_it_is_lost(tmp_path: Path) -> None:
     with pytest.raises(ConversationLost):
         await watched(Played(complaint="No conversation found with session ID: x"), asking_turn(tmp_path), RecordingReporter())
 
@@ -247,7 +247,7 @@ objects = st.dictionaries(
 
 @proves("agents.turn")
 @given(st.builds(lambda kind, body: json.dumps({**body, "type": kind}), kinds, objects) | st.text(max_size=40))
-def test_a_line_that_says_nothing_to_us_is_passed_over(line: str) -> None:
+def test_an_unknown_line_is_ignored(line: str) -> None:
     message = read_message(line)
 
     assert message is None or json.loads(line)["type"] != "song"

@@ -81,7 +81,7 @@ async def test_a_structured_result_is_data(tmp_path: Path) -> None:
 
 
 @proves("agents.claude-permissions")
-async def test_leave_for_the_like_is_asked_once(tmp_path: Path) -> None:
+async def test_permission_for_similar_calls_is_asked_once(tmp_path: Path) -> None:
     reporter = RecordingReporter(Reply(option="allow-always"))
     async with bench(CLAUDE, tmp_path, [bash("touch made"), bash("touch made again"), Say("Done.")]) as place:
         finished = await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
@@ -112,7 +112,7 @@ async def test_what_the_blueprint_allows_is_not_asked_and_what_it_denies_is_not_
 
 
 @proves("agents.claude-permissions")
-async def test_who_may_edit_writes_files_of_the_project_and_asks_for_the_rest(tmp_path: Path) -> None:
+async def test_an_editing_agent_writes_project_files_and_asks_for_the_rest(tmp_path: Path) -> None:
     reporter = RecordingReporter(Reply(option="refuse"))
     made, outside = tmp_path / "project" / "made", tmp_path / "outside"
     script = [Call("Write", {"file_path": str(made), "content": "x"}), bash(f"touch {outside}"), Say("Done.")]
@@ -136,7 +136,7 @@ def command_lines(run: str) -> list[str]:
 
 
 @proves("agents.claude-private")
-async def test_nothing_that_somebody_wrote_stands_on_the_command_line_or_lies_open(tmp_path: Path) -> None:
+async def test_no_prompt_is_on_the_command_line_or_in_a_readable_file(tmp_path: Path) -> None:
     held = Held(Say("Done."))
     async with bench(CLAUDE, tmp_path, [held]) as place:
         turn = place.turn("The password is swordfish.")

@@ -55,13 +55,13 @@ async def test_an_answer_reaches_the_server_in_its_form(fields: dict[str, Any], 
         ({"a": {"type": "string"}, "b": {"type": "string"}}, Reply(text="neither")),
     ],
 )
-async def test_what_is_no_answer_is_told_to_the_server_as_such(fields: dict[str, Any], reply: Reply) -> None:
+async def test_a_declined_form_is_reported_to_the_server(fields: dict[str, Any], reply: Reply) -> None:
     assert await decide(FORM, form(fields), RecordingReporter(reply)) == DECLINED
 
 
 @proves("agents.permissions")
 @pytest.mark.parametrize(("mode", "decision"), [("full", "accept"), ("read", "decline")])
-async def test_nobody_is_asked_what_the_permissions_decide(mode: str, decision: str) -> None:
+async def test_no_person_is_asked_what_the_permissions_decide(mode: str, decision: str) -> None:
     reporter = RecordingReporter()
     command = {"itemId": "c1", "command": "make"}
 
@@ -79,7 +79,7 @@ async def test_more_permissions_are_granted_for_one_turn_or_not_at_all(option: s
 
 
 @proves("agents.codex-question")
-async def test_a_request_that_nobody_knows_is_not_answered_by_chance() -> None:
+async def test_an_unknown_request_is_not_answered() -> None:
     assert await decide("item/tool/call", {}, RecordingReporter()) is None
 
 
@@ -97,7 +97,7 @@ DELETE, READ = ("delete", {"path": "a"}), ("read", {"path": "b"})
         ((READ,), {"path": "c"}, ["elicitation-7"]),
     ],
 )
-async def test_leave_for_one_tool_is_no_leave_for_another_that_waits_with_it(
+async def test_permission_for_a_tool_does_not_allow_another_that_waits_with_it(
     waiting: tuple[tuple[str, Any], ...], arguments: Any, asked: list[str]
 ) -> None:
     begun = {

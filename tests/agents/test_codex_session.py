@@ -43,7 +43,9 @@ async def ended(service: AgentService) -> AgentSession:
 
 
 @proves("agents.session")
-async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_told_twice(tmp_path: Path, ledger: Ledger) -> None:
+async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_reported_twice(
+    tmp_path: Path, ledger: Ledger
+) -> None:
     made = tmp_path / "made"
     script = [Call("list_workflows"), CODEX.shell(f"touch {made}", asks=True), Say("It is made.")]
     async with bench(CODEX, tmp_path, script) as place:

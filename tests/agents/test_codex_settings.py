@@ -135,7 +135,7 @@ async def test_the_executor_says_whether_it_works(tmp_path: Path, has_program: b
         ({"mcp_servers": {"a b": McpServer(command="x")}}, "'a b'"),
     ],
 )
-def test_what_codex_does_not_have_is_said_beforehand(changes: dict[str, Any], says: str) -> None:
+def test_unknown_options_of_codex_are_reported_beforehand(changes: dict[str, Any], says: str) -> None:
     (problem,) = CodexExecutor({}).problems(blueprint(**changes))
 
     assert says in problem

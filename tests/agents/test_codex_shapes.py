@@ -197,7 +197,7 @@ async def test_messages_as_they_should_be_lead_to_the_result(tmp_path: Path, way
 
 
 @proves("agents.codex-shapes")
-async def test_what_codex_does_and_asks_is_told_as_it_is(tmp_path: Path) -> None:
+async def test_items_and_requests_of_codex_are_reported(tmp_path: Path) -> None:
     reporter = Agreeing()
     await play("server", SERVER, tmp_path, reporter)
 
@@ -220,7 +220,7 @@ async def test_what_codex_does_and_asks_is_told_as_it_is(tmp_path: Path) -> None
 @proves("agents.codex-shapes")
 @settings(max_examples=150, deadline=None)
 @given(messages=spoilt(SERVER))
-async def test_a_message_of_another_shape_is_passed_over_or_is_a_failure(
+async def test_a_message_of_another_structure_is_ignored_or_is_a_failure(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Any]
 ) -> None:
     await ends_well_or_fails("server", messages, tmp_path_factory.getbasetemp())
@@ -229,7 +229,7 @@ async def test_a_message_of_another_shape_is_passed_over_or_is_a_failure(
 @proves("agents.codex-shapes")
 @settings(max_examples=50, deadline=None)
 @given(messages=spoilt(EXEC))
-async def test_an_event_of_another_shape_is_passed_over_or_is_a_failure(
+async def test_an_event_of_another_structure_is_ignored_or_is_a_failure(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Any]
 ) -> None:
     await ends_well_or_fails("exec", messages, tmp_path_factory.getbasetemp())
@@ -249,7 +249,7 @@ async def test_an_event_of_another_shape_is_passed_over_or_is_a_failure(
         ({"id": 9, "method": "item/fileChange/requestApproval"}, "sent item/fileChange/requestApproval with an unexpected"),
     ],
 )
-async def test_a_failure_says_what_could_not_be_understood(tmp_path: Path, message: Json, sentence: str) -> None:
+async def test_a_failure_names_the_message_with_an_unexpected_structure(tmp_path: Path, message: Json, sentence: str) -> None:
     with pytest.raises(ExecutorFailure) as caught:
         await play("server", [*SERVER[:4], message, {"method": "later"}], tmp_path, RecordingReporter())
 
@@ -259,7 +259,7 @@ async def test_a_failure_says_what_could_not_be_understood(tmp_path: Path, messa
 
 @proves("agents.codex-shapes")
 @pytest.mark.parametrize("line", ["", "[", "[1]", '{"method": "new/thing", "params": 3}', "[" * 100_000])
-async def test_what_is_no_message_that_is_known_is_passed_over(tmp_path: Path, line: str) -> None:
+async def test_an_unknown_message_is_ignored(tmp_path: Path, line: str) -> None:
     class Chatting(Played):
         async def lines(self) -> AsyncIterator[str]:
             yield line
@@ -276,7 +276,7 @@ async def test_what_is_no_message_that_is_known_is_passed_over(tmp_path: Path, l
 
 
 @proves("agents.codex-failures")
-async def test_a_turn_that_failed_fails_in_the_words_of_codex(tmp_path: Path) -> None:
+async def test_a_failed_turn_has_the_message_of_codex(tmp_path: Path) -> None:
     with pytest.raises(ExecutorFailure) as caught:
         await play("server", [*SERVER[:-1], FAILED], tmp_path, Agreeing())
 

@@ -115,7 +115,7 @@ async def test_an_answer_is_held_until_it_is_released() -> None:
 
 
 @proves("agents.model")
-async def test_the_end_lets_go_of_whoever_still_waits() -> None:
+async def test_the_end_releases_requests_that_still_wait() -> None:
     held = Held(Say("Never."))
     async with scripted_model([held]) as model:
         asking = asyncio.create_task(post(model.address, "/v1/responses"))
@@ -153,7 +153,7 @@ async def test_a_call_of_a_tool_that_is_not_there_says_which_are() -> None:
 
 
 @proves("agents.offline")
-async def test_what_no_model_has_is_remembered_as_a_stray() -> None:
+async def test_a_request_that_no_model_api_has_is_recorded_as_a_stray() -> None:
     async with scripted_model([]) as model:
         assert (await post(model.address, "/telemetry")).status_code == 404
 

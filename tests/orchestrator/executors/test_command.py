@@ -49,9 +49,7 @@ async def test_no_shell_reads_the_arguments(tmp_path: Path, reporter: RecordingR
 
 
 @proves("command.turn")
-async def test_what_the_agent_is_told_about_itself_stands_before_the_prompt(
-    tmp_path: Path, reporter: RecordingReporter
-) -> None:
+async def test_the_system_prompt_comes_before_the_prompt(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, blueprint=commanded("cat", system_prompt="You are brief."))
 
     assert (await carry_out(turn, reporter)).text == "You are brief.\n\nHello"
@@ -93,7 +91,7 @@ async def test_a_program_that_fails_is_quoted(tmp_path: Path, reporter: Recordin
 
 
 @proves("command.failure")
-async def test_a_program_that_is_not_there_is_named(tmp_path: Path, reporter: RecordingReporter) -> None:
+async def test_a_missing_program_is_named(tmp_path: Path, reporter: RecordingReporter) -> None:
     with pytest.raises(ExecutorFailure, match="No program called no-such-agent") as caught:
         await carry_out(make_turn(tmp_path, blueprint=commanded("no-such-agent")), reporter)
 
@@ -184,7 +182,7 @@ async def test_a_python_program_is_an_agent(tmp_path: Path, reporter: RecordingR
 
 
 @proves("orchestrator.result-error")
-async def test_what_a_program_has_printed_is_kept_when_it_is_stopped(tmp_path: Path, reporter: RecordingReporter) -> None:
+async def test_printed_output_is_recorded_when_a_program_is_stopped(tmp_path: Path, reporter: RecordingReporter) -> None:
     program = "trap 'echo the end; exit 1' TERM; echo half; while :; do sleep 0.01; done"
     working = asyncio.create_task(
         CommandExecutor().carry_out(make_turn(tmp_path, blueprint=commanded("sh", "-c", program)), reporter)
@@ -199,7 +197,7 @@ async def test_what_a_program_has_printed_is_kept_when_it_is_stopped(tmp_path: P
 
 
 @proves("orchestrator.result-error")
-async def test_what_a_program_has_printed_is_kept_when_it_was_too_much(tmp_path: Path) -> None:
+async def test_printed_output_is_recorded_when_it_exceeds_the_limit(tmp_path: Path) -> None:
     blueprint, reporter = commanded("yes", limits=Limits(output_bytes=1_000)), RecordingReporter(most_bytes=1_000)
 
     with pytest.raises(LimitReached):
@@ -217,7 +215,7 @@ async def test_what_a_program_has_printed_is_kept_when_it_was_too_much(tmp_path:
         ("/dev/null", "There is no program /dev/null"),
     ],
 )
-def test_a_program_that_is_not_there_is_met_before_anything_begins(program: str, problem: str) -> None:
+def test_a_missing_program_is_reported_before_a_session_begins(program: str, problem: str) -> None:
     (first,) = CommandExecutor().problems(commanded(program))
     (again,) = CommandExecutor().problems(commanded("cat", resume=(program,)))
 

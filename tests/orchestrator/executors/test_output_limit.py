@@ -61,7 +61,7 @@ async def test_a_script_counts_the_same_in_the_host_and_in_a_process(tmp_path: P
 
 
 @proves("scripted.counted")
-async def test_half_a_pair_of_signs_counts_and_hurts_nobody(tmp_path: Path, reporter: RecordingReporter) -> None:
+async def test_a_lone_surrogate_is_counted_without_an_error(tmp_path: Path, reporter: RecordingReporter) -> None:
     finished = await carry_out(tmp_path, [{"say": "{prompt}"}, {"data": ["{prompt}"]}], reporter, "\ud800", process=False)
 
     assert (finished.text, finished.data, reporter.texts) == ("\ud800", ["\ud800"], ["\ud800"])

@@ -96,7 +96,7 @@ async def test_a_missing_library_is_named_with_the_command_that_installs_it(
 
 
 @proves("executors.lazy")
-def test_a_fault_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_error_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> ModuleType:
         return importlib.import_module(f"{name}_gone")
 
@@ -122,7 +122,7 @@ async def test_where_none_works_the_doctor_is_named(monkeypatch: pytest.MonkeyPa
 
 
 @proves("executors.first-working")
-async def test_one_that_works_and_cannot_take_the_blueprint_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_executor_that_works_but_rejects_the_blueprint_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Working, "problems", cannot_use_tools)
     only(monkeypatch, "claude", "qwen", "local-model")
     blueprint = Blueprint(name="a", description="", mcp_servers={"x": McpServer(command="x")})

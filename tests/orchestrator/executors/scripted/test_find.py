@@ -29,7 +29,7 @@ async def test_the_first_group_is_taken_or_else_the_whole(tmp_path: Path, report
 
 
 @proves("scripted.bounded-find")
-async def test_a_search_without_an_end_fails_its_turn_and_nobody_elses(tmp_path: Path, reporter: RecordingReporter) -> None:
+async def test_a_search_that_does_not_terminate_fails_only_its_own_turn(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, "a" * 60 + "!", blueprint=finding(evil="^(a+)+$"))
     other = make_turn(tmp_path, "a", blueprint=finding(good="a"))
 

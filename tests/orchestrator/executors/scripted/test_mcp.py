@@ -174,7 +174,7 @@ async def test_a_server_that_asks_is_answered(tmp_path: Path, reporter: Recordin
 
 
 @proves("scripted.mcp")
-async def test_a_server_that_does_not_leave_is_made_to(
+async def test_a_server_that_does_not_exit_is_killed(
     tmp_path: Path, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fidelio.mcp_client.client._DISCONNECT_SECONDS", 0.05)
@@ -184,7 +184,7 @@ async def test_a_server_that_does_not_leave_is_made_to(
 
 
 @proves("scripted.mcp")
-async def test_a_call_over_http_that_is_cancelled_lets_go_of_its_connection(
+async def test_a_cancelled_call_over_http_releases_its_connection(
     tmp_path: Path, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, left, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()

@@ -204,7 +204,7 @@ async def test_a_conversation_that_is_not_ours_is_lost(tmp_path: Path, reporter:
         ("broken.yaml", "broken.yaml cannot be read"),
     ],
 )
-def test_a_script_that_cannot_be_played_is_refused_with_its_place(tmp_path: Path, script: Any, words: str) -> None:
+def test_an_invalid_script_is_refused_with_the_number_of_the_step(tmp_path: Path, script: Any, words: str) -> None:
     (tmp_path / "broken.yaml").write_text("turns: [", "utf-8")
     blueprint = Blueprint(name="a", description="", options={"script": script}, source=str(tmp_path / "a.md"))
 
@@ -237,7 +237,7 @@ def test_whatever_a_script_holds_is_read_or_refused(raw: Any) -> None:
 
 @proves("scripted.steps")
 @pytest.mark.parametrize("directory", [True, False], ids=["directory", "file"])
-async def test_a_script_can_be_a_file_beside_the_blueprint(
+async def test_a_script_can_be_a_file_next_to_the_blueprint(
     tmp_path: Path, reporter: RecordingReporter, directory: bool
 ) -> None:
     (tmp_path / "play.yaml").write_text("turns:\n  - - result: from a file\n", "utf-8")
@@ -282,7 +282,7 @@ async def test_what_is_played_in_the_host_cannot_be_adopted(turn: Turn, reporter
 
 
 @proves("scripted.process")
-async def test_a_process_that_dies_while_people_think_is_noticed(tmp_path: Path, reporter: RecordingReporter) -> None:
+async def test_a_process_that_dies_while_a_question_is_open_is_noticed(tmp_path: Path, reporter: RecordingReporter) -> None:
     steps = [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}]
     turn = make_turn(tmp_path, blueprint=scripted(steps, process=True))
     working = asyncio.create_task(ScriptedExecutor().carry_out(turn, reporter))

@@ -95,7 +95,7 @@ def _uses_server(blueprint: Blueprint) -> bool:
 
 def _config_problems(config: Any) -> list[str]:
     if not isinstance(config, Mapping) or not is_toml_value(config):
-        return ["The option `config` of Codex must be a table of strings, numbers, booleans, lists and tables."]
+        return ["The option `config` of Codex must be a table of settings: strings, numbers, booleans, lists and tables."]
     return [
         f"Set {name!r} of Codex in the blueprint itself, not in `config`."
         for name in sorted(config.keys() & _RESERVED_SETTINGS)
