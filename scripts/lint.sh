@@ -18,6 +18,7 @@ check "ruff format" $bin/ruff format --check --quiet
 check "mypy" $bin/mypy --no-error-summary
 check "import-linter" $bin/lint-imports --no-logo
 check "line budget" $bin/python -m scripts.line_budget
+check "vocabulary" $bin/python -m scripts.check_vocabulary
 check "changelog" $bin/python -m scripts.changelog check
 check "docs" $bin/python -m scripts.check_docs
 
