@@ -9,9 +9,10 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import RequestClosed, UsageProblem
@@ -26,8 +27,7 @@ LONGEST_TEXT = 20_000
 _NO_OPTION: Json = {"id": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredRequest:
+class AnsweredRequest(msgspec.Struct, frozen=True):
     """A request with its answer. `repeated`: the same answer was already recorded."""
 
     request: Request

@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,8 +57,7 @@ class ProcessExit(msgspec.Struct, frozen=True):
         return f"signal.{name}" if name else f"exit.{self.code}"
 
 
-@dataclass(frozen=True, slots=True)
-class Spool:
+class Spool(msgspec.Struct, frozen=True):
     """The spool files of a process. `prefix` is the path that they have in common."""
 
     prefix: Path

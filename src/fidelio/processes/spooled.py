@@ -22,10 +22,11 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
+
+import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.processes.ending import GRACE_SECONDS, end_run_processes, wait_until_ended
@@ -74,8 +75,7 @@ _POLL_SECONDS = 0.01
 _DETACHED: list[subprocess.Popen[bytes]] = []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions:
+class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the process of an agent runs, and callbacks about it.
 
     `run` is the id of the run that the process is marked with. `spool` is a directory of this run alone. `environment` is

@@ -17,7 +17,6 @@ import resource
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -85,8 +84,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     started: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEntry:
+class ProcessEntry(msgspec.Struct, frozen=True):
     """A row of the process table. `run` is the run in its environment; without it, `mark` may identify the run."""
 
     identity: ProcessIdentity

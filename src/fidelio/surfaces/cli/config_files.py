@@ -11,8 +11,9 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 _INDENT = "  "
 _WITH_COMMA = "with a comma between it and its neighbours"
@@ -30,8 +31,7 @@ class CannotEdit(Exception):
         self.snippet = snippet
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct, frozen=True):
     """An entry to add: the table of the file, the name of the entry in it, and its value."""
 
     table: str
@@ -39,8 +39,7 @@ class ConfigEntry:
     value: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(msgspec.Struct, frozen=True):
     """A member of a JSON object, with the offsets of its key (`start`), of its value, and of its end."""
 
     key: str

@@ -11,12 +11,12 @@ import sys
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from fidelio.errors import UsageProblem
 from fidelio.settings import Settings, load_settings
@@ -35,8 +35,7 @@ _ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = frozenset("\u200c\u200d")
 
 
-@dataclass(frozen=True)
-class CliContext:
+class CliContext(msgspec.Struct, frozen=True, dict=True):
     """The global options: the home as named on the command line, and whether errors print a traceback."""
 
     home: str | None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
@@ -149,8 +149,7 @@ _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
 
 
-@dataclass(frozen=True, slots=True)
-class InboxItem:
+class InboxItem(msgspec.Struct, frozen=True):
     """A request and its session."""
 
     request: Request

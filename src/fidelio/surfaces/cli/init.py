@@ -12,11 +12,12 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from fidelio.errors import HomeProblem
 from fidelio.home import DIRECTORY, Home, find_home
@@ -27,8 +28,7 @@ from fidelio.surfaces.commands import add_home_option, find_program
 NAME = "fidelio"
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """An MCP client and its configuration file in a project."""
 
     name: str
@@ -60,8 +60,7 @@ UNFINISHED = ("skipped", "failed")
 IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n!agents/\n!agents/**\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """A planned or finished change of a file. If it is skipped, a person can write `snippet` at `where`."""
 
     client: str
@@ -74,8 +73,7 @@ class Edit:
     snippet: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectHome:
+class ProjectHome(msgspec.Struct, frozen=True):
     """The home for the sessions of a project. `before`: the home that was in use until now, if a new home hides it."""
 
     home: Home

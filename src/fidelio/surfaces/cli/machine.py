@@ -8,11 +8,12 @@ import platform
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import Literal
 
 import click
+import msgspec
+from msgspec.structs import asdict, replace
 
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.cli.context import (
@@ -33,8 +34,7 @@ MAX_FILES_SHOWN = 5
 MIN_FREE_BYTES = 200 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """The result of a check. `cost` says what does not work without it, `remedy` what to do."""
 
     name: str

@@ -10,11 +10,11 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, COMPLETED
@@ -38,8 +38,7 @@ LAST_EVENT_SECONDS = 5.0
 DEMO_PATH = "/mcp/demo"
 
 
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
+class ListenAddress(msgspec.Struct, frozen=True):
     """Address to listen on, further host names to accept, and the bearer token that clients must send."""
 
     host: str = "127.0.0.1"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from fidelio.ledger.model import Event
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSession:
+class RecordedSession(msgspec.Struct, frozen=True):
     """The session that the tour has recorded."""
 
     events: Sequence[Event]

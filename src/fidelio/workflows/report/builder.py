@@ -8,8 +8,9 @@ when it was due.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
@@ -48,23 +49,21 @@ def build_report(session: str, events: Sequence[Event], definition: Workflow | N
     return builder.finish()
 
 
-@dataclass(slots=True)
-class _VisitState:
+class _VisitState(msgspec.Struct):
     """What has happened in a visit. A loop over several activities returns to the same visit."""
 
-    checkpoints: set[str] = field(default_factory=set)
-    done: set[str] = field(default_factory=set)
-    started: set[str] = field(default_factory=set)
+    checkpoints: set[str] = msgspec.field(default_factory=set)
+    done: set[str] = msgspec.field(default_factory=set)
+    started: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(slots=True)
-class _Builder:
+class _Builder(msgspec.Struct):
     """The report so far, and the record after the last event."""
 
     report: Report
     definition: Workflow | None
-    record: Record = field(default_factory=Record)
-    visit_states: dict[int, _VisitState] = field(default_factory=dict)
+    record: Record = msgspec.field(default_factory=Record)
+    visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add an event. Its handler runs with the record before the event."""

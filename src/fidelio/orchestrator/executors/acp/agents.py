@@ -10,10 +10,11 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.common import link_login, merge_settings
@@ -23,8 +24,7 @@ from fidelio.orchestrator.record.model import Usage
 Environment = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class AcpAgent:
+class AcpAgent(msgspec.Struct, frozen=True):
     """Description of an ACP agent. `keys` are variables and `logins` files under the user's home that it can log in with.
 
     An agent without `keys` needs no login. `read_totals` returns the usage of a conversation, for agents that record it but do

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 from acp import CLIENT_METHODS, PROTOCOL_VERSION, RequestError
 from acp.client.connection import ClientSideConnection
 from acp.interfaces import Client
@@ -57,8 +57,7 @@ _COMMANDS = ("/", "$", "!", "@", "#")
 _QUEUE_SIZE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _PermissionRequest:
+class _PermissionRequest(msgspec.Struct, frozen=True):
     """A permission request in the queue; `answer` gets the id of the chosen option."""
 
     call: ToolCallUpdate

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,7 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, McpServer]
 
 
-@dataclass(slots=True)
-class TurnState:
+class TurnState(msgspec.Struct):
     """State of a turn while its steps are played."""
 
     turn: ScriptedTurn
@@ -47,9 +45,9 @@ class TurnState:
     crash: Callable[[int], None]
     environment: Mapping[str, str]
     stack: AsyncExitStack
-    values: dict[str, Any] = field(default_factory=dict)
-    clients: dict[str, McpClient] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
+    values: dict[str, Any] = msgspec.field(default_factory=dict)
+    clients: dict[str, McpClient] = msgspec.field(default_factory=dict)
+    usage: Usage = msgspec.field(default_factory=Usage)
     text: str = ""
     data: Any = None
     step_number: int = 0
