@@ -87,7 +87,7 @@ async def test_a_workflow_goes_no_further_for_an_agent_that_was_stopped(orchestr
         conductor = await house.conductor(lambda _: None)
         session = await conductor.begin(orchestra.plan("single", caller=caller.id))
         await (await house.agents()).stop(caller.id)
-        with pytest.raises(ConductorFailure, match="caller was stopped, and starts nobody"):
+        with pytest.raises(ConductorFailure, match="caller was stopped, and cannot start sessions"):
             await conductor.carry_out(session)
         with pytest.raises(UsageProblem, match="was stopped"):
             await conductor.check(orchestra.plan("single", caller=caller.id))

@@ -74,7 +74,7 @@ async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_i
 
 
 @proves("processes.adopt", "processes.exit")
-async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(turn: Turn, tell: Recording) -> None:
+async def test_the_output_of_an_agent_that_ended_without_a_watcher_is_read(turn: Turn, tell: Recording) -> None:
     go = turn.directory / "go"
     program = f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; kill -9 $$"
     identity = await left_behind(turn, program, until="begun")
@@ -141,7 +141,7 @@ async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recordi
 
 
 @proves("processes.queue", "processes.stop")
-async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_that_never_reads_its_input_leaves_no_writing_process(turn: Turn, tell: Recording) -> None:
     async with asyncio.timeout(SECONDS):
         process = await spawn(["true"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True)
         assert await process.wait_for_exit() == ProcessExit(0)
@@ -198,7 +198,7 @@ async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_i
 
 
 @proves("processes.adopt", "processes.identity")
-async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: Recording) -> None:
+async def test_a_process_of_another_run_is_not_adopted(turn: Turn, tell: Recording) -> None:
     ourselves = find_identity(os.getpid())
     assert ourselves is not None
 
@@ -209,7 +209,7 @@ async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: Recor
 
 
 @proves("processes.adopt")
-async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_whose_output_was_deleted_cannot_be_read(turn: Turn, tell: Recording) -> None:
     process = await adopt(ProcessIdentity(2**22 - 1, "long ago:1"), process_options(turn, tell))
 
     with pytest.raises(ExecutorFailure) as caught:
@@ -220,7 +220,7 @@ async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: R
 
 
 @proves("processes.leaving")
-async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn, tell: Recording) -> None:
+async def test_a_watcher_that_detaches_leaves_its_agent_alive(turn: Turn, tell: Recording) -> None:
     began = asyncio.Event()
 
     async def watch() -> None:
@@ -246,7 +246,7 @@ async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn
 
 
 @proves("processes.leaving", "processes.held")
-async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path, tell: Recording) -> None:
+async def test_an_agent_that_has_not_begun_ends_with_its_watcher(tmp_path: Path, tell: Recording) -> None:
     turn = make_turn(tmp_path)
     tell.leaving = True
 
@@ -294,10 +294,10 @@ async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
     program = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from fidelio.orchestrator.executors.contract import process_options\n"
-        "from fidelio.processes.piped import open_pipes\n"
+        "from fidelio.processes.piped import spawn_piped\n"
         "from tests.orchestrator.executors.recording import Recording, make_turn\n"
         "async def main(directory, run):\n"
-        "    process = await open_pipes(['cat'], process_options(make_turn(Path(directory), run=run), Recording()))\n"
+        "    process = await spawn_piped(['cat'], process_options(make_turn(Path(directory), run=run), Recording()))\n"
         "    print(process.identity.pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main(*sys.argv[1:]))\n"

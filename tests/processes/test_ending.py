@@ -58,7 +58,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 @proves("processes.stop", "processes.marker")
 @pytest.mark.parametrize("kind", FAMILIES)
-async def test_nobody_of_the_family_is_left(turn: Turn, tell: Recording, kind: str) -> None:
+async def test_no_descendant_of_the_agent_is_left(turn: Turn, tell: Recording, kind: str) -> None:
     async with family(FAMILIES[kind], turn, tell) as (process, child):
         assert is_alive(child)
 
@@ -79,7 +79,7 @@ async def test_leaving_the_block_ends_what_is_left(turn: Turn, tell: Recording, 
 
 
 @proves("processes.stop")
-async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_gets_sigterm_before_it_is_killed(turn: Turn, tell: Recording) -> None:
     goodbye = turn.directory / "goodbye"
     program = f"trap 'touch {goodbye}; exit 7' TERM; echo $$; while :; do sleep 0.01; done"
 
@@ -92,7 +92,7 @@ async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: Recording
 
 
 @proves("processes.stop")
-async def test_whoever_is_started_while_the_others_are_asked_is_asked_too(turn: Turn, tell: Recording) -> None:
+async def test_a_process_that_is_started_during_the_grace_period_gets_sigterm_too(turn: Turn, tell: Recording) -> None:
     goodbye, late = turn.directory / "goodbye", turn.directory / "late.sh"
     late.write_text(f"trap 'touch {goodbye}; exit' TERM\nwhile :; do sleep 0.01; done", "utf-8")
     program = f"trap 'sh {late} & wait; wait; exit' TERM; echo $$; while :; do sleep 0.01; done"
@@ -116,7 +116,7 @@ async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
 
 
 @proves("processes.stop")
-async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: Recording) -> None:
+async def test_a_cancelled_stop_leaves_no_process(turn: Turn, tell: Recording) -> None:
     async with family(FAMILIES["deaf"], turn, tell) as (process, child):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -127,7 +127,7 @@ async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: Re
 
 
 @proves("processes.stop")
-async def test_a_cancelled_executor_leaves_nobody(turn: Turn, tell: Recording) -> None:
+async def test_a_cancelled_executor_leaves_no_process(turn: Turn, tell: Recording) -> None:
     began = asyncio.Event()
     children: list[ProcessIdentity] = []
 
@@ -157,7 +157,7 @@ async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: Re
 
 
 @proves("processes.spare")
-async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, tell: Recording) -> None:
+async def test_a_run_that_another_run_started_is_not_ended(tmp_path: Path, turn: Turn, tell: Recording) -> None:
     # An agent that serves as a host starts agents of its own; those belong to their own runs.
     other = make_turn(tmp_path, run=f"{turn.run}_other")
     program = f"{AGENT_MARKER}={other.run} setsid sh -c 'echo $$; exec sleep 600' & wait"
@@ -171,7 +171,7 @@ async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, 
 
 
 @proves("processes.spare", "processes.identity")
-async def test_a_bystander_is_never_a_member(turn: Turn, tell: Recording, bystander: subprocess.Popen[bytes]) -> None:
+async def test_an_unrelated_process_is_never_ended(turn: Turn, tell: Recording, bystander: subprocess.Popen[bytes]) -> None:
     async with family(FAMILIES["without the mark"], turn, tell) as (process, child):
         found = {one.pid for one in find_run_processes(turn.run)}
 
@@ -183,10 +183,10 @@ async def test_a_bystander_is_never_a_member(turn: Turn, tell: Recording, bystan
 
 
 @proves("processes.spare")
-async def test_whoever_stops_a_run_that_it_belongs_to_goes_last(turn: Turn) -> None:
+async def test_a_process_that_stops_its_own_run_is_not_ended(turn: Turn) -> None:
     program = (
-        "import asyncio, os, sys; from fidelio.processes.spooled import stop_run\n"
-        f"print(asyncio.run(stop_run('{turn.run}', grace=0.1)))"
+        "import asyncio, os, sys; from fidelio.processes.spooled import end_run_processes\n"
+        f"print(asyncio.run(end_run_processes('{turn.run}', grace=0.1)))"
     )
     environment = {"PATH": os.defpath, AGENT_MARKER: turn.run}
     done = await asyncio.to_thread(
@@ -215,7 +215,7 @@ def test_another_process_with_the_same_number_is_not_touched(bystander: subproce
 
 
 @proves("processes.identity")
-def test_who_has_ended_is_not_alive_even_before_anybody_has_asked() -> None:
+def test_a_zombie_is_not_alive() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         identity = find_identity(process.pid)
         assert identity is not None

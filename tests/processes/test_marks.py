@@ -67,7 +67,7 @@ async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, tell: Record
 
 
 @proves("processes.mark")
-async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, tell: Recording) -> None:
+async def test_a_daemon_whose_watcher_and_shell_have_ended_is_found(turn: Turn, tell: Recording) -> None:
     program = "(env -i setsid sh -c 'echo $$; >up; exec sleep 600' &) ; until [ -e up ]; do sleep 0.01; done; kill -9 $PPID"
     async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
         daemon = find_identity(int(await anext(process.lines())))
@@ -91,7 +91,7 @@ async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, tell:
 
 
 @proves("processes.mark", "processes.spare")
-def test_whoever_carries_the_mark_of_another_run_is_spared(turn: Turn, stranger: subprocess.Popen[bytes]) -> None:
+def test_a_process_with_the_mark_of_another_run_is_not_ended(turn: Turn, stranger: subprocess.Popen[bytes]) -> None:
     put_mark(stranger.pid, "r_another")
     leader = find_identity(stranger.pid)
 
@@ -110,9 +110,7 @@ def test_a_run_of_a_run_has_a_mark_of_its_own(stranger: subprocess.Popen[bytes])
 
 @proves("processes.mark", "processes.spare")
 @pytest.mark.parametrize("limits", [(200_000, resource.RLIM_INFINITY), (200_000, 200_000), (1 << 60, resource.RLIM_INFINITY)])
-def test_a_limit_that_somebody_else_has_set_stays_and_is_no_mark(
-    stranger: subprocess.Popen[bytes], limits: tuple[int, int]
-) -> None:
+def test_a_limit_of_another_program_stays_and_is_no_mark(stranger: subprocess.Popen[bytes], limits: tuple[int, int]) -> None:
     resource.prlimit(stranger.pid, resource.RLIMIT_RTTIME, limits)
 
     put_mark(stranger.pid, "r_any")

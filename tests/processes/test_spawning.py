@@ -171,7 +171,7 @@ async def test_a_turn_cannot_pretend_to_be_another_run(tmp_path: Path, tell: Rec
 
 
 @proves("processes.held")
-async def test_an_agent_begins_only_when_its_identity_has_been_told(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_begins_only_when_its_identity_is_recorded(turn: Turn, tell: Recording) -> None:
     began = turn.directory / "began"
     seen: list[bool] = []
     tell.on_process = lambda _: seen.append(began.exists())
@@ -182,7 +182,7 @@ async def test_an_agent_begins_only_when_its_identity_has_been_told(turn: Turn, 
 
 
 @proves("processes.held", "processes.stop")
-async def test_an_agent_whose_identity_could_not_be_kept_never_begins(turn: Turn, tell: Recording) -> None:
+async def test_an_agent_whose_identity_could_not_be_recorded_never_begins(turn: Turn, tell: Recording) -> None:
     began = turn.directory / "began"
 
     def refuse(_: ProcessIdentity) -> None:
@@ -237,7 +237,7 @@ async def test_a_program_that_is_no_program_fails_with_a_status(turn: Turn, tell
 
 
 @proves("processes.start")
-async def test_a_directory_that_has_gone_is_a_failure(turn: Turn, tell: Recording) -> None:
+async def test_a_deleted_directory_is_a_failure(turn: Turn, tell: Recording) -> None:
     turn.directory.rmdir()
 
     with pytest.raises(ExecutorFailure) as caught:
@@ -286,7 +286,7 @@ async def test_a_spool_that_vanishes_meanwhile_costs_only_the_status(turn: Turn,
 
 
 @proves("processes.output")
-async def test_nobody_else_can_read_the_prompt(turn: Turn, tell: Recording) -> None:
+async def test_other_users_cannot_read_the_prompt(turn: Turn, tell: Recording) -> None:
     await output(["cat"], turn, tell, b"a secret")
 
     assert turn.spool.stat().st_mode & 0o077 == 0
