@@ -18,7 +18,7 @@ from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Bench, bench
 from tests.agents.harness_codex import CodexHarness
 from tests.agents.model import Call, Say
-from tests.orchestrator.fakes import Shelf, start, until
+from tests.orchestrator.fakes import FakeBlueprints, start, wait_until
 from tests.support import proves
 
 CODEX = CodexHarness()
@@ -35,11 +35,13 @@ def service_of(place: Bench, ledger: Ledger) -> AgentService:
     blueprint = place.turn("", mode="ask", environment=place.environment).blueprint
     executor = CodexExecutor({**place.environment, "OPENAI_API_KEY": "test"})
     home = Home(place.place / "fidelio")
-    return AgentService(ledger, Shelf({"porter": blueprint}), {"codex": executor}, home=home, project=str(place.project))
+    return AgentService(
+        ledger, FakeBlueprints({"porter": blueprint}), {"codex": executor}, home=home, project=str(place.project)
+    )
 
 
 async def ended(service: AgentService) -> AgentSession:
-    return await until(service, "porter", lambda one: one.status == "finished")
+    return await wait_until(service, "porter", lambda one: one.status == "finished")
 
 
 @proves("agents.session")
@@ -52,7 +54,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_repor
         service = service_of(place, ledger)
         async with AgentHost(service.context):
             await start(service, "porter", "Make it.", blueprint="porter", executor="codex")
-            asked = await until(service, "porter", lambda one: one.question is not None)
+            asked = await wait_until(service, "porter", lambda one: one.question is not None)
         assert find_marked(asked.run.id), "the agent goes on without its host"
         async with AgentHost(service.context):
             await service.answer("porter", option="allow", by="person:anna", channel="cli")

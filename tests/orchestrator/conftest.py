@@ -1,4 +1,4 @@
-"""A house with a ledger of its own for every test."""
+"""A harness with a ledger of its own for every test."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.fakes import House
+from tests.orchestrator.fakes import OrchestratorHarness
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def harness(tmp_path: Path) -> AsyncIterator[OrchestratorHarness]:
     project = tmp_path / "project"
     project.mkdir()
     home = Home(tmp_path / "home").ensure()
     async with await open_ledger(home.ledger) as ledger:
-        yield House(ledger, home, project)
+        yield OrchestratorHarness(ledger, home, project)
 
 
 @pytest.fixture
-def service(house: House) -> AgentService:
+def service(harness: OrchestratorHarness) -> AgentService:
     """Of a process that asks and reads, and hosts nothing."""
-    return house.service()
+    return harness.service()
 
 
 @pytest.fixture
-async def hosted(house: House) -> AsyncIterator[AgentService]:
+async def hosted(harness: OrchestratorHarness) -> AsyncIterator[AgentService]:
     """Of a process that carries out what it asks for."""
-    service = house.service()
-    async with house.host(service):
+    service = harness.service()
+    async with harness.host(service):
         yield service

@@ -19,22 +19,22 @@ from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import ProcessIdentity
 from fidelio.settings import AgentLimits
 
-PATIENCE = 20.0
-Part = Callable[[Turn, Reporter], Awaitable[TurnResult]]
-MANY = AgentLimits(per_project=300, total=300, depth=3)
+TIMEOUT_SECONDS = 20.0
+TurnFunction = Callable[[Turn, Reporter], Awaitable[TurnResult]]
+HIGH_LIMITS = AgentLimits(per_project=300, total=300, depth=3)
 
 
-async def echo(turn: Turn, tell: Reporter) -> TurnResult:
-    await tell.report_conversation(turn.conversation or turn.fresh)
-    await tell.report_message(turn.prompt)
+async def echo(turn: Turn, reporter: Reporter) -> TurnResult:
+    await reporter.report_conversation(turn.conversation or turn.fresh)
+    await reporter.report_message(turn.prompt)
     return TurnResult(text=turn.prompt)
 
 
 @dataclass
-class Actor:
+class FakeExecutor:
     """An executor that plays what a test gives it, in this process. `turns` is everything it was asked to do."""
 
-    part: Part = echo
+    part: TurnFunction = echo
     name: str = "actor"
     complaints: tuple[str, ...] = ()
     works: bool = True
@@ -46,36 +46,36 @@ class Actor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:  # noqa: ARG002  # it complains of all alike
         return self.complaints
 
-    async def carry_out(self, turn: Turn, tell: Reporter) -> TurnResult:
+    async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         self.turns.append(turn)
-        return await self.part(turn, tell)
+        return await self.part(turn, reporter)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, tell: Reporter) -> TurnResult | None:  # noqa: ARG002  # it has no process
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:  # noqa: ARG002  # it has no process
         return None
 
 
 @dataclass
-class Stage:
+class PausedTurn:
     """What an agent in a test waits for, so that the test decides when it goes on."""
 
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     left: list[str] = field(default_factory=list)
 
-    async def part(self, turn: Turn, tell: Reporter) -> TurnResult:
+    async def part(self, turn: Turn, reporter: Reporter) -> TurnResult:
         try:
-            await tell.report_conversation(turn.conversation or turn.fresh)
+            await reporter.report_conversation(turn.conversation or turn.fresh)
             self.entered.set()
             await self.go_on.wait()
         except asyncio.CancelledError:
             self.left.append(turn.run)
             raise
-        await tell.report_message(turn.prompt)
+        await reporter.report_message(turn.prompt)
         return TurnResult(text=f"done: {turn.prompt}")
 
 
 @dataclass
-class Shelf:
+class FakeBlueprints:
     """Blueprints by name."""
 
     known: dict[str, Blueprint] = field(default_factory=dict)
@@ -90,21 +90,21 @@ class Shelf:
 
 
 @dataclass
-class House:
+class OrchestratorHarness:
     """One home with its ledger, and the services of as many processes as a test imagines."""
 
     ledger: Ledger
     home: Home
     project: Path
-    actor: Actor = field(default_factory=Actor)
-    shelf: Shelf = field(default_factory=Shelf)
-    limits: AgentLimits = MANY
+    actor: FakeExecutor = field(default_factory=FakeExecutor)
+    blueprints: FakeBlueprints = field(default_factory=FakeBlueprints)
+    limits: AgentLimits = HIGH_LIMITS
     others: dict[str, Executor] = field(default_factory=dict)
 
     def service(self, **more: Any) -> AgentService:
         return AgentService(
             self.ledger,
-            self.shelf,
+            self.blueprints,
             {"actor": self.actor, **self.others},
             home=self.home,
             project=str(self.project),
@@ -117,20 +117,20 @@ class House:
         return AgentHost((service or self.service()).context, grace=grace)
 
 
-async def finished(service: AgentService, *names: str) -> tuple[AgentSession, ...]:
+async def wait_until_finished(service: AgentService, *names: str) -> tuple[AgentSession, ...]:
     """The sessions once all of them have finished, within bounds."""
-    async with asyncio.timeout(PATIENCE):
-        return await service.wait(names, mode="all", seconds=PATIENCE)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        return await service.wait(names, mode="all", seconds=TIMEOUT_SECONDS)
 
 
 async def start(service: AgentService, name: str, prompt: str = "Sing.", **more: Any) -> AgentSession:
     return await service.start(StartAgent(name=name, prompt=prompt, **more))
 
 
-async def until(service: AgentService, name: str, wanted: Callable[[AgentSession], bool]) -> AgentSession:
+async def wait_until(service: AgentService, name: str, wanted: Callable[[AgentSession], bool]) -> AgentSession:
     """The session as soon as it is as wanted, whoever changes it."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         position = await service.context.ledger.wait(after=-1, timeout=0)
         while not wanted(found := await service.find(name)):
-            position = await service.context.ledger.wait(after=position, timeout=PATIENCE)
+            position = await service.context.ledger.wait(after=position, timeout=TIMEOUT_SECONDS)
     return found

@@ -14,7 +14,7 @@ from fidelio.orchestrator.blueprints.model import Blueprint, Limits
 from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.fakes import MANY, Shelf
+from tests.orchestrator.fakes import HIGH_LIMITS, FakeBlueprints
 
 LOG = "host.log"
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ WAITING = {"turns": [[{"say": "one"}, {"pause": {"until": "go", "seconds": 60}},
 ASKING = {"turns": [[{"ask": {"text": "How?", "options": {"loud": "Loud", "soft": "Soft"}}}, {"result": "{answer}"}]]}
 
 
-def shelf() -> Shelf:
+def fake_blueprints() -> FakeBlueprints:
     def blueprint(name: str, executor: str, *, resume_lost: bool = False, seconds: float = 60, **options: object) -> Blueprint:
         limits = Limits(wall_seconds=seconds)
         return Blueprint(name=name, description="", executor=executor, options=options, resume_lost=resume_lost, limits=limits)
@@ -46,11 +46,13 @@ def shelf() -> Shelf:
         blueprint("brief", "scripted", script=WAITING, process=True, seconds=5),
         blueprint("asking", "scripted", script=ASKING, process=True),
     ]
-    return Shelf({one.name: one for one in known})
+    return FakeBlueprints({one.name: one for one in known})
 
 
 def real_service(ledger: Ledger, home: Path, project: Path, *, clock: Clock = now_ms) -> AgentService:
-    return AgentService(ledger, shelf(), get_executors(), home=Home(home), project=str(project), limits=MANY, clock=clock)
+    return AgentService(
+        ledger, fake_blueprints(), get_executors(), home=Home(home), project=str(project), limits=HIGH_LIMITS, clock=clock
+    )
 
 
 def spawn_host(home: Path, project: Path) -> subprocess.Popen[str]:

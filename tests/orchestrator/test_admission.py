@@ -27,7 +27,7 @@ def admitted(admission: Admission) -> list[Candidate]:
 
 @proves("orchestrator.fair")
 @given(crowds(), st.integers(1, 4), st.integers(1, 6), st.data())
-def test_no_more_than_allowed_are_at_work_and_nobody_is_forgotten(
+def test_no_more_than_allowed_are_active_and_every_run_is_admitted(
     crowd: list[Candidate], per_project: int, total: int, data: st.DataObject
 ) -> None:
     admission = Admission(per_project=per_project, total=total)
@@ -83,7 +83,7 @@ def test_a_project_with_many_runs_does_not_keep_another_from_its_next(many: int,
 
 
 @proves("orchestrator.no-deadlock")
-def test_a_child_finds_a_place_although_parents_have_taken_all_of_theirs() -> None:
+def test_a_child_gets_a_slot_although_parents_occupy_all_of_theirs() -> None:
     admission = Admission(per_project=1, total=1)
     admission.enqueue(Candidate(run="parent", session="s", project="a", depth=0))
     admission.enqueue(Candidate(run="other", session="s", project="a", depth=0))
@@ -93,7 +93,7 @@ def test_a_child_finds_a_place_although_parents_have_taken_all_of_theirs() -> No
 
 
 @proves("orchestrator.fair")
-def test_a_run_that_is_adopted_takes_a_place_whatever_the_limit_says() -> None:
+def test_a_run_that_is_adopted_occupies_a_slot_above_the_limit() -> None:
     admission = Admission(per_project=1, total=1)
     for run in ("one", "two"):
         admission.occupy(Candidate(run=run, session="s", project="a", depth=0))

@@ -9,12 +9,12 @@ import pytest
 
 from fidelio.errors import ExecutorUnavailable
 from fidelio.orchestrator.executors.contract import Availability
-from tests.orchestrator.fakes import Actor, House, finished, start
+from tests.orchestrator.fakes import FakeExecutor, OrchestratorHarness, start, wait_until_finished
 from tests.support import proves
 
 
 @dataclass
-class Guarded(Actor):
+class Guarded(FakeExecutor):
     """Works only where its key is set."""
 
     name: str = "guarded"
@@ -24,16 +24,16 @@ class Guarded(Actor):
 
 
 @proves("executors.availability")
-async def test_a_key_in_the_blueprint_lets_its_sessions_begin_and_go_on(house: House) -> None:
-    house.others["guarded"] = Guarded()
-    house.shelf.add("with-key", environment={"KEY": "secret"})
-    house.shelf.add("without")
-    service = house.service()
-    async with house.host(service):
+async def test_a_key_in_the_blueprint_lets_its_sessions_begin_and_go_on(harness: OrchestratorHarness) -> None:
+    harness.others["guarded"] = Guarded()
+    harness.blueprints.add("with-key", environment={"KEY": "secret"})
+    harness.blueprints.add("without")
+    service = harness.service()
+    async with harness.host(service):
         await start(service, "aria", blueprint="with-key", executor="guarded")
-        await finished(service, "aria")
+        await wait_until_finished(service, "aria")
         await service.resume("aria", "Again.")
-        (session,) = await finished(service, "aria")
+        (session,) = await wait_until_finished(service, "aria")
         with pytest.raises(ExecutorUnavailable, match="It has no key"):
             await start(service, "duo", blueprint="without", executor="guarded")
 

@@ -14,8 +14,8 @@ from fidelio.orchestrator.runs.run import RunController
 from fidelio.orchestrator.service.delete import SessionDeleter
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import AGENT_MARKER, find_marked
-from tests.orchestrator.adoption import Adoptable, Working
-from tests.orchestrator.fakes import House, Stage, finished, start
+from tests.orchestrator.adoption import AdoptingExecutor, EndlessTurn
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, start, wait_until_finished
 from tests.orchestrator.worktrees.test_worktrees import repository
 from tests.support import proves
 
@@ -42,46 +42,48 @@ async def is_ended(process: asyncio.subprocess.Process) -> bool:
 
 @proves("families.erased-at-rest")
 async def test_a_session_that_is_set_to_work_while_it_is_deleted_is_stopped_and_goes(
-    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await start(hosted, "aria")
-    await finished(hosted, "aria")
-    stage = Stage()
-    house.actor.part = stage.part
+    await wait_until_finished(hosted, "aria")
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     whole = SessionDeleter._erase_unchanged
 
     async def resumed_first(deletion: SessionDeleter, *given: object, **more: object) -> None:
-        if not stage.entered.is_set():
+        if not paused.entered.is_set():
             await hosted.resume("aria", "Sing on.")
-            await hear(stage.entered)
+            await hear(paused.entered)
         await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(SessionDeleter, "_erase_unchanged", resumed_first)
 
     assert (await hosted.delete("aria")).count == 1
 
-    assert [run.rpartition(".")[2] for run in stage.left] == ["2"]
+    assert [run.rpartition(".")[2] for run in paused.left] == ["2"]
     assert not (await hosted.list()).items
 
 
 @proves("families.erased-at-rest")
-async def test_a_parent_that_goes_with_its_child_is_not_called_back(house: House, hosted: AgentService) -> None:
+async def test_a_parent_that_goes_with_its_child_is_not_called_back(harness: OrchestratorHarness, hosted: AgentService) -> None:
     parent = await start(hosted, "parent", "Conduct.")
-    await finished(hosted, "parent")
-    stage = Stage()
-    house.actor.part = stage.part
+    await wait_until_finished(hosted, "parent")
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     await start(hosted, "child", parent=parent.id, callback=True)
-    await hear(stage.entered)
+    await hear(paused.entered)
 
     assert (await hosted.delete_all()).count == 2
 
-    assert [turn.session for turn in house.actor.turns].count(parent.id) == 1
+    assert [turn.session for turn in harness.actor.turns].count(parent.id) == 1
 
 
 @proves("families.erased-at-rest")
-async def test_whoever_never_lets_a_session_rest_keeps_it(hosted: AgentService, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_is_resumed_again_and_again_is_not_deleted(
+    hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await start(hosted, "aria")
-    await finished(hosted, "aria")
+    await wait_until_finished(hosted, "aria")
     whole = SessionDeleter._erase_unchanged
 
     async def resumed_first(deletion: SessionDeleter, *given: object, **more: object) -> None:
@@ -99,49 +101,49 @@ async def test_whoever_never_lets_a_session_rest_keeps_it(hosted: AgentService, 
 
 @proves("families.no-agent-without-record")
 async def test_a_host_ends_the_agent_of_a_session_that_is_erased_under_it(
-    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not only when it finds much later that it has lost its right to the run.
     monkeypatch.setattr(RunController, "_handle_interruption", nothing)
-    stage = Stage()
-    house.actor.part = stage.part
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     session = await start(hosted, "aria")
-    await hear(stage.entered)
+    await hear(paused.entered)
     process = await agent_process(session.run.id)
 
-    await house.ledger.erase([session.id], actor="me", reason="x")
+    await harness.ledger.erase([session.id], actor="me", reason="x")
 
     assert await is_ended(process)
-    assert stage.left == [session.run.id]
+    assert paused.left == [session.run.id]
 
 
 @proves("families.no-agent-without-record")
-async def test_a_host_that_goes_leaves_no_process_of_a_session_that_is_gone(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_a_host_that_ends_leaves_no_process_of_a_deleted_session(
+    harness: OrchestratorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    working = Working()
-    house.actor = Adoptable(part=working.part)
-    service = house.service()
-    async with house.host(service) as host:
+    working = EndlessTurn()
+    harness.actor = AdoptingExecutor(part=working.part)
+    service = harness.service()
+    async with harness.host(service) as host:
         session = await start(service, "aria")
         await hear(working.entered)
         process = await agent_process(session.run.id)
         # It hears nothing any more of what is written, as it is when it is just about to end.
         monkeypatch.setattr(host._loop, "_handle_event", nothing)
-        await house.ledger.erase([session.id], actor="me", reason="x")
+        await harness.ledger.erase([session.id], actor="me", reason="x")
 
     assert await is_ended(process)
 
 
 @proves("families.no-agent-without-record")
-async def test_the_next_host_ends_the_processes_of_deleted_sessions_and_nobody_elses(
-    house: House, service: AgentService
+async def test_the_next_host_ends_only_the_processes_of_deleted_sessions(
+    harness: OrchestratorHarness, service: AgentService
 ) -> None:
     session = await start(service, "aria")
     await service.delete("aria")
     left, other = await agent_process(session.run.id), await agent_process("s_0123456789ab.1")
     try:
-        async with house.host(service):
+        async with harness.host(service):
             assert await is_ended(left)
         assert find_marked("s_0123456789ab.1")
     finally:
@@ -150,23 +152,27 @@ async def test_the_next_host_ends_the_processes_of_deleted_sessions_and_nobody_e
 
 
 @proves("families.other-records")
-async def test_a_host_leaves_alone_what_processes_of_another_record_need(house: House, service: AgentService) -> None:
+async def test_a_host_keeps_the_files_of_sessions_in_another_ledger(
+    harness: OrchestratorHarness, service: AgentService
+) -> None:
     session = await start(service, "aria")
-    ours, other = (house.home.runs / name / "1" / "1" for name in (session.id, "s_0123456789ab"))
+    ours, other = (harness.home.runs / name / "1" / "1" for name in (session.id, "s_0123456789ab"))
     for place in (ours, other):
         await asyncio.to_thread(place.mkdir, parents=True)
 
-    async with house.host(service):
-        await finished(service, "aria")
+    async with harness.host(service):
+        await wait_until_finished(service, "aria")
 
     assert not await asyncio.to_thread(ours.exists)
     assert await asyncio.to_thread(other.exists)
 
 
 @proves("families.own-line")
-async def test_an_agent_that_deletes_all_leaves_itself_and_those_it_works_for(house: House, hosted: AgentService) -> None:
-    stage = Stage()
-    house.actor.part = stage.part
+async def test_an_agent_that_deletes_all_leaves_itself_and_those_it_works_for(
+    harness: OrchestratorHarness, hosted: AgentService
+) -> None:
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     above = await start(hosted, "above")
     own = await start(hosted, "own", parent=above.id)
     await start(hosted, "below", parent=own.id)
@@ -180,14 +186,16 @@ async def test_an_agent_that_deletes_all_leaves_itself_and_those_it_works_for(ho
 
 @proves("families.own-line")
 @pytest.mark.parametrize("name", ["above", "own"])
-async def test_an_agent_cannot_end_itself_or_those_it_works_for(house: House, hosted: AgentService, name: str) -> None:
-    stage = Stage()
-    house.actor.part = stage.part
+async def test_an_agent_cannot_end_itself_or_those_it_works_for(
+    harness: OrchestratorHarness, hosted: AgentService, name: str
+) -> None:
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     above = await start(hosted, "above")
     own = await start(hosted, "own", parent=above.id)
 
     for call in (hosted.stop, hosted.delete):
-        with pytest.raises(UsageProblem, match=f"{name} is the one that asks for this, or one that it works for"):
+        with pytest.raises(UsageProblem, match=f"{name} makes this call itself, or started the session that does"):
             await call(name, by=f"agent:{own.id}")
 
     assert (await hosted.find(name)).status == "running"
@@ -195,34 +203,36 @@ async def test_an_agent_cannot_end_itself_or_those_it_works_for(house: House, ho
 
 
 @proves("orchestrator.delete", "orchestrator.worktree-kept")
-async def test_many_worktrees_go_at_once_and_only_those_without_changes(house: House, hosted: AgentService) -> None:
+async def test_many_worktrees_go_at_once_and_only_those_without_changes(
+    harness: OrchestratorHarness, hosted: AgentService
+) -> None:
     async def part(turn: Turn, _: Reporter) -> TurnResult:
         if turn.prompt == "Write.":
             (turn.directory / "score.txt").write_text("forte\n", "utf-8")
         return TurnResult(text="")
 
-    repository(house.project)
-    house.actor.part = part
+    repository(harness.project)
+    harness.actor.part = part
     names = [f"singer-{number}" for number in range(12)]
     for name in names:
         await start(hosted, name, "Write." if name == "singer-7" else "Rest.", worktree=True)
-    sessions = await finished(hosted, *names)
+    sessions = await wait_until_finished(hosted, *names)
     kept = next(one.worktree for one in sessions if one.name == "singer-7")
 
     deleted = await hosted.delete_all()
 
     assert (deleted.count, deleted.retained_worktrees) == (12, (kept,))
-    assert [str(place) for place in await asyncio.to_thread(sorted, house.home.worktrees.iterdir())] == [kept]
-    _, branches = await worktrees._git(str(house.project), "branch", "--list", "fidelio/*", "--format=%(refname:short)")
+    assert [str(place) for place in await asyncio.to_thread(sorted, harness.home.worktrees.iterdir())] == [kept]
+    _, branches = await worktrees._git(str(harness.project), "branch", "--list", "fidelio/*", "--format=%(refname:short)")
     assert branches == "fidelio/singer-7"
 
 
 @proves("orchestrator.delete")
-async def test_two_that_delete_the_same_sessions_do_not_mind_each_other(hosted: AgentService) -> None:
+async def test_two_concurrent_deletions_of_the_same_sessions_succeed(hosted: AgentService) -> None:
     names = [f"singer-{number}" for number in range(5)]
     for name in names:
         await start(hosted, name)
-    await finished(hosted, *names)
+    await wait_until_finished(hosted, *names)
 
     one, other = await asyncio.gather(hosted.delete_all(), hosted.delete_all())
 

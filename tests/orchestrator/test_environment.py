@@ -79,7 +79,7 @@ def test_nothing_takes_the_mark_of_the_run_away() -> None:
     assert (found["FIDELIO_AGENT"], found["FIDELIO_HOME"]) == ("s_a.1", "/h")
 
 
-@proves("orchestrator.house")
+@proves("orchestrator.harness")
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
@@ -89,22 +89,22 @@ def test_nothing_takes_the_mark_of_the_run_away() -> None:
         ("/elsewhere/record.db", "/elsewhere/record.db"),
     ],
 )
-def test_an_agent_is_told_where_the_record_is_and_not_its_password(address: str, shown: str) -> None:
+def test_an_agent_gets_the_address_of_the_ledger_without_its_password(address: str, shown: str) -> None:
     blueprint = Blueprint(name="b", description="", environment={"FIDELIO_LEDGER": "/other"}, inherit=("FIDELIO_LEDGER",))
     found = build_agent_environment(blueprint, "command", "s_a.1", {"FIDELIO_LEDGER": address}, HOME)
 
     assert found["FIDELIO_LEDGER"] == shown
 
 
-@proves("orchestrator.house")
-def test_a_path_from_where_we_stand_is_one_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@proves("orchestrator.harness")
+def test_a_relative_ledger_path_is_passed_on_as_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert build_fidelio_environment({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
     assert "FIDELIO_LEDGER" not in build_fidelio_environment({"FIDELIO_LEDGER": ""}, HOME)
 
 
-@proves("orchestrator.house")
+@proves("orchestrator.harness")
 @pytest.mark.parametrize(
     ("command", "args", "is_ours"),
     [
@@ -115,9 +115,7 @@ def test_a_path_from_where_we_stand_is_one_from_everywhere(tmp_path: Path, monke
         ("npx", ("server", "--for", "fidelio"), False),
     ],
 )
-def test_only_a_server_that_is_a_fidelio_is_told_everything_about_this_house(
-    command: str, args: tuple[str, ...], is_ours: bool
-) -> None:
+def test_only_a_fidelio_server_gets_the_whole_fidelio_environment(command: str, args: tuple[str, ...], is_ours: bool) -> None:
     server = McpServer(command=command, args=args, env={"FIDELIO_AGENTS_DEPTH": "0"})
     blueprint = Blueprint(name="b", description="", mcp_servers={"one": server, "web": McpServer(url="http://fidelio/mcp")})
 

@@ -10,7 +10,7 @@ from fidelio.errors import UsageProblem
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.start import SessionStarter
-from tests.orchestrator.fakes import House, Stage, finished, start
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, start, wait_until_finished
 from tests.support import proves
 
 
@@ -21,23 +21,23 @@ async def hear(event: asyncio.Event) -> None:
 
 @proves("families.late-children", "orchestrator.stop-children")
 async def test_a_child_that_is_started_while_its_parent_ends_is_stopped_as_well(
-    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conducting, singing = Stage(), Stage()
+    conducting, singing = PausedTurn(), PausedTurn()
     # The start of a child that was under way when the wish to stop its parent was written.
     monkeypatch.setattr("fidelio.orchestrator.service.start.require_child_allowed", lambda *_, **__: 1)
     monkeypatch.setattr("fidelio.orchestrator.runs.run.has_stopped_parent", _no)
 
-    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+    async def part(turn: Turn, reporter: Reporter) -> TurnResult:
         if turn.prompt != "Conduct.":
-            return await singing.part(turn, tell)
+            return await singing.part(turn, reporter)
         try:
-            return await conducting.part(turn, tell)
+            return await conducting.part(turn, reporter)
         finally:
             await start(hosted, "child", parent=turn.session)
             await hear(singing.entered)
 
-    house.actor.part = part
+    harness.actor.part = part
     await start(hosted, "parent", "Conduct.")
     await hear(conducting.entered)
 
@@ -49,21 +49,23 @@ async def test_a_child_that_is_started_while_its_parent_ends_is_stopped_as_well(
 
 
 @proves("families.late-children")
-async def test_a_session_that_is_being_stopped_starts_nobody(house: House, hosted: AgentService) -> None:
-    stage = Stage()
+async def test_a_session_that_is_being_stopped_cannot_start_sessions(
+    harness: OrchestratorHarness, hosted: AgentService
+) -> None:
+    paused = PausedTurn()
     refused: list[str] = []
 
-    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+    async def part(turn: Turn, reporter: Reporter) -> TurnResult:
         try:
-            return await stage.part(turn, tell)
+            return await paused.part(turn, reporter)
         finally:
-            with pytest.raises(UsageProblem, match="parent was stopped, and starts nobody") as problem:
+            with pytest.raises(UsageProblem, match="parent was stopped, and cannot start sessions") as problem:
                 await start(hosted, "child", parent=turn.session)
             refused.append(problem.value.remedy)
 
-    house.actor.part = part
+    harness.actor.part = part
     parent = await start(hosted, "parent")
-    await hear(stage.entered)
+    await hear(paused.entered)
 
     await hosted.stop("parent", by="me")
 
@@ -74,17 +76,17 @@ async def test_a_session_that_is_being_stopped_starts_nobody(house: House, hoste
 
 @proves("families.late-children")
 async def test_a_child_whose_start_was_under_way_when_its_parent_was_stopped_never_begins(
-    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = await start(hosted, "parent", "Conduct.")
-    await finished(hosted, "parent")
+    await wait_until_finished(hosted, "parent")
     whole = SessionStarter._create
-    stage = Stage()
-    house.actor.part = stage.part
+    paused = PausedTurn()
+    harness.actor.part = paused.part
 
     async def stopped_first(starting: SessionStarter, *given: object) -> object:
         await hosted.resume("parent", "Go on.")
-        await hear(stage.entered)
+        await hear(paused.entered)
         monkeypatch.setattr(SessionStarter, "_create", whole)
         await hosted.stop("parent", by="me")
         return await whole(starting, *given)  # type: ignore[arg-type]  # passed on as it came
@@ -92,12 +94,12 @@ async def test_a_child_whose_start_was_under_way_when_its_parent_was_stopped_nev
     monkeypatch.setattr(SessionStarter, "_create", stopped_first)
     await start(hosted, "child", parent=parent.id)
 
-    (child,) = await finished(hosted, "child")
+    (child,) = await wait_until_finished(hosted, "child")
 
     assert (child.run.state, child.run.reason, child.run.started_at) == ("stopped", "stop.parent", None)
-    stage.go_on.set()
+    paused.go_on.set()
     await hosted.resume("child", "Sing after all.")
-    assert (await finished(hosted, "child"))[0].run.state == "succeeded"
+    assert (await wait_until_finished(hosted, "child"))[0].run.state == "succeeded"
 
 
 async def _no(*_: object) -> bool:

@@ -7,34 +7,34 @@ from typing import Any
 
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.adoption import NOBODY, Adoptable
-from tests.orchestrator.fakes import House, Part, finished, start, until
+from tests.orchestrator.adoption import MISSING_PROCESS, AdoptingExecutor
+from tests.orchestrator.fakes import OrchestratorHarness, TurnFunction, start, wait_until, wait_until_finished
 from tests.orchestrator.worktrees.test_worktrees import repository, writing
 from tests.support import proves
 
 HOW = AgentQuestion(key="how", kind="question", text="How loud?")
 
 
-async def asking(turn: Turn, tell: Reporter) -> TurnResult:
-    await tell.report_process(NOBODY)
+async def asking(turn: Turn, reporter: Reporter) -> TurnResult:
+    await reporter.report_process(MISSING_PROCESS)
     (turn.directory / "score.txt").write_text("forte\n", "utf-8")
-    return TurnResult(text=(await tell.ask(HOW)).text)
+    return TurnResult(text=(await reporter.ask(HOW)).text)
 
 
-async def left_asking(house: House, part: Part, **more: Any) -> AgentService:
+async def left_asking(harness: OrchestratorHarness, part: TurnFunction, **more: Any) -> AgentService:
     """A run without a host, whose agent waits for an answer."""
-    house.actor = Adoptable(part=part)
-    service = house.service()
-    async with house.host(service):
+    harness.actor = AdoptingExecutor(part=part)
+    service = harness.service()
+    async with harness.host(service):
         await start(service, "aria", **more)
-        await until(service, "aria", lambda session: session.question is not None)
+        await wait_until(service, "aria", lambda session: session.question is not None)
     return service
 
 
 @proves("orchestrator.stop-elsewhere", "orchestrator.worktree")
-async def test_a_run_that_is_stopped_without_a_host_says_what_it_has_changed(house: House) -> None:
-    repository(house.project)
-    service = await left_asking(house, asking, worktree=True)
+async def test_a_run_that_is_stopped_without_a_host_says_what_it_has_changed(harness: OrchestratorHarness) -> None:
+    repository(harness.project)
+    service = await left_asking(harness, asking, worktree=True)
 
     stopped = await service.stop("aria", by="person:anna")
 
@@ -44,22 +44,24 @@ async def test_a_run_that_is_stopped_without_a_host_says_what_it_has_changed(hou
 
 
 @proves("orchestrator.stop-elsewhere", "orchestrator.questions-end")
-async def test_a_run_whose_question_was_answered_is_stopped_without_a_host(house: House) -> None:
-    service = await left_asking(house, asking)
+async def test_a_run_whose_question_was_answered_is_stopped_without_a_host(harness: OrchestratorHarness) -> None:
+    service = await left_asking(harness, asking)
     request = (await service.find("aria")).question
     await service.answer("aria", text="Softly.", by="me", channel="cli")
 
     stopped = await service.stop("aria", by="me")
 
     assert (stopped.run.state, stopped.question) == ("stopped", None)
-    assert (await house.ledger.request(request or "")).state == "answered"
+    assert (await harness.ledger.request(request or "")).state == "answered"
 
 
 @proves("orchestrator.stop-elsewhere")
-async def test_what_processes_left_for_their_host_goes_with_a_run_that_is_stopped_without_one(house: House) -> None:
-    service = await left_asking(house, asking)
+async def test_what_processes_left_for_their_host_goes_with_a_run_that_is_stopped_without_one(
+    harness: OrchestratorHarness,
+) -> None:
+    service = await left_asking(harness, asking)
     session = await service.find("aria")
-    spool = house.home.runs / session.id / "1" / "1"
+    spool = harness.home.runs / session.id / "1" / "1"
     await asyncio.to_thread(spool.mkdir, parents=True)
 
     await service.stop("aria", by="me")
@@ -68,12 +70,14 @@ async def test_what_processes_left_for_their_host_goes_with_a_run_that_is_stoppe
 
 
 @proves("orchestrator.stop-queued", "orchestrator.worktree")
-async def test_a_queued_run_that_is_stopped_leaves_the_changes_of_the_one_before(house: House, service: AgentService) -> None:
-    repository(house.project)
-    house.actor.part = writing
-    async with house.host(service):
+async def test_a_queued_run_that_is_stopped_leaves_the_changes_of_the_one_before(
+    harness: OrchestratorHarness, service: AgentService
+) -> None:
+    repository(harness.project)
+    harness.actor.part = writing
+    async with harness.host(service):
         await start(service, "aria", worktree=True)
-        (before,) = await finished(service, "aria")
+        (before,) = await wait_until_finished(service, "aria")
     await service.resume("aria", "More.")
 
     stopped = await service.stop("aria", by="me")

@@ -12,12 +12,14 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CommitResult
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.fakes import House, Stage, finished, start, until
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, start, wait_until, wait_until_finished
 from tests.support import proves
 
 
 @proves("orchestrator.messages", "orchestrator.once")
-async def test_every_message_reaches_exactly_one_turn_whenever_it_is_sent(house: House, hosted: AgentService) -> None:
+async def test_every_message_reaches_exactly_one_turn_whenever_it_is_sent(
+    harness: OrchestratorHarness, hosted: AgentService
+) -> None:
     await start(hosted, "aria", "first")
     texts = [f"<{number}>" for number in range(40)]
 
@@ -26,23 +28,23 @@ async def test_every_message_reaches_exactly_one_turn_whenever_it_is_sent(house:
             await hosted.send("aria", text)
 
     await asyncio.gather(*(sending(texts[place::4]) for place in range(4)))
-    await until(hosted, "aria", lambda session: session.status == "finished" and not session.queued_messages)
+    await wait_until(hosted, "aria", lambda session: session.status == "finished" and not session.queued_messages)
 
-    heard = Counter(word for turn in house.actor.turns for word in turn.prompt.split("\n\n"))
+    heard = Counter(word for turn in harness.actor.turns for word in turn.prompt.split("\n\n"))
     assert heard == Counter(["first", *texts])
 
 
 @proves("orchestrator.stop", "orchestrator.one-run")
-async def test_a_stop_at_the_moment_of_the_end_leaves_one_end(house: House, hosted: AgentService) -> None:
+async def test_a_stop_at_the_moment_of_the_end_leaves_one_end(harness: OrchestratorHarness, hosted: AgentService) -> None:
     for number in range(15):
-        stage = Stage()
-        house.actor.part = stage.part
+        paused = PausedTurn()
+        harness.actor.part = paused.part
         await start(hosted, f"s{number}")
         async with asyncio.timeout(10):
-            await stage.entered.wait()
-        stage.go_on.set()
+            await paused.entered.wait()
+        paused.go_on.set()
         await hosted.stop(f"s{number}", by="me")
-        (session,) = await finished(hosted, f"s{number}")
+        (session,) = await wait_until_finished(hosted, f"s{number}")
         ends = [event for event in await hosted.events(session.id) if event.type.startswith(("run.s", "run.f", "run.l"))]
 
         assert session.run.state in ("succeeded", "stopped")
@@ -50,14 +52,14 @@ async def test_a_stop_at_the_moment_of_the_end_leaves_one_end(house: House, host
 
 
 @proves("orchestrator.once")
-async def test_what_is_told_at_once_is_recorded_whole(house: House, hosted: AgentService) -> None:
-    async def part(turn: Turn, tell: Reporter) -> TurnResult:
-        await asyncio.gather(*(tell.report_message(str(number) * 5_000) for number in range(20)))
+async def test_concurrent_reports_are_recorded_completely(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    async def part(turn: Turn, reporter: Reporter) -> TurnResult:
+        await asyncio.gather(*(reporter.report_message(str(number) * 5_000) for number in range(20)))
         return TurnResult(text="done")
 
-    house.actor.part = part
+    harness.actor.part = part
     await start(hosted, "aria")
-    await finished(hosted, "aria")
+    await wait_until_finished(hosted, "aria")
 
     said = [event.body["said"]["text"][0] for event in await hosted.events("aria") if event.type == "agent.said"]
     assert Counter(said) == Counter(str(number)[0] for number in range(20))
@@ -81,13 +83,13 @@ class Faulty:
 
 @proves("orchestrator.once", "orchestrator.result")
 async def test_an_agent_does_not_lose_its_work_to_a_database_that_is_busy_for_a_moment(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fidelio.retry._PAUSES", (0.0,) * 5)
-    house.ledger = Faulty(house.ledger, 3)  # type: ignore[assignment]  # it stands for the ledger in everything it does not spoil
-    service = house.service()
-    async with house.host(service):
+    harness.ledger = Faulty(harness.ledger, 3)  # type: ignore[assignment]  # it stands for the ledger in everything it does not spoil
+    service = harness.service()
+    async with harness.host(service):
         await start(service, "aria", "Sing.")
-        (session,) = await finished(service, "aria")
+        (session,) = await wait_until_finished(service, "aria")
 
     assert (session.run.state, session.run.last_activity) == ("succeeded", "Sing.")

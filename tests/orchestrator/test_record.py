@@ -38,7 +38,7 @@ from fidelio.orchestrator.record.rules import END_STATES, TRANSITIONS, can_trans
 from tests.support import proves
 
 
-class Told(msgspec.Struct, frozen=True):
+class FakeEvent(msgspec.Struct, frozen=True):
     seq: int
     type: str
     time: int
@@ -67,17 +67,17 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Told]:
+def histories(draw: st.DrawFn) -> list[FakeEvent]:
     """A session with anything at all happening to it in any order, as late and broken writers might wish."""
-    told = [Told(1, SESSION_CREATED, 0, {"project": "/p", "executor": "actor", "depth": 1})]
+    told = [FakeEvent(1, SESSION_CREATED, 0, {"project": "/p", "executor": "actor", "depth": 1})]
     for seq, type_ in enumerate(draw(st.lists(st.sampled_from(sorted(BODIES)), max_size=40)), start=2):
-        told.append(Told(seq, type_, seq * 10, {"run": draw(st.sampled_from(RUNS)), **BODIES[type_]}))
+        told.append(FakeEvent(seq, type_, seq * 10, {"run": draw(st.sampled_from(RUNS)), **BODIES[type_]}))
     return told
 
 
 @proves("orchestrator.states")
 @given(histories())
-def test_a_run_moves_only_along_the_arrows(history: list[Told]) -> None:
+def test_a_run_moves_only_along_the_arrows(history: list[FakeEvent]) -> None:
     record = AgentRecord()
     for event in history:
         after = fold(record, (event,))
@@ -91,10 +91,10 @@ def test_a_run_moves_only_along_the_arrows(history: list[Told]) -> None:
 
 @proves("orchestrator.states")
 @given(histories())
-def test_what_has_ended_stays_as_it_ended(history: list[Told]) -> None:
+def test_what_has_ended_stays_as_it_ended(history: list[FakeEvent]) -> None:
     record = fold(AgentRecord(), history)
     late = [
-        Told(99, type_, 999, {"run": record.run.id, **body})
+        FakeEvent(99, type_, 999, {"run": record.run.id, **body})
         for type_, body in BODIES.items()
         if type_ not in (RUN_QUEUED, MESSAGE_QUEUED, MESSAGE_DELIVERED)
     ]
@@ -105,7 +105,7 @@ def test_what_has_ended_stays_as_it_ended(history: list[Told]) -> None:
 
 @proves("orchestrator.replay")
 @given(histories(), st.integers(0, 40))
-def test_a_record_that_was_stored_halfway_leads_to_the_same_record(history: list[Told], half: int) -> None:
+def test_a_record_that_was_stored_halfway_leads_to_the_same_record(history: list[FakeEvent], half: int) -> None:
     stored = encode_record(fold(AgentRecord(), history[:half]))
 
     assert fold(decode_record(stored), history[half:]) == fold(AgentRecord(), history)
@@ -113,7 +113,7 @@ def test_a_record_that_was_stored_halfway_leads_to_the_same_record(history: list
 
 @proves("orchestrator.states")
 @given(histories())
-def test_a_run_waits_exactly_while_a_question_is_open(history: list[Told]) -> None:
+def test_a_run_waits_exactly_while_a_question_is_open(history: list[FakeEvent]) -> None:
     run = fold(AgentRecord(), history).run
 
     assert (run.state == "waiting") == bool(run.questions)
@@ -123,12 +123,13 @@ def test_a_run_waits_exactly_while_a_question_is_open(history: list[Told]) -> No
 @given(st.integers(1, 300))
 def test_the_record_does_not_grow_with_what_is_said(count: int) -> None:
     begun = [
-        Told(1, SESSION_CREATED, 0, {"project": "/p"}),
-        Told(2, RUN_QUEUED, 0, {"run": RUNS[0], "number": 1}),
-        Told(3, RUN_STARTING, 0, {"run": RUNS[0], **BODIES[RUN_STARTING]}),
+        FakeEvent(1, SESSION_CREATED, 0, {"project": "/p"}),
+        FakeEvent(2, RUN_QUEUED, 0, {"run": RUNS[0], "number": 1}),
+        FakeEvent(3, RUN_STARTING, 0, {"run": RUNS[0], **BODIES[RUN_STARTING]}),
     ]
     said = [
-        Told(4 + n, AGENT_SAID, 0, {"run": RUNS[0], "brief": "x" * 120, "said": {"text": "x" * 4000}}) for n in range(count)
+        FakeEvent(4 + n, AGENT_SAID, 0, {"run": RUNS[0], "brief": "x" * 120, "said": {"text": "x" * 4000}})
+        for n in range(count)
     ]
 
     assert len(encode_record(fold(AgentRecord(), begun + said))) < 1_000
@@ -189,13 +190,13 @@ def test_time_spent_waiting_for_a_person_does_not_count() -> None:
 def test_waiting_is_counted_from_the_first_question_to_the_last_answer() -> None:
     about = {"run": RUNS[0]}
     history = [
-        Told(1, SESSION_CREATED, 0, {}),
-        Told(2, RUN_QUEUED, 0, {**about, "number": 1}),
-        Told(3, RUN_STARTING, 0, {**about, **BODIES[RUN_STARTING]}),
-        Told(4, RUN_WAITING, 1_000, {**about, "request": "r_1"}),
-        Told(5, RUN_WAITING, 2_000, {**about, "request": "r_2"}),
-        Told(6, RUN_GOING_ON, 3_000, {**about, "request": "r_1"}),
-        Told(7, RUN_GOING_ON, 5_000, {**about, "request": "r_2"}),
+        FakeEvent(1, SESSION_CREATED, 0, {}),
+        FakeEvent(2, RUN_QUEUED, 0, {**about, "number": 1}),
+        FakeEvent(3, RUN_STARTING, 0, {**about, **BODIES[RUN_STARTING]}),
+        FakeEvent(4, RUN_WAITING, 1_000, {**about, "request": "r_1"}),
+        FakeEvent(5, RUN_WAITING, 2_000, {**about, "request": "r_2"}),
+        FakeEvent(6, RUN_GOING_ON, 3_000, {**about, "request": "r_1"}),
+        FakeEvent(7, RUN_GOING_ON, 5_000, {**about, "request": "r_2"}),
     ]
 
     assert fold(AgentRecord(), history[:-1]).run.state == "waiting"
@@ -205,5 +206,5 @@ def test_waiting_is_counted_from_the_first_question_to_the_last_answer() -> None
 
 @proves("orchestrator.id-or-name")
 @given(st.from_regex(r"s_[0-9a-z]{12}", fullmatch=True), st.integers(1, 9_999))
-def test_a_run_tells_its_session(session: str, number: int) -> None:
+def test_the_id_of_a_run_contains_its_session(session: str, number: int) -> None:
     assert session_of_run(run_id(session, number)) == session

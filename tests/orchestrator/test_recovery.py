@@ -16,7 +16,7 @@ from fidelio.orchestrator.record.record import AGENT_SAID
 from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.spooled import find_marked
-from tests.orchestrator.fakes import finished, start, until
+from tests.orchestrator.fakes import start, wait_until, wait_until_finished
 from tests.orchestrator.hosting_process import kill, real_service, spawn_host
 from tests.support import proves
 
@@ -53,7 +53,7 @@ async def gone(run: str) -> None:
 
 async def at_work(service: AgentService, name: str) -> str:
     """The run of a session whose agent has said its first word."""
-    session = await until(service, name, lambda one: one.run.last_activity != "")
+    session = await wait_until(service, name, lambda one: one.run.last_activity != "")
     return session.run.id
 
 
@@ -69,7 +69,7 @@ async def test_a_process_that_outlived_its_host_is_adopted_and_what_it_says_is_r
 
     async with AgentHost(real.context):
         (project / "go").touch()
-        (session,) = await finished(real, "aria")
+        (session,) = await wait_until_finished(real, "aria")
 
     assert (session.run.id, session.run.state) == (run, "succeeded")
     assert await said(real, "aria") == ["one", "two"]
@@ -77,7 +77,7 @@ async def test_a_process_that_outlived_its_host_is_adopted_and_what_it_says_is_r
 
 
 @proves("orchestrator.adopt")
-async def test_a_result_that_came_while_nobody_watched_is_not_lost(real: AgentService, project: Path) -> None:
+async def test_a_result_that_came_without_a_host_is_not_lost(real: AgentService, project: Path) -> None:
     host = await asyncio.to_thread(spawn_host, home_of(real), project)
     await start(real, "aria", blueprint="waiting")
     run = await at_work(real, "aria")
@@ -86,7 +86,7 @@ async def test_a_result_that_came_while_nobody_watched_is_not_lost(real: AgentSe
     await gone(run)
 
     async with AgentHost(real.context):
-        await finished(real, "aria")
+        await wait_until_finished(real, "aria")
 
     assert (await real.result("aria")).text == "sung"
     assert await said(real, "aria") == ["one", "two"]
@@ -107,7 +107,7 @@ async def test_a_result_is_read_however_late_and_an_agent_at_work_is_held_to_its
 
     tomorrow = real_service(real.context.ledger, home_of(real), project, clock=lambda: now_ms() + 86_400_000)
     async with AgentHost(tomorrow.context):
-        _, session = await finished(tomorrow, "done", "late")
+        _, session = await wait_until_finished(tomorrow, "done", "late")
 
     assert (await real.result("done")).text == "sung"
     assert (session.run.reason, find_marked(late)) == ("limit.wall_seconds", [])
@@ -123,7 +123,7 @@ async def test_a_process_that_died_with_its_host_is_lost(real: AgentService, pro
         os.kill(process.pid, signal.SIGKILL)
 
     async with AgentHost(real.context):
-        (session,) = await finished(real, "aria")
+        (session,) = await wait_until_finished(real, "aria")
 
     assert (session.run.state, session.run.reason) == ("lost", "lost.process")
     assert await said(real, "aria") == ["one"]
@@ -139,7 +139,7 @@ async def test_a_host_that_ends_leaves_processes_at_work_for_the_next(real: Agen
 
     async with AgentHost(real.context):
         (project / "go").touch()
-        await finished(real, "aria")
+        await wait_until_finished(real, "aria")
 
     assert (await real.result("aria")).text == "sung"
     assert await said(real, "aria") == ["one", "two"]
@@ -171,7 +171,7 @@ async def test_a_process_without_a_host_is_stopped_all_the_same(real: AgentServi
 
 
 @proves("orchestrator.stop-elsewhere")
-async def test_a_stop_that_nobody_heard_is_carried_out_by_the_next_host(real: AgentService, project: Path) -> None:
+async def test_a_stop_without_a_host_is_carried_out_by_the_next_host(real: AgentService, project: Path) -> None:
     host = await asyncio.to_thread(spawn_host, home_of(real), project)
     await start(real, "aria", blueprint="waiting")
     run = await at_work(real, "aria")
@@ -181,7 +181,7 @@ async def test_a_stop_that_nobody_heard_is_carried_out_by_the_next_host(real: Ag
     kill(host)
 
     async with AgentHost(real.context):
-        (session,) = await finished(real, "aria")
+        (session,) = await wait_until_finished(real, "aria")
 
     assert (session.run.state, session.queued_messages, find_marked(run)) == ("stopped", 1, [])
 
@@ -191,7 +191,7 @@ async def test_a_stop_that_nobody_heard_is_carried_out_by_the_next_host(real: Ag
 async def test_a_question_outlives_the_host_that_asked_it(real: AgentService, project: Path, answered_before: bool) -> None:
     host = await asyncio.to_thread(spawn_host, home_of(real), project)
     await start(real, "aria", blueprint="asking")
-    asked = (await until(real, "aria", lambda one: one.question is not None)).question
+    asked = (await wait_until(real, "aria", lambda one: one.question is not None)).question
     kill(host)
     if answered_before:
         await real.answer("aria", option="soft", by="me", channel="cli")
@@ -200,6 +200,6 @@ async def test_a_question_outlives_the_host_that_asked_it(real: AgentService, pr
         if not answered_before:
             assert (await real.find("aria")).question == asked
             await real.answer("aria", option="soft", by="me", channel="cli")
-        await until(real, "aria", lambda one: one.status == "finished")
+        await wait_until(real, "aria", lambda one: one.status == "finished")
 
     assert (await real.result("aria")).text == "soft"

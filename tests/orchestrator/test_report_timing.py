@@ -15,27 +15,27 @@ from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.runs.reporter import RunReporter
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.fakes import House, Stage, finished, start, until
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, start, wait_until, wait_until_finished
 from tests.orchestrator.questions.test_withdrawn import MAY_I
 from tests.support import proves
 
 
 @proves("orchestrator.usage")
 async def test_a_usage_that_comes_too_soon_is_seen_after_a_pause_although_nothing_follows_it(
-    house: House, hosted: AgentService
+    harness: OrchestratorHarness, hosted: AgentService
 ) -> None:
-    stage = Stage()
+    paused = PausedTurn()
 
-    async def part(turn: Turn, tell: Reporter) -> TurnResult:
+    async def part(turn: Turn, reporter: Reporter) -> TurnResult:
         for tokens in (5, 50, 500):
-            await tell.report_usage(Usage(input_tokens=tokens))
-        return await stage.part(turn, tell)
+            await reporter.report_usage(Usage(input_tokens=tokens))
+        return await paused.part(turn, reporter)
 
-    house.actor.part = part
+    harness.actor.part = part
     await start(hosted, "aria")
-    working = await until(hosted, "aria", lambda session: session.run.usage.input_tokens == 500)
-    stage.go_on.set()
-    (session,) = await finished(hosted, "aria")
+    working = await wait_until(hosted, "aria", lambda session: session.run.usage.input_tokens == 500)
+    paused.go_on.set()
+    (session,) = await wait_until_finished(hosted, "aria")
     told = [event for event in await hosted.events("aria") if event.type == "run.used"]
 
     assert (working.run.state, session.run.usage.input_tokens) == ("running", 500)
@@ -50,8 +50,8 @@ class Unrecorded:
     fail: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: bool = False
 
-    async def part(self, _: Turn, tell: Reporter) -> TurnResult:
-        task = asyncio.create_task(tell.ask(MAY_I))
+    async def part(self, _: Turn, reporter: Reporter) -> TurnResult:
+        task = asyncio.create_task(reporter.ask(MAY_I))
         await self.asking.wait()
         task.cancel()
         await asyncio.sleep(0)
@@ -67,35 +67,35 @@ class Unrecorded:
 
 
 @proves("orchestrator.questions")
-async def test_a_question_that_cannot_be_recorded_does_not_take_the_place_of_a_cancellation(
-    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+async def test_a_question_that_cannot_be_recorded_does_not_replace_a_cancellation(
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Unrecorded()
     monkeypatch.setattr(RunReporter, "_open_question", agent.open)
-    house.actor.part = agent.part
+    harness.actor.part = agent.part
     await start(hosted, "aria")
-    (session,) = await finished(hosted, "aria")
+    (session,) = await wait_until_finished(hosted, "aria")
 
     assert (session.run.state, agent.cancelled) == ("succeeded", True)
 
 
 @proves("orchestrator.result-error")
 @pytest.mark.parametrize("way", ["stop", "limit"])
-async def test_what_a_program_has_printed_is_the_partial_output_of_its_run(house: House, way: str) -> None:
-    house.others["command"] = CommandExecutor()
+async def test_what_a_program_has_printed_is_the_partial_output_of_its_run(harness: OrchestratorHarness, way: str) -> None:
+    harness.others["command"] = CommandExecutor()
     limits = Limits(wall_seconds=0.5 if way == "limit" else 60)
     program = ["/bin/sh", "-c", "echo half of the work; echo > begun; sleep 60"]
-    house.shelf.add("program", options={"command": program}, limits=limits)
-    service = house.service()
-    async with house.host(service):
+    harness.blueprints.add("program", options={"command": program}, limits=limits)
+    service = harness.service()
+    async with harness.host(service):
         await start(service, "aria", blueprint="program", executor="command")
         if way == "stop":
-            await until(service, "aria", lambda session: session.run.state == "running")
+            await wait_until(service, "aria", lambda session: session.run.state == "running")
             async with asyncio.timeout(20):
-                while not (house.project / "begun").exists():  # noqa: ASYNC110  # it is another process that we wait for
+                while not (harness.project / "begun").exists():  # noqa: ASYNC110  # it is another process that we wait for
                     await asyncio.sleep(0.01)
             await service.stop("aria")
-        (session,) = await finished(service, "aria")
+        (session,) = await wait_until_finished(service, "aria")
         with pytest.raises(AgentError) as caught:
             await service.result("aria")
 

@@ -16,7 +16,7 @@ from fidelio.orchestrator.record.record import RUN_STOP_REQUESTED
 from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.retry import restart_on_failure
-from tests.orchestrator.fakes import House, Stage, finished, start
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, start, wait_until_finished
 from tests.support import proves
 
 SECONDS = 20
@@ -27,9 +27,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steadiness, "_RESTART_PAUSES", (0.01, 0.02))
 
 
-def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls: int) -> asyncio.Event:
+def fails_at(harness: OrchestratorHarness, monkeypatch: pytest.MonkeyPatch, method: str, *calls: int) -> asyncio.Event:
     """Makes these calls of a method of the ledger fail in a way that nobody has foreseen; set with the last of them."""
-    whole: Callable[..., Awaitable[Any]] = getattr(house.ledger, method)
+    whole: Callable[..., Awaitable[Any]] = getattr(harness.ledger, method)
     number, failed = count(1), asyncio.Event()
 
     async def now_and_then(*given: Any, **more: Any) -> Any:
@@ -43,7 +43,7 @@ def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls:
             raise ZeroDivisionError("nobody has foreseen this")
         return await whole(*given, **more)
 
-    monkeypatch.setattr(type(house.ledger), method, staticmethod(now_and_then))
+    monkeypatch.setattr(type(harness.ledger), method, staticmethod(now_and_then))
     return failed
 
 
@@ -52,59 +52,59 @@ def fails_at(house: House, monkeypatch: pytest.MonkeyPatch, method: str, *calls:
     ("method", "calls"), [("next_due", (2,)), ("jobs", (1, 2, 3)), ("events", (1,))], ids=["claiming", "beginning", "following"]
 )
 async def test_a_host_that_fails_begins_again_and_carries_out_what_waits(
-    house: House,
+    harness: OrchestratorHarness,
     service: AgentService,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     method: str,
     calls: tuple[int, ...],
 ) -> None:
-    failed = fails_at(house, monkeypatch, method, *calls)
+    failed = fails_at(harness, monkeypatch, method, *calls)
     async with asyncio.timeout(SECONDS), AgentHost(service.context):
         await start(service, "aria")
         await failed.wait()
         await start(service, "bass")
-        for session in await finished(service, "aria", "bass"):
+        for session in await wait_until_finished(service, "aria", "bass"):
             assert session.run.state == "succeeded"
 
     said = [record.getMessage() for record in caplog.records if "begins again" in record.getMessage()]
     assert len(said) == len(calls)
-    assert str(house.home.path) in said[0]
+    assert str(harness.home.path) in said[0]
     assert "ZeroDivisionError: nobody has foreseen this" in said[0]
 
 
 @proves("orchestrator.host-restarts")
 async def test_a_turn_at_work_is_given_its_time_before_the_host_begins_again(
-    house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage()
-    house.actor.part = stage.part
-    failed = fails_at(house, monkeypatch, "events", 2)
-    async with asyncio.timeout(SECONDS), house.host(service, grace=SECONDS):
+    paused = PausedTurn()
+    harness.actor.part = paused.part
+    failed = fails_at(harness, monkeypatch, "events", 2)
+    async with asyncio.timeout(SECONDS), harness.host(service, grace=SECONDS):
         await start(service, "aria")
-        await stage.entered.wait()
+        await paused.entered.wait()
         await start(service, "bass")
         await failed.wait()
-        stage.go_on.set()
-        for session in await finished(service, "aria", "bass"):
+        paused.go_on.set()
+        for session in await wait_until_finished(service, "aria", "bass"):
             assert (session.run.number, session.run.state) == (1, "succeeded")
 
 
 @proves("orchestrator.host-restarts")
 async def test_while_it_pauses_another_process_may_be_the_host(
-    house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
+    harness: OrchestratorHarness, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused = asyncio.Event()
     monkeypatch.setattr(steadiness, "_RESTART_PAUSES", (600.0,))
     monkeypatch.setattr(steadiness, "_report", lambda *_: paused.set())
-    fails_at(house, monkeypatch, "jobs", 1)
+    fails_at(harness, monkeypatch, "jobs", 1)
     async with asyncio.timeout(SECONDS), AgentHost(service.context):
         await paused.wait()
-        assert not is_hosted(house.home)
-        async with house.host(house.service()):
+        assert not is_hosted(harness.home)
+        async with harness.host(harness.service()):
             await start(service, "aria")
-            await finished(service, "aria")
-            assert is_hosted(house.home)
+            await wait_until_finished(service, "aria")
+            assert is_hosted(harness.home)
 
 
 @proves("orchestrator.host-restarts")

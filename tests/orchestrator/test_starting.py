@@ -22,15 +22,17 @@ from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits, load_settings
-from tests.orchestrator.fakes import House, finished, start
+from tests.orchestrator.fakes import OrchestratorHarness, start, wait_until_finished
 from tests.support import proves
 
 
 @proves("orchestrator.durable-start", "orchestrator.status")
-async def test_another_process_sees_a_session_as_soon_as_its_start_has_returned(house: House, service: AgentService) -> None:
+async def test_another_process_sees_a_session_as_soon_as_its_start_has_returned(
+    harness: OrchestratorHarness, service: AgentService
+) -> None:
     started = await start(service, "aria", "Sing.")
 
-    async with await open_ledger(house.home.ledger) as other:
+    async with await open_ledger(harness.home.ledger) as other:
         (event, *_) = await other.events(started.id)
         seen = await other.session_by_name("aria", namespace=started.project)
     assert (event.type, seen.status) == ("session.created", "queued")
@@ -50,12 +52,12 @@ async def test_a_bad_name_is_refused_with_the_rules(service: AgentService, name:
 async def test_a_name_that_looks_like_an_option_is_a_name(hosted: AgentService) -> None:
     await start(hosted, "--help", "Sing.")
 
-    (session,) = await finished(hosted, "--help")
+    (session,) = await wait_until_finished(hosted, "--help")
     assert (await hosted.result(session.id)).text == "Sing."
 
 
 @proves("orchestrator.unique")
-async def test_of_many_who_want_a_name_at_once_one_gets_it(service: AgentService) -> None:
+async def test_of_concurrent_starts_with_a_name_only_one_succeeds(service: AgentService) -> None:
     answers = await asyncio.gather(*(start(service, "aria", str(number)) for number in range(8)), return_exceptions=True)
 
     refusals = [answer for answer in answers if isinstance(answer, AgentSessionExists)]
@@ -66,7 +68,9 @@ async def test_of_many_who_want_a_name_at_once_one_gets_it(service: AgentService
 
 
 @proves("orchestrator.unique", "orchestrator.scope")
-async def test_the_same_name_can_be_used_in_another_project(house: House, service: AgentService, tmp_path: Path) -> None:
+async def test_the_same_name_can_be_used_in_another_project(
+    harness: OrchestratorHarness, service: AgentService, tmp_path: Path
+) -> None:
     (tmp_path / "other").mkdir()
     here = await start(service, "aria")
     there = await start(service, "aria", project=str(tmp_path / "other"))
@@ -124,9 +128,7 @@ async def test_a_relative_project_is_refused_everywhere(service: AgentService) -
 
 
 @proves("orchestrator.vanished")
-async def test_sessions_of_a_directory_that_is_gone_are_listed_stopped_and_deleted(
-    service: AgentService, tmp_path: Path
-) -> None:
+async def test_sessions_of_a_deleted_directory_are_listed_stopped_and_deleted(service: AgentService, tmp_path: Path) -> None:
     place = tmp_path / "gone"
     place.mkdir()
     await start(service, "aria", project=str(place))
@@ -156,15 +158,15 @@ REFUSALS = [
 @proves("orchestrator.checked-start")
 @pytest.mark.parametrize(("asked", "refusal"), REFUSALS)
 async def test_a_start_that_cannot_work_is_refused_and_leaves_nothing(
-    house: House, asked: StartAgent, refusal: type[FidelioError]
+    harness: OrchestratorHarness, asked: StartAgent, refusal: type[FidelioError]
 ) -> None:
     schema = {"type": "object", "properties": {"tempo": {"type": "integer"}}, "required": ["tempo"]}
-    house.shelf.add("strict", input_schema=schema)
-    house.others |= {
-        "mute": type(house.actor)(name="mute", works=False),
-        "picky": type(house.actor)(name="picky", complaints=("It knows no `tempo`.",)),
+    harness.blueprints.add("strict", input_schema=schema)
+    harness.others |= {
+        "mute": type(harness.actor)(name="mute", works=False),
+        "picky": type(harness.actor)(name="picky", complaints=("It knows no `tempo`.",)),
     }
-    service = house.service()
+    service = harness.service()
 
     with pytest.raises(refusal):
         await service.start(asked)
@@ -172,19 +174,19 @@ async def test_a_start_that_cannot_work_is_refused_and_leaves_nothing(
 
 
 @proves("orchestrator.checked-start")
-async def test_an_object_that_fits_the_schema_becomes_the_prompt(house: House, hosted: AgentService) -> None:
-    house.shelf.add("strict", input_schema={"type": "object", "required": ["tempo"]})
+async def test_an_object_that_fits_the_schema_becomes_the_prompt(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    harness.blueprints.add("strict", input_schema={"type": "object", "required": ["tempo"]})
 
     await hosted.start(StartAgent(name="aria", prompt={"tempo": 120}, blueprint="strict"))
-    await finished(hosted, "aria")
+    await wait_until_finished(hosted, "aria")
 
-    assert '"tempo": 120' in house.actor.turns[0].prompt
+    assert '"tempo": 120' in harness.actor.turns[0].prompt
 
 
 @proves("orchestrator.depth")
-async def test_sessions_start_sessions_only_so_deep(house: House) -> None:
-    house.limits = AgentLimits(depth=2)
-    service = house.service()
+async def test_sessions_start_sessions_only_so_deep(harness: OrchestratorHarness) -> None:
+    harness.limits = AgentLimits(depth=2)
+    service = harness.service()
     parent = await start(service, "zero")
     parent = await start(service, "one", parent=parent.id)
     parent = await start(service, "two", parent="one")
@@ -214,5 +216,5 @@ def test_a_bad_limit_is_refused_at_the_start(value: str) -> None:
 
 
 @proves("orchestrator.settings")
-async def test_without_a_name_the_executor_that_was_set_is_used(house: House, service: AgentService) -> None:
+async def test_without_a_name_the_executor_that_was_set_is_used(harness: OrchestratorHarness, service: AgentService) -> None:
     assert (await start(service, "aria")).executor == "actor"

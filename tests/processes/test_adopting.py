@@ -32,8 +32,8 @@ from fidelio.processes.spooled import spawn
 from tests.orchestrator.executors.recording import Recording, make_turn
 
 async def main(directory, run, queue, *argv):
-    turn, tell = make_turn(Path(directory), run=run), Recording()
-    async with await spawn(argv, process_options(turn, tell), stdin=b"first\\n", queue=queue == "queue") as process:
+    turn, reporter = make_turn(Path(directory), run=run), Recording()
+    async with await spawn(argv, process_options(turn, reporter), stdin=b"first\\n", queue=queue == "queue") as process:
         async for line in process.lines():
             print(line, flush=True)
 
@@ -59,13 +59,13 @@ async def left_behind(turn: Turn, program: str, *, until: str, queue: bool = Fal
 
 @proves("processes.adopt", "processes.marker")
 async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_its_end(
-    turn: Turn, tell: RecordingReporter
+    turn: Turn, reporter: RecordingReporter
 ) -> None:
     go = turn.directory / "go"
     program = f"cat; echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; exit 5"
     identity = await left_behind(turn, program, until="begun")
 
-    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, reporter)) as process:
         assert process.is_running()
         go.touch()
         lines = [line async for line in process.lines()]
@@ -76,7 +76,7 @@ async def test_an_agent_whose_watcher_was_killed_is_read_from_the_beginning_to_i
 
 
 @proves("processes.adopt", "processes.exit")
-async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(turn: Turn, tell: RecordingReporter) -> None:
+async def test_the_output_of_an_agent_that_ended_without_a_watcher_is_read(turn: Turn, reporter: RecordingReporter) -> None:
     go = turn.directory / "go"
     program = f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; echo done; kill -9 $$"
     identity = await left_behind(turn, program, until="begun")
@@ -84,7 +84,7 @@ async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(tur
     go.touch()
     await wait_until_ended([identity], SECONDS)
 
-    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, reporter)) as process:
         lines = [line async for line in process.lines()]
         exit_ = await process.wait_for_exit()
 
@@ -93,12 +93,14 @@ async def test_an_agent_that_ended_while_nobody_watched_is_read_all_the_same(tur
 
 
 @proves("processes.queue", "processes.adopt")
-async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next(turn: Turn, tell: RecordingReporter) -> None:
+async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next(
+    turn: Turn, reporter: RecordingReporter
+) -> None:
     program = "while read -r line; do echo got $line; done; echo end"
     identity = await left_behind(turn, program, until="got first", queue=True)
 
     lines = []
-    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await adopt(identity, process_options(turn, reporter)) as process:
         await process.write(b"second\n")
         async for line in process.lines():
             lines.append(line)
@@ -112,9 +114,9 @@ async def test_input_stays_open_when_the_watcher_goes_and_is_taken_from_the_next
 
 
 @proves("processes.queue")
-async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell: RecordingReporter) -> None:
+async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, reporter: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS):
-        async with await spawn(["wc", "-c"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True) as process:
+        async with await spawn(["wc", "-c"], process_options(turn, reporter), stdin=b"x" * 1_000_000, queue=True) as process:
             await process.write(b"y" * 1_000_000)
             process.close_stdin()
             lines = [line async for line in process.lines()]
@@ -123,18 +125,18 @@ async def test_more_than_a_queue_holds_is_written_as_it_is_read(turn: Turn, tell
 
 
 @proves("processes.queue")
-async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, tell: RecordingReporter) -> None:
-    async with asyncio.timeout(SECONDS), await spawn(["true"], process_options(turn, tell), queue=True) as process:
+async def test_writing_to_an_agent_that_has_ended_ends_too(turn: Turn, reporter: RecordingReporter) -> None:
+    async with asyncio.timeout(SECONDS), await spawn(["true"], process_options(turn, reporter), queue=True) as process:
         assert await process.wait_for_exit() == ProcessExit(0)
         await process.write(b"x" * 1_000_000)
 
 
 @proves("processes.queue")
 @pytest.mark.parametrize("first", [b"", b"x" * 200_000])
-async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: RecordingReporter, first: bytes) -> None:
+async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, reporter: RecordingReporter, first: bytes) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        await spawn(["wc", "-c"], process_options(turn, tell), stdin=first, queue=True) as process,
+        await spawn(["wc", "-c"], process_options(turn, reporter), stdin=first, queue=True) as process,
     ):
         process.close_stdin()
         lines = [line async for line in process.lines()]
@@ -143,18 +145,21 @@ async def test_an_end_that_comes_at_once_loses_nothing(turn: Turn, tell: Recordi
 
 
 @proves("processes.queue", "processes.stop")
-async def test_an_agent_that_never_reads_its_input_leaves_nobody_who_writes_it(turn: Turn, tell: RecordingReporter) -> None:
+async def test_an_agent_that_never_reads_its_input_leaves_no_writing_process(turn: Turn, reporter: RecordingReporter) -> None:
     async with asyncio.timeout(SECONDS):
-        process = await spawn(["true"], process_options(turn, tell), stdin=b"x" * 1_000_000, queue=True)
+        process = await spawn(["true"], process_options(turn, reporter), stdin=b"x" * 1_000_000, queue=True)
         assert await process.wait_for_exit() == ProcessExit(0)
         await wait_until_ended(find_marked(turn.run))
         await process.stop()
 
 
 @proves("processes.queue")
-async def test_what_comes_first_is_read_first(turn: Turn, tell: RecordingReporter) -> None:
+async def test_what_comes_first_is_read_first(turn: Turn, reporter: RecordingReporter) -> None:
     first = b"".join(b"%d\n" % number for number in range(50_000))
-    async with asyncio.timeout(SECONDS), await spawn(["cat"], process_options(turn, tell), stdin=first, queue=True) as process:
+    async with (
+        asyncio.timeout(SECONDS),
+        await spawn(["cat"], process_options(turn, reporter), stdin=first, queue=True) as process,
+    ):
         await process.write(b"second\n")
         process.close_stdin()
         lines = [line async for line in process.lines()]
@@ -186,7 +191,7 @@ async def killed_after(seconds: float, turn: Turn, queue: str) -> float:
 async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_is_whole(tmp_path: Path, queue: str) -> None:
     whole = await killed_after(SECONDS, make_turn(tmp_path), queue)
     for _ in range(8):
-        turn, tell, seconds = make_turn(tmp_path), RecordingReporter(), random.uniform(0.3, 1) * whole
+        turn, reporter, seconds = make_turn(tmp_path), RecordingReporter(), random.uniform(0.3, 1) * whole
         await killed_after(seconds, turn, queue)
 
         exit_ = read_recorded_exit(turn.spool)
@@ -194,25 +199,28 @@ async def test_at_whatever_moment_a_watcher_is_killed_the_agent_never_began_or_i
             printed = turn.spool / "agent.stdout"
             assert not printed.exists() or printed.read_bytes() == b"", seconds
             continue
-        async with asyncio.timeout(SECONDS), await adopt(ProcessIdentity(1, "gone"), process_options(turn, tell)) as process:
+        async with (
+            asyncio.timeout(SECONDS),
+            await adopt(ProcessIdentity(1, "gone"), process_options(turn, reporter)) as process,
+        ):
             lines = [line async for line in process.lines()]
         assert (exit_, lines) == (ProcessExit(0), ["first", "end"]), seconds
 
 
 @proves("processes.adopt", "processes.identity")
-async def test_a_process_of_somebody_else_is_not_adopted(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_process_of_another_run_is_not_adopted(turn: Turn, reporter: RecordingReporter) -> None:
     ourselves = find_identity(os.getpid())
     assert ourselves is not None
 
     with pytest.raises(ExecutorFailure) as caught:
-        await adopt(ourselves, process_options(turn, tell))
+        await adopt(ourselves, process_options(turn, reporter))
 
     assert caught.value.reason == "not-ours"
 
 
 @proves("processes.adopt")
-async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: RecordingReporter) -> None:
-    process = await adopt(ProcessIdentity(2**22 - 1, "long ago:1"), process_options(turn, tell))
+async def test_an_agent_whose_output_was_deleted_cannot_be_read(turn: Turn, reporter: RecordingReporter) -> None:
+    process = await adopt(ProcessIdentity(2**22 - 1, "long ago:1"), process_options(turn, reporter))
 
     with pytest.raises(ExecutorFailure) as caught:
         await anext(process.lines())
@@ -222,12 +230,12 @@ async def test_an_agent_whose_output_has_gone_cannot_be_read(turn: Turn, tell: R
 
 
 @proves("processes.leaving")
-async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_watcher_that_detaches_leaves_its_agent_alive(turn: Turn, reporter: RecordingReporter) -> None:
     began = asyncio.Event()
 
     async def watch() -> None:
         async with await spawn(
-            ["sh", "-c", "echo begun; read -r x; echo $x"], process_options(turn, tell), queue=True
+            ["sh", "-c", "echo begun; read -r x; echo $x"], process_options(turn, reporter), queue=True
         ) as process:
             assert await anext(process.lines()) == "begun"
             began.set()
@@ -236,47 +244,47 @@ async def test_a_watcher_that_only_goes_itself_leaves_its_agent_alive(turn: Turn
     watching = asyncio.create_task(watch())
     async with asyncio.timeout(SECONDS):
         await began.wait()
-        tell.is_detaching = True
+        reporter.is_detaching = True
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
 
-        async with await adopt(tell.processes[0], process_options(turn, RecordingReporter())) as process:
+        async with await adopt(reporter.processes[0], process_options(turn, RecordingReporter())) as process:
             assert process.is_running()
             await process.write(b"still here\n")
             assert [line async for line in process.lines()] == ["begun", "still here"]
 
 
 @proves("processes.leaving", "processes.held")
-async def test_an_agent_that_has_not_begun_goes_with_its_watcher(tmp_path: Path, tell: RecordingReporter) -> None:
+async def test_an_agent_that_has_not_begun_ends_with_its_watcher(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path)
-    tell.is_detaching = True
+    reporter.is_detaching = True
 
     def cancel(_: ProcessIdentity) -> None:
         raise asyncio.CancelledError
 
-    tell.on_process = cancel
+    reporter.on_process = cancel
     with pytest.raises(asyncio.CancelledError):
-        await spawn(["cat"], process_options(turn, tell))
+        await spawn(["cat"], process_options(turn, reporter))
 
     assert find_marked(turn.run) == []
 
 
 @proves("processes.pipes")
-async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, tell: RecordingReporter) -> None:
-    async with asyncio.timeout(SECONDS), await spawn_piped(["cat"], process_options(turn, tell)) as process:
+async def test_an_agent_on_pipes_is_talked_to_in_both_directions(turn: Turn, reporter: RecordingReporter) -> None:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["cat"], process_options(turn, reporter)) as process:
         process.writer.write(b"hello\n")
         await process.writer.drain()
         assert await process.reader.readline() == b"hello\n"
-        assert tell.processes == [process.identity]
+        assert reporter.processes == [process.identity]
         process.writer.close()
         assert await process.wait_for_exit() == ProcessExit(0)
 
 
 @proves("processes.pipes", "processes.stop", "processes.failure")
-async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: RecordingReporter) -> None:
+async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, reporter: RecordingReporter) -> None:
     program = "trap '' TERM; setsid sleep 600 & echo sorry >&2; echo begun; while :; do sleep 600; done"
-    async with asyncio.timeout(SECONDS), await spawn_piped(["sh", "-c", program], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["sh", "-c", program], process_options(turn, reporter)) as process:
         assert await process.reader.readline() == b"begun\n"
         await process.stop(grace=0.1)
         failure = process.failure(await process.wait_for_exit())
@@ -286,8 +294,8 @@ async def test_an_agent_on_pipes_is_stopped_with_its_children(turn: Turn, tell: 
 
 
 @proves("processes.pipes")
-async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(turn: Turn, tell: RecordingReporter) -> None:
-    async with asyncio.timeout(SECONDS), await spawn_piped(["cat", "/dev/zero"], process_options(turn, tell)) as process:
+async def test_an_agent_on_pipes_that_says_too_much_is_held_back_and_stopped(turn: Turn, reporter: RecordingReporter) -> None:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["cat", "/dev/zero"], process_options(turn, reporter)) as process:
         assert await process.reader.read(1) == b"\0"
 
 
@@ -296,10 +304,10 @@ async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
     program = (
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from fidelio.orchestrator.executors.contract import process_options\n"
-        "from fidelio.processes.piped import open_pipes\n"
+        "from fidelio.processes.piped import spawn_piped\n"
         "from tests.orchestrator.executors.recording import Recording, make_turn\n"
         "async def main(directory, run):\n"
-        "    process = await open_pipes(['cat'], process_options(make_turn(Path(directory), run=run), Recording()))\n"
+        "    process = await spawn_piped(['cat'], process_options(make_turn(Path(directory), run=run), Recording()))\n"
         "    print(process.identity.pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main(*sys.argv[1:]))\n"

@@ -40,9 +40,9 @@ FAMILIES = {
 
 
 @asynccontextmanager
-async def family(program: str, turn: Turn, tell: RecordingReporter) -> AsyncIterator[tuple[AgentProcess, ProcessIdentity]]:
+async def family(program: str, turn: Turn, reporter: RecordingReporter) -> AsyncIterator[tuple[AgentProcess, ProcessIdentity]]:
     """An agent, and the process of it that has printed its number."""
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, reporter)) as process:
         child = find_identity(int(await anext(process.lines())))
         assert child is not None
         yield process, child
@@ -58,8 +58,8 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 @proves("processes.stop", "processes.marker")
 @pytest.mark.parametrize("kind", FAMILIES)
-async def test_nobody_of_the_family_is_left(turn: Turn, tell: RecordingReporter, kind: str) -> None:
-    async with family(FAMILIES[kind], turn, tell) as (process, child):
+async def test_no_descendant_of_the_agent_is_left(turn: Turn, reporter: RecordingReporter, kind: str) -> None:
+    async with family(FAMILIES[kind], turn, reporter) as (process, child):
         assert is_alive(child)
 
         assert await process.stop(grace=0.2)
@@ -71,19 +71,19 @@ async def test_nobody_of_the_family_is_left(turn: Turn, tell: RecordingReporter,
 
 @proves("processes.stop")
 @pytest.mark.parametrize("kind", ["survives its parent", "detached", "a daemon that survives"])
-async def test_leaving_the_block_ends_what_is_left(turn: Turn, tell: RecordingReporter, kind: str) -> None:
-    async with family(FAMILIES[kind], turn, tell) as (_, child):
+async def test_leaving_the_block_ends_what_is_left(turn: Turn, reporter: RecordingReporter, kind: str) -> None:
+    async with family(FAMILIES[kind], turn, reporter) as (_, child):
         pass
 
     assert not is_alive(child)
 
 
 @proves("processes.stop")
-async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: RecordingReporter) -> None:
+async def test_an_agent_gets_sigterm_before_it_is_killed(turn: Turn, reporter: RecordingReporter) -> None:
     goodbye = turn.directory / "goodbye"
     program = f"trap 'touch {goodbye}; exit 7' TERM; echo $$; while :; do sleep 0.01; done"
 
-    async with family(program, turn, tell) as (process, _):
+    async with family(program, turn, reporter) as (process, _):
         await process.stop(grace=SECONDS)
         exit_ = await process.wait_for_exit()
 
@@ -92,12 +92,14 @@ async def test_an_agent_is_asked_before_it_is_killed(turn: Turn, tell: Recording
 
 
 @proves("processes.stop")
-async def test_whoever_is_started_while_the_others_are_asked_is_asked_too(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_process_that_is_started_during_the_grace_period_gets_sigterm_too(
+    turn: Turn, reporter: RecordingReporter
+) -> None:
     goodbye, late = turn.directory / "goodbye", turn.directory / "late.sh"
     late.write_text(f"trap 'touch {goodbye}; exit' TERM\nwhile :; do sleep 0.01; done", "utf-8")
     program = f"trap 'sh {late} & wait; wait; exit' TERM; echo $$; while :; do sleep 0.01; done"
 
-    async with family(program, turn, tell) as (process, _):
+    async with family(program, turn, reporter) as (process, _):
         await process.stop(grace=SECONDS)
 
     assert goodbye.exists()
@@ -105,9 +107,9 @@ async def test_whoever_is_started_while_the_others_are_asked_is_asked_too(turn: 
 
 @proves("processes.stop")
 async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
-    turn: Turn, tell: RecordingReporter, monkeypatch: pytest.MonkeyPatch
+    turn: Turn, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with family(FAMILIES["a child"], turn, tell) as (process, child):
+    async with family(FAMILIES["a child"], turn, reporter) as (process, child):
         monkeypatch.setattr(processes_table, "_read_marker", lambda _: None)
         await process.stop(grace=0.2)
 
@@ -116,8 +118,8 @@ async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
 
 
 @proves("processes.stop")
-async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: RecordingReporter) -> None:
-    async with family(FAMILIES["deaf"], turn, tell) as (process, child):
+async def test_a_cancelled_stop_leaves_no_process(turn: Turn, reporter: RecordingReporter) -> None:
+    async with family(FAMILIES["deaf"], turn, reporter) as (process, child):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await process.stop(grace=SECONDS)
@@ -127,12 +129,12 @@ async def test_a_stop_that_is_cut_short_still_leaves_nobody(turn: Turn, tell: Re
 
 
 @proves("processes.stop")
-async def test_a_cancelled_executor_leaves_nobody(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_cancelled_executor_leaves_no_process(turn: Turn, reporter: RecordingReporter) -> None:
     began = asyncio.Event()
     children: list[ProcessIdentity] = []
 
     async def watch() -> None:
-        async with family(FAMILIES["detached"], turn, tell) as (_, child):
+        async with family(FAMILIES["detached"], turn, reporter) as (_, child):
             children.append(child)
             began.set()
             await asyncio.Event().wait()
@@ -148,8 +150,8 @@ async def test_a_cancelled_executor_leaves_nobody(turn: Turn, tell: RecordingRep
 
 
 @proves("processes.stop")
-async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: RecordingReporter) -> None:
-    async with family(FAMILIES["one"], turn, tell) as (process, _):
+async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, reporter: RecordingReporter) -> None:
+    async with family(FAMILIES["one"], turn, reporter) as (process, _):
         assert await process.stop()
         assert await process.stop()
 
@@ -157,12 +159,12 @@ async def test_stopping_twice_and_stopping_nothing_are_fine(turn: Turn, tell: Re
 
 
 @proves("processes.spare")
-async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_run_that_another_run_started_is_not_ended(tmp_path: Path, turn: Turn, reporter: RecordingReporter) -> None:
     # An agent that serves as a host starts agents of its own; those belong to their own runs.
     other = make_turn(tmp_path, run=f"{turn.run}_other")
     program = f"{AGENT_MARKER}={other.run} setsid sh -c 'echo $$; exec sleep 600' & wait"
 
-    async with family(program, turn, tell) as (process, child):
+    async with family(program, turn, reporter) as (process, child):
         await process.stop(grace=0.2)
         assert find_marked(other.run) == [child]
 
@@ -171,8 +173,10 @@ async def test_a_run_that_another_started_is_spared(tmp_path: Path, turn: Turn, 
 
 
 @proves("processes.spare", "processes.identity")
-async def test_a_bystander_is_never_a_member(turn: Turn, tell: RecordingReporter, bystander: subprocess.Popen[bytes]) -> None:
-    async with family(FAMILIES["without the mark"], turn, tell) as (process, child):
+async def test_an_unrelated_process_is_never_ended(
+    turn: Turn, reporter: RecordingReporter, bystander: subprocess.Popen[bytes]
+) -> None:
+    async with family(FAMILIES["without the mark"], turn, reporter) as (process, child):
         found = {one.pid for one in find_run_processes(turn.run)}
 
         assert child.pid in found
@@ -183,10 +187,10 @@ async def test_a_bystander_is_never_a_member(turn: Turn, tell: RecordingReporter
 
 
 @proves("processes.spare")
-async def test_whoever_stops_a_run_that_it_belongs_to_goes_last(turn: Turn) -> None:
+async def test_a_process_that_stops_its_own_run_is_not_ended(turn: Turn) -> None:
     program = (
-        "import asyncio, os, sys; from fidelio.processes.spooled import stop_run\n"
-        f"print(asyncio.run(stop_run('{turn.run}', grace=0.1)))"
+        "import asyncio, os, sys; from fidelio.processes.spooled import end_run_processes\n"
+        f"print(asyncio.run(end_run_processes('{turn.run}', grace=0.1)))"
     )
     environment = {"PATH": os.defpath, AGENT_MARKER: turn.run}
     done = await asyncio.to_thread(
@@ -215,7 +219,7 @@ def test_another_process_with_the_same_number_is_not_touched(bystander: subproce
 
 
 @proves("processes.identity")
-def test_who_has_ended_is_not_alive_even_before_anybody_has_asked() -> None:
+def test_a_zombie_is_not_alive() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         identity = find_identity(process.pid)
         assert identity is not None
@@ -240,13 +244,13 @@ def test_the_name_of_a_program_cannot_forge_its_identity(tmp_path: Path) -> None
 
 @proves("processes.start")
 async def test_where_processes_cannot_be_told_apart_none_is_started(
-    turn: Turn, tell: RecordingReporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    turn: Turn, reporter: RecordingReporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes_table, "_PROC", tmp_path)
     processes_table.missing_support.cache_clear()
     try:
         with pytest.raises(ExecutorUnavailable, match="/proc"):
-            await spawn(["cat"], process_options(turn, tell))
+            await spawn(["cat"], process_options(turn, reporter))
     finally:
         processes_table.missing_support.cache_clear()
         monkeypatch.undo()

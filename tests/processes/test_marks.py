@@ -57,8 +57,8 @@ def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
 
 
 @proves("processes.mark", "processes.pipes")
-async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, tell: RecordingReporter) -> None:
-    async with asyncio.timeout(SECONDS), await spawn_piped(["sh", "-c", DAEMON], process_options(turn, tell)) as process:
+async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, reporter: RecordingReporter) -> None:
+    async with asyncio.timeout(SECONDS), await spawn_piped(["sh", "-c", DAEMON], process_options(turn, reporter)) as process:
         daemon = find_identity(int(await process.reader.readline()))
         assert daemon is not None
         assert belongs_to(daemon, turn.run)
@@ -67,9 +67,9 @@ async def test_a_daemon_of_an_agent_on_pipes_is_stopped(turn: Turn, tell: Record
 
 
 @proves("processes.mark")
-async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_daemon_whose_watcher_and_shell_have_ended_is_found(turn: Turn, reporter: RecordingReporter) -> None:
     program = "(env -i setsid sh -c 'echo $$; >up; exec sleep 600' &) ; until [ -e up ]; do sleep 0.01; done; kill -9 $PPID"
-    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn(["sh", "-c", program], process_options(turn, reporter)) as process:
         daemon = find_identity(int(await anext(process.lines())))
         await process.wait_for_exit()
 
@@ -81,9 +81,9 @@ async def test_a_daemon_whose_watcher_and_shell_are_gone_is_found(turn: Turn, te
 
 
 @proves("processes.mark")
-async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, reporter: RecordingReporter) -> None:
     argv = [sys.executable, "-c", SECRETIVE]
-    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, tell)) as process:
+    async with asyncio.timeout(SECONDS), await spawn(argv, process_options(turn, reporter)) as process:
         secretive = find_identity(int(await anext(process.lines())))
         assert secretive is not None
 
@@ -91,7 +91,7 @@ async def test_a_program_that_hides_its_environment_is_stopped(turn: Turn, tell:
 
 
 @proves("processes.mark", "processes.spare")
-def test_whoever_carries_the_mark_of_another_run_is_spared(turn: Turn, stranger: subprocess.Popen[bytes]) -> None:
+def test_a_process_with_the_mark_of_another_run_is_not_ended(turn: Turn, stranger: subprocess.Popen[bytes]) -> None:
     put_mark(stranger.pid, "r_another")
     leader = find_identity(stranger.pid)
 
@@ -110,9 +110,7 @@ def test_a_run_of_a_run_has_a_mark_of_its_own(stranger: subprocess.Popen[bytes])
 
 @proves("processes.mark", "processes.spare")
 @pytest.mark.parametrize("limits", [(200_000, resource.RLIM_INFINITY), (200_000, 200_000), (1 << 60, resource.RLIM_INFINITY)])
-def test_a_limit_that_somebody_else_has_set_stays_and_is_no_mark(
-    stranger: subprocess.Popen[bytes], limits: tuple[int, int]
-) -> None:
+def test_a_limit_of_another_program_stays_and_is_no_mark(stranger: subprocess.Popen[bytes], limits: tuple[int, int]) -> None:
     resource.prlimit(stranger.pid, resource.RLIMIT_RTTIME, limits)
 
     put_mark(stranger.pid, "r_any")
@@ -122,13 +120,16 @@ def test_a_limit_that_somebody_else_has_set_stays_and_is_no_mark(
 
 
 @proves("processes.mark", "processes.spare")
-async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, tell: RecordingReporter) -> None:
+async def test_a_worker_that_an_agent_has_started_outlives_the_agent(turn: Turn, reporter: RecordingReporter) -> None:
     program = (
         "from pathlib import Path; from fidelio.home import Home\n"
         "from fidelio.orchestrator.runs.host_process import spawn_worker\n"
         f"print(spawn_worker(Home(Path({str(turn.directory)!r}))))"
     )
-    async with asyncio.timeout(SECONDS), await spawn([sys.executable, "-c", program], process_options(turn, tell)) as process:
+    async with (
+        asyncio.timeout(SECONDS),
+        await spawn([sys.executable, "-c", program], process_options(turn, reporter)) as process,
+    ):
         worker = find_identity(int(await anext(process.lines())))
         assert worker is not None
         await process.wait_for_exit()

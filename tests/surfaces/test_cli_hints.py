@@ -24,7 +24,7 @@ from fidelio.surfaces.commands import COMMANDS, add_home_option, substitute_prog
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
 from tests.dialects.sample_workflow import write_sample_workflow
-from tests.orchestrator.fakes import PATIENCE, finished, until
+from tests.orchestrator.fakes import TIMEOUT_SECONDS, wait_until, wait_until_finished
 from tests.support import proves
 from tests.surfaces.conftest import UNNAMED_HOME as HOME
 from tests.surfaces.conftest import Fidelio, Shell
@@ -123,16 +123,16 @@ async def test_a_waiting_agent_is_answered_with_the_command_in_its_status(
     settings = load_settings(str(tmp_path / HOME), environ={})
     settings.home.agents.mkdir()
     (settings.home.agents / "asker.md").write_text(ASKER)
-    async with await open_ledger(settings.ledger) as ledger, asyncio.timeout(PATIENCE):
+    async with await open_ledger(settings.ledger) as ledger, asyncio.timeout(TIMEOUT_SECONDS):
         service = open_agents(settings, ledger)
         async with AgentHost(service.context, grace=0.1):
             await service.start(StartAgent(name="aria", prompt="?", blueprint="asker", project=str(tmp_path)))
-            await until(service, "aria", lambda now: now.run.state == "waiting")
+            await wait_until(service, "aria", lambda now: now.run.state == "waiting")
             plain, exact = [
                 await asyncio.to_thread(fidelio, *HERE, "agents", "status", "aria", *more) for more in ((), ("--json",))
             ]
             answered = await asyncio.to_thread(shell, command_in(plain.stdout, "answer").replace("OPTION", "go"))
-            await finished(service, "aria")
+            await wait_until_finished(service, "aria")
 
     assert answered.returncode == 0, answered.stderr
     assert command_in(json.loads(exact.stdout)["question"], "answer")

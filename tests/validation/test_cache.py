@@ -67,9 +67,7 @@ async def test_what_takes_too_long_is_tried_once(pool: Answering) -> None:
 
 
 @proves("blueprints.judged-aside")
-async def test_an_overloaded_machine_is_nobodys_fault_and_is_asked_again_later(
-    pool: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_check_on_an_overloaded_machine_is_repeated_later(pool: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     pool.answers.append(CheckUndecided("It could not be checked: no answer after 20 seconds."))
     blueprint = Blueprint(name="asker", description="Asks.", input_schema={"pattern": "x"}, source="there")
     for _ in range(3):

@@ -12,7 +12,7 @@ from fidelio.errors import BadAgentInput, UncheckedAgentInput
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import MAX_SCHEMA_LENGTH, check_input, check_output
 from fidelio.validation import checks, pool
-from tests.orchestrator.blueprints.places import AGENTS, folder, opened
+from tests.orchestrator.blueprints.files import AGENTS, open_catalogue, write_folder
 from tests.support import proves
 
 EVIL, VICTIM = r"^(a+)+$", "a" * 60 + "!"
@@ -38,7 +38,7 @@ def doubling(levels: int) -> dict[str, Any]:
         ({"uniqueItems": True}, [number if number % 2 else str(number) for number in range(40_000)]),
     ],
 )
-async def test_a_schema_that_would_take_for_ever_is_given_up(schema: Any, value: Any) -> None:
+async def test_a_schema_that_would_take_for_ever_is_ended(schema: Any, value: Any) -> None:
     async with asyncio.timeout(60):
         with pytest.raises(UncheckedAgentInput, match=r"could not be checked .* takes more than 2 seconds to check") as refused:
             await check_output(asking(schema), value)
@@ -47,7 +47,7 @@ async def test_a_schema_that_would_take_for_ever_is_given_up(schema: Any, value:
 
 
 @proves("blueprints.bounded-schemas")
-async def test_meanwhile_everything_else_goes_on() -> None:
+async def test_a_long_check_does_not_block_the_event_loop() -> None:
     turns = 0
 
     async def others() -> None:
@@ -97,15 +97,15 @@ async def test_without_a_heavy_keyword_no_process_is_started(monkeypatch: pytest
     ("schema", "words"),
     [
         ({"pattern": "(?i)" + "[\u0100-\uffff]" * 2_000}, "takes more than 2 seconds"),
-        ({"pattern": "(" * 5_000}, "is no JSON Schema that can be used"),
+        ({"pattern": "(" * 5_000}, "is not a valid JSON Schema"),
         ({"pattern": "a{2,1}"}, "'a{2,1}' is not a 'regex'"),
     ],
 )
 def test_a_pattern_that_cannot_be_used_makes_the_blueprint_broken(tmp_path: Path, schema: Any, words: str) -> None:
-    folder(tmp_path / AGENTS, "helper", {"input_schema": schema})
-    folder(tmp_path / AGENTS, "other", {"input_schema": {"pattern": "^a$"}})
+    write_folder(tmp_path / AGENTS, "helper", {"input_schema": schema})
+    write_folder(tmp_path / AGENTS, "other", {"input_schema": {"pattern": "^a$"}})
 
-    listing = opened().list(tmp_path)
+    listing = open_catalogue().list(tmp_path)
 
     assert words in listing.broken[0].sentence
     assert "other" in [one.name for one in listing.agents]
@@ -113,7 +113,7 @@ def test_a_pattern_that_cannot_be_used_makes_the_blueprint_broken(tmp_path: Path
 
 @proves("blueprints.bounded-schemas")
 @pytest.mark.parametrize("value", ["[" * 100_000, '{"a":' * 100_000, 10**400])
-async def test_values_without_measure_are_refused_and_nothing_breaks(value: Any) -> None:
+async def test_extreme_values_are_refused_without_a_crash(value: Any) -> None:
     with pytest.raises(BadAgentInput, match="The result does not fit"):
         await check_output(asking({"type": ["integer", "object"], "multipleOf": 0.5}), value)
     if isinstance(value, str):

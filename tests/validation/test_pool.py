@@ -127,7 +127,7 @@ def test_a_child_is_none_of_the_processes_of_the_agent_above(pool: ChildPool, mo
 
 
 @proves("validation.warm-children")
-def test_a_child_that_somebody_has_killed_is_replaced(pool: ChildPool) -> None:
+def test_a_killed_child_is_replaced(pool: ChildPool) -> None:
     ask(pool, "first-match", "b", "abc")
     (pid,) = pool.pids()
     os.kill(pid, signal.SIGKILL)

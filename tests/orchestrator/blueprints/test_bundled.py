@@ -28,7 +28,7 @@ def test_five_blueprints_are_bundled_and_sound(tmp_path: Path) -> None:
 
 
 @proves("blueprints.bundled")
-def test_whoever_only_reads_may_change_nothing(tmp_path: Path) -> None:
+def test_the_reading_blueprints_may_change_nothing(tmp_path: Path) -> None:
     found = bundled(tmp_path)
 
     for name in ("code-reviewer", "system-architect", "echo"):

@@ -12,7 +12,7 @@ import pytest
 from fidelio.errors import BlueprintNotFound, BrokenBlueprint
 from fidelio.home import Home
 from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, BlueprintRoot, open_blueprints
-from tests.orchestrator.blueprints.places import AGENTS, folder, opened, page
+from tests.orchestrator.blueprints.files import AGENTS, open_catalogue, write_folder, write_page
 from tests.support import proves
 
 
@@ -23,55 +23,55 @@ def names(blueprints: BlueprintCatalogue, project: Path) -> list[str]:
 @proves("blueprints.broken")
 def test_a_broken_blueprint_hides_no_other(tmp_path: Path) -> None:
     root = tmp_path / AGENTS
-    folder(root, "alice")
-    folder(root, "bob", mcp="{")
-    page(root, "carol")
-    page(root, "dave", "oops: 1\n")
+    write_folder(root, "alice")
+    write_folder(root, "bob", mcp="{")
+    write_page(root, "carol")
+    write_page(root, "dave", "oops: 1\n")
 
-    listing = opened().list(tmp_path)
+    listing = open_catalogue().list(tmp_path)
 
     assert [one.name for one in listing.agents] == ["alice", "carol"]
     assert [one.name for one in listing.broken] == ["bob", "dave"]
-    assert opened().get("alice", tmp_path) == listing.agents[0]
+    assert open_catalogue().get("alice", tmp_path) == listing.agents[0]
     with pytest.raises(BrokenBlueprint, match=r"dave.md, line 4: `oops` means nothing here"):
-        opened().get("dave", tmp_path)
+        open_catalogue().get("dave", tmp_path)
 
 
 @proves("blueprints.not-found")
 def test_an_unknown_name_is_answered_with_near_ones(tmp_path: Path) -> None:
-    folder(tmp_path / AGENTS, "helper")
+    write_folder(tmp_path / AGENTS, "helper")
 
     with pytest.raises(BlueprintNotFound, match=r"no blueprint is called helpr\. Did you mean helper\?"):
-        opened().get("helpr", tmp_path)
+        open_catalogue().get("helpr", tmp_path)
     with pytest.raises(BlueprintNotFound, match="list_agent_blueprints"):
-        opened().get("zzz", tmp_path)
+        open_catalogue().get("zzz", tmp_path)
 
 
 @proves("blueprints.not-found", "blueprints.bounds")
 @pytest.mark.parametrize("name", ["", "..", "../helper", "/etc", "a/b", "a\\b", ".hidden", "a\n", "ä", "x" * 65, "a\0b"])
 def test_a_name_that_is_a_path_is_refused(tmp_path: Path, name: str) -> None:
-    folder(tmp_path / ".fidelio", "helper")
+    write_folder(tmp_path / ".fidelio", "helper")
 
-    with pytest.raises(BlueprintNotFound, match="is no name for a blueprint"):
-        opened().get(name, tmp_path)
+    with pytest.raises(BlueprintNotFound, match="is not a valid blueprint name"):
+        open_catalogue().get(name, tmp_path)
 
 
 @proves("blueprints.name")
 def test_a_name_on_disk_that_cannot_be_asked_for_is_broken(tmp_path: Path) -> None:
-    folder(tmp_path / AGENTS, "not good")
-    folder(tmp_path / AGENTS, "good")
+    write_folder(tmp_path / AGENTS, "not good")
+    write_folder(tmp_path / AGENTS, "good")
 
-    listing = opened().list(tmp_path)
+    listing = open_catalogue().list(tmp_path)
 
     assert ([one.name for one in listing.agents], [one.name for one in listing.broken]) == (["good"], ["not good"])
 
 
 @proves("blueprints.name")
 def test_a_folder_and_a_page_of_one_name_are_broken_together(tmp_path: Path) -> None:
-    folder(tmp_path / AGENTS, "helper")
-    page(tmp_path / AGENTS, "helper")
+    write_folder(tmp_path / AGENTS, "helper")
+    write_page(tmp_path / AGENTS, "helper")
 
-    (broken,) = opened().list(tmp_path).broken
+    (broken,) = open_catalogue().list(tmp_path).broken
 
     assert (broken.name, broken.remedy) == ("helper", "Keep one of the two.")
 
@@ -80,16 +80,16 @@ def test_a_folder_and_a_page_of_one_name_are_broken_together(tmp_path: Path) -> 
 @pytest.mark.parametrize("form", ["folder", "page", "empty"])
 def test_what_is_switched_off_is_not_listed_and_says_so(tmp_path: Path, form: str) -> None:
     root, further = tmp_path / AGENTS, tmp_path / "further"
-    folder(further, "helper")
+    write_folder(further, "helper")
     if form == "page":
-        page(root, "helper").rename(root / "helper.md.disabled")
+        write_page(root, "helper").rename(root / "helper.md.disabled")
     else:
-        place = folder(root, "helper", mcp="{")
+        place = write_folder(root, "helper", mcp="{")
         (place / ".disabled").touch()
         if form == "empty":
             (place / "agent.json").unlink()
 
-    blueprints = opened(further)
+    blueprints = open_catalogue(further)
 
     listing = blueprints.list(tmp_path)
     assert (listing.agents, listing.broken) == ((), ())
@@ -98,13 +98,13 @@ def test_what_is_switched_off_is_not_listed_and_says_so(tmp_path: Path, form: st
 
 
 @proves("blueprints.search-path")
-def test_the_nearest_of_a_name_is_taken_whole(tmp_path: Path) -> None:
+def test_the_nearest_blueprint_of_a_name_is_used_without_merging(tmp_path: Path) -> None:
     near, far = tmp_path / "project", tmp_path / "far"
-    folder(near / AGENTS, "helper", prompt="near")
-    folder(far, "helper", mcp=json.dumps({"mcpServers": {"a": {"command": "b"}}}))
-    folder(far, "other", prompt="far")
+    write_folder(near / AGENTS, "helper", prompt="near")
+    write_folder(far, "helper", mcp=json.dumps({"mcpServers": {"a": {"command": "b"}}}))
+    write_folder(far, "other", prompt="far")
 
-    blueprints = opened(far)
+    blueprints = open_catalogue(far)
 
     assert names(blueprints, near) == ["helper", "other"]
     assert (blueprints.get("helper", near).system_prompt, blueprints.get("helper", near).mcp_servers) == ("near", {})
@@ -113,11 +113,11 @@ def test_the_nearest_of_a_name_is_taken_whole(tmp_path: Path) -> None:
 
 
 @proves("blueprints.search-path", "blueprints.broken")
-def test_a_broken_one_is_not_replaced_by_one_that_lies_further_away(tmp_path: Path) -> None:
-    page(tmp_path / AGENTS, "helper", "oops: 1\n")
-    folder(tmp_path / "far", "helper")
+def test_a_broken_blueprint_is_not_replaced_by_one_in_a_later_root(tmp_path: Path) -> None:
+    write_page(tmp_path / AGENTS, "helper", "oops: 1\n")
+    write_folder(tmp_path / "far", "helper")
 
-    blueprints = opened(tmp_path / "far")
+    blueprints = open_catalogue(tmp_path / "far")
 
     assert names(blueprints, tmp_path) == []
     with pytest.raises(BrokenBlueprint):
@@ -125,13 +125,13 @@ def test_a_broken_one_is_not_replaced_by_one_that_lies_further_away(tmp_path: Pa
 
 
 @proves("blueprints.search-path")
-def test_the_usual_places_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_roots_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     project, home = tmp_path, Home(tmp_path / "home")
     places = [project / AGENTS, project / ".agent-orchestrator/agents", home.agents, tmp_path / "data/fidelio/agents"]
     for place in places:
-        folder(place, "echo", prompt=str(place))
+        write_folder(place, "echo", prompt=str(place))
     blueprints = open_blueprints(home)
 
     found = []
@@ -145,27 +145,27 @@ def test_the_usual_places_in_their_order(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @proves("blueprints.folder", "blueprints.page")
-def test_what_explains_the_directory_and_what_is_hidden_is_left_alone(tmp_path: Path) -> None:
+def test_readmes_and_hidden_files_are_ignored(tmp_path: Path) -> None:
     root = tmp_path / AGENTS
-    folder(root, "helper")
-    folder(root, ".git")
+    write_folder(root, "helper")
+    write_folder(root, ".git")
     (root / "README.md").write_text("# Our agents")
     (root / ".notes.md").write_text("hidden")
     (root / "notes.txt").write_text("no blueprint")
 
-    listing = opened().list(tmp_path)
+    listing = open_catalogue().list(tmp_path)
 
     assert ([one.name for one in listing.agents], listing.broken) == (["helper"], ())
 
 
 @proves("blueprints.hash")
 def test_the_hash_commits_to_every_file_and_to_nothing_else(tmp_path: Path) -> None:
-    place = folder(tmp_path / "one" / AGENTS, "helper", prompt="Help.")
+    place = write_folder(tmp_path / "one" / AGENTS, "helper", prompt="Help.")
     copy = tmp_path / "two" / AGENTS / "helper"
     shutil.copytree(place, copy)
 
     def digest(project: str) -> str:
-        return opened().get("helper", tmp_path / project).hash
+        return open_catalogue().get("helper", tmp_path / project).hash
 
     first = digest("one")
     same = digest("two")
@@ -183,9 +183,9 @@ def test_the_hash_commits_to_every_file_and_to_nothing_else(tmp_path: Path) -> N
 
 @proves("blueprints.fresh")
 def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
-    blueprints = opened()
+    blueprints = open_catalogue()
     before = names(blueprints, tmp_path)
-    place = folder(tmp_path / AGENTS, "helper", prompt="one")
+    place = write_folder(tmp_path / AGENTS, "helper", prompt="one")
     first = blueprints.get("helper", tmp_path).system_prompt
     (place / "agent.system-prompt.md").write_text("two")
     second = blueprints.get("helper", tmp_path).system_prompt
@@ -197,11 +197,11 @@ def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
 
 
 @proves("blueprints.fresh")
-def test_old_places_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_roots_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fidelio.orchestrator.blueprints.catalogue.MAX_OPEN_ROOTS", 3)
     blueprints = BlueprintCatalogue([BlueprintRoot(AGENTS, "project")])
     for number in range(10):
-        folder(tmp_path / str(number) / AGENTS, "helper", prompt=str(number))
+        write_folder(tmp_path / str(number) / AGENTS, "helper", prompt=str(number))
 
     found = [blueprints.get("helper", tmp_path / str(number)).system_prompt for number in [*range(10), 0]]
 
@@ -209,10 +209,10 @@ def test_old_places_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @proves("blueprints.bounds")
-def test_a_place_that_may_not_be_read_hides_no_other_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_without_read_permission_hides_no_other_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed, real = tmp_path / AGENTS, os.scandir
-    folder(closed, "helper")
-    folder(tmp_path / "further", "other")
+    write_folder(closed, "helper")
+    write_folder(tmp_path / "further", "other")
 
     def scandir(path: str) -> object:
         if path == str(closed):
@@ -220,7 +220,7 @@ def test_a_place_that_may_not_be_read_hides_no_other_place(tmp_path: Path, monke
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    listing = opened(tmp_path / "further").list(tmp_path)
+    listing = open_catalogue(tmp_path / "further").list(tmp_path)
 
     assert ["cannot be listed: Permission denied" in one.error for one in listing.broken] == [True]
     assert [one.name for one in listing.agents] == ["other"]

@@ -10,7 +10,7 @@ import pytest
 
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Limits, Permissions
-from tests.orchestrator.blueprints.places import AGENTS, folder, opened, page
+from tests.orchestrator.blueprints.files import AGENTS, open_catalogue, write_folder, write_page
 from tests.support import proves
 
 EVERYTHING: dict[str, Any] = {
@@ -30,7 +30,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 def only(project: Path) -> Blueprint:
-    listing = opened().list(project)
+    listing = open_catalogue().list(project)
     assert listing.broken == ()
     (found,) = listing.agents
     return found
@@ -38,7 +38,7 @@ def only(project: Path) -> Blueprint:
 
 def complaint(project: Path) -> tuple[str, int, str]:
     """Name of the file, line, and the whole text of the only broken blueprint."""
-    listing = opened().list(project)
+    listing = open_catalogue().list(project)
     assert listing.agents == ()
     (broken,) = listing.broken
     assert broken.sentence
@@ -53,7 +53,7 @@ def test_a_folder_is_read_with_all_its_files(tmp_path: Path) -> None:
         "bare": {"command": "bare"},
         "web": {"type": "http", "url": "https://web.example/mcp"},
     }
-    place = folder(
+    place = write_folder(
         tmp_path / AGENTS,
         "helper",
         {"skills": ["pdf"]},
@@ -74,7 +74,7 @@ def test_a_folder_is_read_with_all_its_files(tmp_path: Path) -> None:
 
 @proves("blueprints.folder")
 def test_only_the_first_file_has_to_be_there(tmp_path: Path) -> None:
-    folder(tmp_path / AGENTS, "helper")
+    write_folder(tmp_path / AGENTS, "helper")
 
     found = only(tmp_path)
 
@@ -86,9 +86,9 @@ def test_only_the_first_file_has_to_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["folder", "page"])
 def test_every_key_is_taken_in_both_forms(tmp_path: Path, form: str) -> None:
     if form == "folder":
-        folder(tmp_path / AGENTS, "helper", EVERYTHING)
+        write_folder(tmp_path / AGENTS, "helper", EVERYTHING)
     else:
-        page(tmp_path / AGENTS, "helper", "".join(f"{key}: {json.dumps(value)}\n" for key, value in EVERYTHING.items()))
+        write_page(tmp_path / AGENTS, "helper", "".join(f"{key}: {json.dumps(value)}\n" for key, value in EVERYTHING.items()))
 
     found = only(tmp_path)
 
@@ -103,7 +103,7 @@ def test_every_key_is_taken_in_both_forms(tmp_path: Path, form: str) -> None:
 @proves("blueprints.page")
 def test_a_page_has_its_prompt_and_its_servers_in_one_file(tmp_path: Path) -> None:
     front = 'mcp_servers:\n  web:\n    url: "https://web.example"\n    headers: {X-One: "1"}\n'
-    place = page(tmp_path / AGENTS, "helper", front, "# You help\n\n---\n\nAlways.")
+    place = write_page(tmp_path / AGENTS, "helper", front, "# You help\n\n---\n\nAlways.")
 
     found = only(tmp_path)
 
@@ -128,14 +128,14 @@ def test_a_page_has_its_prompt_and_its_servers_in_one_file(tmp_path: Path) -> No
         ({"description": ""}, 3, ["`description`"]),
         ({"description": " "}, 3, ["`description` is empty"]),
         ({"name": "other"}, 2, ["`name` is 'other', but on disk the blueprint is called helper"]),
-        ({"inherit": ["A-B"]}, 4, ["'A-B', which is no variable"]),
-        ({"environment": {"": "x"}}, 4, ["'', which is no variable"]),
+        ({"inherit": ["A-B"]}, 4, ["'A-B', which is not a variable name"]),
+        ({"environment": {"": "x"}}, 4, ["'', which is not a variable name"]),
         ({"environment": {"A": "\0"}}, 5, ["`environment.A` holds the character NUL"]),
         ({"mcp_servers": {}}, 4, ["`mcp_servers` means nothing here"]),
     ],
 )
-def test_a_fault_is_named_with_its_line(tmp_path: Path, more: dict[str, Any], line: int, words: list[str]) -> None:
-    folder(tmp_path / AGENTS, "helper", more)
+def test_a_problem_is_reported_with_its_line(tmp_path: Path, more: dict[str, Any], line: int, words: list[str]) -> None:
+    write_folder(tmp_path / AGENTS, "helper", more)
 
     file, at, said = complaint(tmp_path)
 
@@ -144,8 +144,8 @@ def test_a_fault_is_named_with_its_line(tmp_path: Path, more: dict[str, Any], li
 
 
 @proves("blueprints.broken", "blueprints.page")
-def test_a_fault_in_front_matter_is_named_with_its_line_in_the_page(tmp_path: Path) -> None:
-    page(tmp_path / AGENTS, "helper", "tags: [one]\nlimits:\n  turn: 3\n")
+def test_a_problem_in_front_matter_is_reported_with_its_line_in_the_page(tmp_path: Path) -> None:
+    write_page(tmp_path / AGENTS, "helper", "tags: [one]\nlimits:\n  turn: 3\n")
 
     assert complaint(tmp_path)[:2] == ("helper.md", 6)
 
@@ -163,8 +163,8 @@ def test_a_fault_in_front_matter_is_named_with_its_line_in_the_page(tmp_path: Pa
         ("null", "has to hold an object"),
     ],
 )
-def test_a_head_that_is_none_is_said_to_be(tmp_path: Path, text: str, words: str) -> None:
-    (folder(tmp_path / AGENTS, "helper") / "agent.json").write_text(text)
+def test_a_head_that_is_not_an_object_is_reported(tmp_path: Path, text: str, words: str) -> None:
+    (write_folder(tmp_path / AGENTS, "helper") / "agent.json").write_text(text)
 
     assert words in complaint(tmp_path)[2]
 
@@ -179,8 +179,8 @@ def test_a_head_that_is_none_is_said_to_be(tmp_path: Path, text: str, words: str
         ("---\nname: [\n---\n", "This is not YAML"),
     ],
 )
-def test_a_page_without_a_head_is_said_to_have_none(tmp_path: Path, text: str, words: str) -> None:
-    page(tmp_path / AGENTS, "helper").write_text(text)
+def test_a_page_without_front_matter_is_reported(tmp_path: Path, text: str, words: str) -> None:
+    write_page(tmp_path / AGENTS, "helper").write_text(text)
 
     assert words in complaint(tmp_path)[2]
 

@@ -11,7 +11,7 @@ import pytest
 from fidelio.errors import BadAgentInput, BrokenBlueprint
 from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_input, check_output
-from tests.orchestrator.blueprints.places import AGENTS, folder, opened
+from tests.orchestrator.blueprints.files import AGENTS, open_catalogue, write_folder
 from tests.support import proves
 
 QUESTION = {
@@ -69,7 +69,7 @@ async def test_a_schema_for_texts_takes_texts() -> None:
         ('{"question": 1}', "`question`: 1 is not of type 'string'"),
     ],
 )
-async def test_input_that_does_not_fit_is_refused_with_its_fault_and_the_schema(given: Any, words: str) -> None:
+async def test_input_that_does_not_fit_is_refused_with_its_problem_and_the_schema(given: Any, words: str) -> None:
     with pytest.raises(BadAgentInput) as refused:
         await check_input(asking(), given)
 
@@ -103,22 +103,22 @@ async def test_a_result_is_held_to_its_schema() -> None:
     ("schema", "words"),
     [
         ({"type": "objekt"}, "'objekt'"),
-        ({"properties": {"a": {"minLength": "3"}}}, "is no JSON Schema"),
+        ({"properties": {"a": {"minLength": "3"}}}, "is not a valid JSON Schema"),
         ({"$ref": "https://schemas.example/x.json"}, "nothing outside of it is read"),
         ({"properties": {"a": {"$ref": "other.json#/a"}}}, "nothing outside of it is read"),
     ],
 )
 @pytest.mark.parametrize("key", ["input_schema", "output_schema"])
 def test_a_schema_that_cannot_be_used_makes_the_blueprint_broken(tmp_path: Path, key: str, schema: Any, words: str) -> None:
-    folder(tmp_path / AGENTS, "helper", {key: schema})
+    write_folder(tmp_path / AGENTS, "helper", {key: schema})
 
-    (broken,) = opened().list(tmp_path).broken
+    (broken,) = open_catalogue().list(tmp_path).broken
 
     assert (broken.line, f"`{key}`" in broken.sentence, words in broken.sentence) == (4, True, True)
 
 
 @proves("blueprints.schemas")
 @pytest.mark.parametrize("reference", ["#/$defs/nowhere", "#", "https://schemas.example/x.json"])
-async def test_a_reference_that_leads_nowhere_is_a_fault_of_the_blueprint(reference: str) -> None:
+async def test_an_unresolvable_reference_is_a_problem_of_the_blueprint(reference: str) -> None:
     with pytest.raises(BrokenBlueprint, match="refers to what is not there, or to itself"):
         await check_input(asking({"$ref": reference}), {"a": 1})

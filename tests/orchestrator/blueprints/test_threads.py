@@ -10,16 +10,16 @@ import pytest
 
 from fidelio.errors import BrokenBlueprint
 from fidelio.orchestrator.blueprints.catalogue import list_in_thread, read_in_thread
-from tests.orchestrator.blueprints.places import AGENTS, folder, opened
+from tests.orchestrator.blueprints.files import AGENTS, open_catalogue, write_folder
 from tests.support import proves
 
 
 @proves("blueprints.judged-aside")
 @pytest.mark.parametrize("how", [list_in_thread, read_in_thread])
-async def test_reading_blueprints_lets_everything_else_go_on(tmp_path: Path, how: Any) -> None:
+async def test_reading_blueprints_does_not_block_the_event_loop(tmp_path: Path, how: Any) -> None:
     slow = "(?i)" + "[\u0100-\uffff]" * 2_000 + how.__name__
-    folder(tmp_path / AGENTS, "helper", {"input_schema": {"pattern": slow}})
-    blueprints, turns = opened(), 0
+    write_folder(tmp_path / AGENTS, "helper", {"input_schema": {"pattern": slow}})
+    blueprints, turns = open_catalogue(), 0
     reading = asyncio.create_task(
         how(blueprints.list, tmp_path) if how is list_in_thread else how(blueprints.get, "helper", tmp_path)
     )

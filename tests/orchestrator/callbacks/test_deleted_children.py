@@ -14,49 +14,53 @@ from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork, LoadedAgent
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.fakes import House, Stage, echo, finished, start, until
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, echo, start, wait_until, wait_until_finished
 from tests.support import proves
 
 Waiting = tuple[AgentSession, AgentSession]
 
 
 @pytest.fixture
-async def waiting(house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Waiting]:
+async def waiting(
+    harness: OrchestratorHarness, service: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Waiting]:
     """A parent at rest, and its child at work. The host never comes to deliver anything by itself."""
-    stage = Stage()
+    paused = PausedTurn()
 
     async def never(_: Callbacks, __: Assignment) -> None:
         await asyncio.Event().wait()
 
-    async def part(turn: Turn, tell: Reporter) -> TurnResult:
-        return await (stage.part if turn.prompt == "Sing." else echo)(turn, tell)
+    async def part(turn: Turn, reporter: Reporter) -> TurnResult:
+        return await (paused.part if turn.prompt == "Sing." else echo)(turn, reporter)
 
-    house.actor.part = part
+    harness.actor.part = part
     monkeypatch.setattr(Callbacks, "deliver", never)
-    async with house.host(service):
+    async with harness.host(service):
         parent = await start(service, "parent", "Conduct.")
-        await finished(service, "parent")
+        await wait_until_finished(service, "parent")
         child = await start(service, "child", "Sing.", parent=parent.id, callback=True)
         async with asyncio.timeout(10):
-            await stage.entered.wait()
+            await paused.entered.wait()
         yield parent, child
 
 
 @proves("orchestrator.callback-deleted")
-async def test_a_parent_is_told_that_no_word_will_come(house: House, service: AgentService, waiting: Waiting) -> None:
+async def test_a_parent_is_notified_that_no_callback_will_come(
+    harness: OrchestratorHarness, service: AgentService, waiting: Waiting
+) -> None:
     parent, child = waiting
 
     await service.delete("child", by="me")
 
-    await until(service, "parent", lambda session: session.run.number == 2 and session.status == "finished")
-    told = house.actor.turns[-1].prompt
+    await wait_until(service, "parent", lambda session: session.run.number == 2 and session.status == "finished")
+    told = harness.actor.turns[-1].prompt
     assert told.startswith(f'<agent-session-ended session="child" id="{child.id}" run="1" state="deleted">')
     assert "deleted by me" in told
-    assert house.actor.turns[-1].session == parent.id
+    assert harness.actor.turns[-1].session == parent.id
 
 
 @proves("orchestrator.callback-deleted")
-async def test_a_parent_that_deletes_its_child_itself_need_not_be_told(service: AgentService, waiting: Waiting) -> None:
+async def test_a_parent_that_deletes_its_child_itself_is_not_notified(service: AgentService, waiting: Waiting) -> None:
     parent, _ = waiting
 
     await service.delete("child", by=f"agent:{parent.id}")
@@ -73,20 +77,22 @@ async def test_a_parent_that_is_deleted_with_its_child_is_not_set_to_work(servic
 
 
 @proves("orchestrator.callback-deleted")
-async def test_a_parent_that_was_told_already_hears_nothing_of_the_deletion(house: House, hosted: AgentService) -> None:
+async def test_a_parent_that_had_its_callback_is_not_notified_of_the_deletion(
+    harness: OrchestratorHarness, hosted: AgentService
+) -> None:
     parent = await start(hosted, "parent", "Conduct.")
-    await finished(hosted, "parent")
+    await wait_until_finished(hosted, "parent")
     await start(hosted, "child", "Sing.", parent=parent.id, callback=True)
-    await until(hosted, "parent", lambda session: session.run.number == 2 and session.status == "finished")
+    await wait_until(hosted, "parent", lambda session: session.run.number == 2 and session.status == "finished")
 
     await hosted.delete("child", by="me")
 
-    assert [turn.session for turn in house.actor.turns].count(parent.id) == 2
+    assert [turn.session for turn in harness.actor.turns].count(parent.id) == 2
     assert (await hosted.find("parent")).run.number == 2
 
 
 @proves("orchestrator.callback-deleted", "orchestrator.wait")
-async def test_whoever_waits_for_a_child_hears_of_its_deletion_however_soon_it_follows_its_end(
+async def test_waiting_for_a_child_ends_with_its_deletion_however_soon_after_its_end(
     service: AgentService, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, child = waiting

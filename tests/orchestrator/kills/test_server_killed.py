@@ -16,7 +16,7 @@ import yaml
 
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import open_ledger
-from tests.orchestrator.hosting_process import LOG, kill, real_service, shelf
+from tests.orchestrator.hosting_process import LOG, fake_blueprints, kill, real_service
 from tests.orchestrator.kills.test_host_killed import KINDS, Loop, check
 from tests.support import proves
 from tests.surfaces.mcp.wire import META, call
@@ -85,7 +85,7 @@ def write_blueprints(project: Path) -> None:
     folder = project / ".fidelio" / "agents"
     folder.mkdir(parents=True)
     for kind in KINDS:
-        known = msgspec.to_builtins(shelf().known[kind])
+        known = msgspec.to_builtins(fake_blueprints().known[kind])
         front = {name: known[name] for name in ("name", "executor", "options", "resume_lost")}
         (folder / f"{kind}.md").write_text(f"---\n{yaml.safe_dump({**front, 'description': 'Sings.'})}---\n", "utf-8")
 

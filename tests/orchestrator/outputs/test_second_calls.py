@@ -11,49 +11,49 @@ from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession, Usage
-from tests.orchestrator.adoption import NOBODY, Adoptable, Working
-from tests.orchestrator.fakes import House, finished, start
+from tests.orchestrator.adoption import MISSING_PROCESS, AdoptingExecutor, EndlessTurn
+from tests.orchestrator.fakes import OrchestratorHarness, start, wait_until_finished
 from tests.support import proves
 
 OBJECT = {"type": "object", "required": ["a"]}
 
 
-async def unfitting(turn: Turn, tell: Reporter) -> TurnResult:
-    await tell.report_conversation("c")
-    await tell.report_output(100)
-    await tell.report_usage(Usage(turns=1, input_tokens=100, cost_usd=0.5))
+async def unfitting(turn: Turn, reporter: Reporter) -> TurnResult:
+    await reporter.report_conversation("c")
+    await reporter.report_output(100)
+    await reporter.report_usage(Usage(turns=1, input_tokens=100, cost_usd=0.5))
     return TurnResult(text="no JSON")
 
 
-async def fitting(turn: Turn, tell: Reporter) -> TurnResult:
-    await tell.report_output(7)
-    await tell.report_usage(Usage(turns=1, input_tokens=7, cost_usd=0.25))
+async def fitting(turn: Turn, reporter: Reporter) -> TurnResult:
+    await reporter.report_output(7)
+    await reporter.report_usage(Usage(turns=1, input_tokens=7, cost_usd=0.25))
     return TurnResult(text="", data={"a": 1})
 
 
-async def adopted_in_part_two(house: House) -> AgentSession:
+async def adopted_in_part_two(harness: OrchestratorHarness) -> AgentSession:
     """A run whose second part outlives its host."""
-    house.actor = Adoptable(again=fitting)
-    working = Working()
+    harness.actor = AdoptingExecutor(again=fitting)
+    working = EndlessTurn()
 
-    async def part(turn: Turn, tell: Reporter) -> TurnResult:
-        return await (unfitting if len(house.actor.turns) == 1 else working.part)(turn, tell)
+    async def part(turn: Turn, reporter: Reporter) -> TurnResult:
+        return await (unfitting if len(harness.actor.turns) == 1 else working.part)(turn, reporter)
 
-    house.actor.part = part
-    service = house.service()
-    async with house.host(service):
+    harness.actor.part = part
+    service = harness.service()
+    async with harness.host(service):
         await start(service, "aria", blueprint="careful")
         await working.begun()
-    async with house.host(service):
-        (session,) = await finished(service, "aria")
+    async with harness.host(service):
+        (session,) = await wait_until_finished(service, "aria")
     return session
 
 
 @proves("orchestrator.usage-whole", "orchestrator.usage")
-async def test_what_the_first_part_has_spent_still_counts_when_the_second_is_adopted(house: House) -> None:
-    house.shelf.add("careful", output_schema=OBJECT)
+async def test_what_the_first_part_has_spent_still_counts_when_the_second_is_adopted(harness: OrchestratorHarness) -> None:
+    harness.blueprints.add("careful", output_schema=OBJECT)
 
-    session = await adopted_in_part_two(house)
+    session = await adopted_in_part_two(harness)
 
     assert session.run.state == "succeeded"
     assert session.run.usage == Usage(turns=2, input_tokens=107, cost_usd=0.75)
@@ -64,52 +64,54 @@ async def test_what_the_first_part_has_spent_still_counts_when_the_second_is_ado
     ("limits", "reason"), [(Limits(tokens=105), "limit.tokens"), (Limits(output_bytes=105), "limit.output_bytes")]
 )
 async def test_limits_hold_for_both_parts_together_when_the_second_is_adopted(
-    house: House, limits: Limits, reason: str
+    harness: OrchestratorHarness, limits: Limits, reason: str
 ) -> None:
-    house.shelf.add("careful", output_schema=OBJECT, limits=limits)
+    harness.blueprints.add("careful", output_schema=OBJECT, limits=limits)
 
-    session = await adopted_in_part_two(house)
+    session = await adopted_in_part_two(harness)
 
     assert (session.run.state, session.run.reason) == ("failed", reason)
 
 
-async def asked_again_after_adoption(house: House, part: object, *, later_ms: int = 0) -> AgentSession:
+async def asked_again_after_adoption(harness: OrchestratorHarness, part: object, *, later_ms: int = 0) -> AgentSession:
     """A run whose first part ended while nobody watched, with a result that does not fit."""
-    house.actor = actor = Adoptable(again=unfitting)
-    working = Working()
+    harness.actor = actor = AdoptingExecutor(again=unfitting)
+    working = EndlessTurn()
     actor.part = working.part
-    service = house.service()
-    async with house.host(service):
+    service = harness.service()
+    async with harness.host(service):
         await start(service, "aria", blueprint="careful")
         await working.begun()
     actor.part = part  # type: ignore[assignment]  # any part
-    later = house.service(clock=lambda: now_ms() + later_ms)
-    async with house.host(later):
-        (session,) = await finished(later, "aria")
+    later = harness.service(clock=lambda: now_ms() + later_ms)
+    async with harness.host(later):
+        (session,) = await wait_until_finished(later, "aria")
     return session
 
 
 @proves("orchestrator.secrets-again", "orchestrator.output-schema")
-async def test_an_adopted_agent_that_is_asked_again_has_its_secrets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_adopted_agent_that_is_asked_again_has_its_secrets(
+    harness: OrchestratorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VOICE_KEY", "do-re-mi")
     server = McpServer(command="voice", env={"KEY": "${VOICE_KEY}"})
-    house.shelf.add("careful", output_schema=OBJECT, inherit=("VOICE_KEY",), mcp_servers={"voice": server})
+    harness.blueprints.add("careful", output_schema=OBJECT, inherit=("VOICE_KEY",), mcp_servers={"voice": server})
 
-    session = await asked_again_after_adoption(house, fitting)
+    session = await asked_again_after_adoption(harness, fitting)
 
     assert session.run.state == "succeeded"
-    assert house.actor.turns[-1].blueprint.mcp_servers["voice"].env == {"KEY": "do-re-mi"}
+    assert harness.actor.turns[-1].blueprint.mcp_servers["voice"].env == {"KEY": "do-re-mi"}
 
 
 @proves("orchestrator.limits", "orchestrator.output-schema")
-async def test_an_agent_that_is_asked_again_is_held_to_the_time_of_its_run(house: House) -> None:
-    async def for_ever(turn: Turn, tell: Reporter) -> TurnResult:
-        await tell.report_process(NOBODY)
+async def test_an_agent_that_is_asked_again_is_held_to_the_time_of_its_run(harness: OrchestratorHarness) -> None:
+    async def for_ever(turn: Turn, reporter: Reporter) -> TurnResult:
+        await reporter.report_process(MISSING_PROCESS)
         await asyncio.Event().wait()
         raise AssertionError
 
-    house.shelf.add("careful", output_schema=OBJECT, limits=Limits(wall_seconds=60))
+    harness.blueprints.add("careful", output_schema=OBJECT, limits=Limits(wall_seconds=60))
 
-    session = await asked_again_after_adoption(house, for_ever, later_ms=3_600_000)
+    session = await asked_again_after_adoption(harness, for_ever, later_ms=3_600_000)
 
     assert (session.run.state, session.run.reason) == ("failed", "limit.wall_seconds")

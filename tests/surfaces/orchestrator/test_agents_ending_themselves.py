@@ -48,7 +48,7 @@ async def test_an_agent_that_would_end_itself_is_told_what_to_do_instead(setting
         async with in_memory(settings, project, {AGENT_MARKER: await run_of(person, "task")}) as own:
             refused = await own(tool, session_name="task", project_dir=str(project))
     assert refused.is_error
-    assert "Session task is the one that asks for this" in refused.text
+    assert "Session task makes this call itself" in refused.text
     assert "Finish the turn instead" in refused.text
 
 
@@ -60,7 +60,7 @@ def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, m
     monkeypatch.setenv(AGENT_MARKER, f"{json.loads(agents('status', 'task', '--json'))['session_id']}.1")
 
     for command in ("stop", "delete"):
-        assert "Session task is the one that asks for this" in agents(command, "task", code=2)
+        assert "Session task makes this call itself" in agents(command, "task", code=2)
     done = agents("delete", "--all", "--yes")
 
     assert done.splitlines() == ["All sessions removed", "Session task was left: this command is part of its work."]

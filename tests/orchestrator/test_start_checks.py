@@ -18,7 +18,7 @@ from fidelio.orchestrator.executors.command import CommandExecutor
 from fidelio.orchestrator.executors.contract import Availability
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.table import AGENT_MARKER
-from tests.orchestrator.fakes import Actor, House, finished, start
+from tests.orchestrator.fakes import FakeExecutor, OrchestratorHarness, start, wait_until_finished
 from tests.orchestrator.worktrees.test_worktrees import git, repository
 from tests.support import proves
 
@@ -26,7 +26,7 @@ SERVER = McpServer(command="serve", env={"KEY": "${SINGING_KEY}"})
 
 
 @dataclass
-class Counting(Actor):
+class Counting(FakeExecutor):
     """Counts how often it is asked whether it works, and uses no tools."""
 
     asked: list[Mapping[str, str] | None] = field(default_factory=list)
@@ -46,36 +46,36 @@ async def refused(service: AgentService, problem: type[Exception], words: str, *
 
 
 @proves("orchestrator.checked-start")
-async def test_a_program_that_is_not_on_the_path_is_met_at_the_start(house: House) -> None:
-    house.others["command"] = CommandExecutor()
-    house.shelf.add("stranger", options={"command": ["no-such-agent"]})
+async def test_a_program_that_is_not_on_the_path_is_reported_at_the_start(harness: OrchestratorHarness) -> None:
+    harness.others["command"] = CommandExecutor()
+    harness.blueprints.add("stranger", options={"command": ["no-such-agent"]})
 
     await refused(
-        house.service(), BlueprintNotFound, "No program called no-such-agent", blueprint="stranger", executor="command"
+        harness.service(), BlueprintNotFound, "No program called no-such-agent", blueprint="stranger", executor="command"
     )
 
 
 @proves("orchestrator.checked-start")
-async def test_a_value_that_a_server_needs_is_missed_at_the_start(
-    house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+async def test_a_missing_variable_of_a_server_is_reported_at_the_start(
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house.shelf.add("keyed", mcp_servers={"own": SERVER}, inherit=("SINGING_KEY",))
+    harness.blueprints.add("keyed", mcp_servers={"own": SERVER}, inherit=("SINGING_KEY",))
     monkeypatch.delenv("SINGING_KEY", raising=False)
     await refused(hosted, ExecutorUnavailable, "SINGING_KEY, which is not set", blueprint="keyed")
 
     monkeypatch.setenv("SINGING_KEY", "la")
     await start(hosted, "aria", blueprint="keyed")
-    await finished(hosted, "aria")
+    await wait_until_finished(hosted, "aria")
     monkeypatch.delenv("SINGING_KEY")
     with pytest.raises(ExecutorUnavailable, match="SINGING_KEY"):
         await hosted.resume("aria", "Again.")
 
 
 @proves("orchestrator.checked-start")
-async def test_below_an_agent_nobody_can_say_what_the_host_has_set(
-    house: House, service: AgentService, monkeypatch: pytest.MonkeyPatch
+async def test_below_an_agent_the_variables_of_servers_are_not_checked(
+    harness: OrchestratorHarness, service: AgentService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house.shelf.add("keyed", mcp_servers={"own": SERVER}, inherit=("SINGING_KEY",))
+    harness.blueprints.add("keyed", mcp_servers={"own": SERVER}, inherit=("SINGING_KEY",))
     monkeypatch.delenv("SINGING_KEY", raising=False)
     monkeypatch.setenv(AGENT_MARKER, "s_nobody.1")
 
@@ -83,69 +83,77 @@ async def test_below_an_agent_nobody_can_say_what_the_host_has_set(
 
 
 @proves("orchestrator.checked-start", "orchestrator.worktree")
-async def test_a_project_that_is_in_no_commit_is_met_at_the_start(house: House, service: AgentService) -> None:
-    repository(house.project)
-    new = house.project / "new place"
+async def test_a_project_that_is_in_no_commit_is_reported_at_the_start(
+    harness: OrchestratorHarness, service: AgentService
+) -> None:
+    repository(harness.project)
+    new = harness.project / "new place"
     new.mkdir()
 
     await refused(service, UsageProblem, "new place/ is not in the last commit", worktree=True, project=str(new))
 
     (new / "score.txt").write_text("la\n", "utf-8")
-    git(house.project, "add", ".")
-    git(house.project, "commit", "--quiet", "-m", "More")
+    git(harness.project, "add", ".")
+    git(harness.project, "commit", "--quiet", "-m", "More")
     assert (await start(service, "aria", worktree=True, project=str(new))).run.state == "queued"
 
 
 @proves("orchestrator.checked-start", "orchestrator.worktree")
-async def test_a_branch_that_leaves_no_room_for_ours_is_met_at_the_start(house: House, service: AgentService) -> None:
-    repository(house.project)
-    git(house.project, "branch", "fidelio")
+async def test_a_branch_with_a_conflicting_name_is_reported_at_the_start(
+    harness: OrchestratorHarness, service: AgentService
+) -> None:
+    repository(harness.project)
+    git(harness.project, "branch", "fidelio")
 
     await refused(service, UsageProblem, r"has one that is called fidelio\. Rename it", worktree=True)
 
 
 @proves("orchestrator.worktree")
-async def test_branches_below_the_name_of_a_session_are_left_alone(house: House, hosted: AgentService) -> None:
-    repository(house.project)
-    git(house.project, "branch", "fidelio/aria/second")
+async def test_branches_below_the_name_of_a_session_are_left_alone(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    repository(harness.project)
+    git(harness.project, "branch", "fidelio/aria/second")
     session = await start(hosted, "aria", worktree=True)
-    (found,) = await finished(hosted, "aria")
+    (found,) = await wait_until_finished(hosted, "aria")
 
     assert found.run.state == "succeeded"
     assert git(Path(found.worktree or ""), "branch", "--show-current") == f"fidelio/aria-{session.id.removeprefix('s_')}"
 
 
 @proves("orchestrator.worktree-kept", "orchestrator.vanished")
-async def test_a_worktree_of_a_repository_that_does_not_answer_is_kept(house: House, hosted: AgentService) -> None:
-    repository(house.project)
+async def test_a_worktree_of_a_repository_that_does_not_answer_is_kept(
+    harness: OrchestratorHarness, hosted: AgentService
+) -> None:
+    repository(harness.project)
     for name in ("aria", "duo"):
         await start(hosted, name, worktree=True)
-    aria, duo = await finished(hosted, "aria", "duo")
-    git(house.project, "worktree", "remove", duo.worktree or "")
-    (house.project / ".git" / "HEAD").unlink()
+    aria, duo = await wait_until_finished(hosted, "aria", "duo")
+    git(harness.project, "worktree", "remove", duo.worktree or "")
+    (harness.project / ".git" / "HEAD").unlink()
 
     assert (await hosted.delete("aria")).retained_worktrees == (aria.worktree,)
     assert (await hosted.delete("duo")).retained_worktrees == ()
-    assert list(house.home.worktrees.iterdir()) == [Path(aria.worktree or "")]
+    assert list(harness.home.worktrees.iterdir()) == [Path(aria.worktree or "")]
 
 
 @proves("conductor.checks-plans", "orchestrator.checked-start")
-async def test_a_worker_that_cannot_use_the_workflow_tools_is_met_before_the_workflow_begins(house: House) -> None:
-    house.actor = Counting()
-    house.shelf.add("worker")
-    workers = Workers(house.service(), McpServer(command="fidelio", args=("mcp",)))
+async def test_a_worker_that_cannot_use_the_workflow_tools_is_reported_before_the_workflow_begins(
+    harness: OrchestratorHarness,
+) -> None:
+    harness.actor = Counting()
+    harness.blueprints.add("worker")
+    workers = Workers(harness.service(), McpServer(command="fidelio", args=("mcp",)))
 
     with pytest.raises(BlueprintNotFound, match=r"does not fit its executor actor: It uses no tools\."):
-        await workers.check("worker", str(house.project))
+        await workers.check("worker", str(harness.project))
 
 
 @proves("executors.availability")
-async def test_an_agent_is_asked_once_whether_it_works(house: House) -> None:
-    house.actor = actor = Counting()
-    house.shelf.known["worker"] = Blueprint(name="worker", description="", environment={"KEY": "la"})
-    service = house.service()
+async def test_an_agent_is_asked_once_whether_it_works(harness: OrchestratorHarness) -> None:
+    harness.actor = actor = Counting()
+    harness.blueprints.known["worker"] = Blueprint(name="worker", description="", environment={"KEY": "la"})
+    service = harness.service()
 
     await start(service, "aria", blueprint="worker")
-    await service.context.check_executor(msgspec.structs.replace(house.shelf.known["worker"], executor="actor"))
+    await service.context.check_executor(msgspec.structs.replace(harness.blueprints.known["worker"], executor="actor"))
 
     assert actor.asked == [{"KEY": "la"}, {"KEY": "la"}]

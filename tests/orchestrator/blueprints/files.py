@@ -12,12 +12,12 @@ from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, Bluepr
 AGENTS = Path(".fidelio") / "agents"
 
 
-def opened(*roots: Path) -> BlueprintCatalogue:
+def open_catalogue(*roots: Path) -> BlueprintCatalogue:
     """The project's own directory and whatever is given after it."""
     return BlueprintCatalogue([BlueprintRoot(AGENTS, "project"), *(BlueprintRoot(root, "further") for root in roots)])
 
 
-def folder(root: Path, name: str, more: Mapping[str, Any] | None = None, **files: str) -> Path:
+def write_folder(root: Path, name: str, more: Mapping[str, Any] | None = None, **files: str) -> Path:
     """`agent.json` with `more` in it. `prompt` and `mcp` are the texts of the other two files."""
     place = root / name
     place.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def folder(root: Path, name: str, more: Mapping[str, Any] | None = None, **files
     return place
 
 
-def page(root: Path, name: str, front: str = "", body: str = "Do it.") -> Path:
+def write_page(root: Path, name: str, front: str = "", body: str = "Do it.") -> Path:
     root.mkdir(parents=True, exist_ok=True)
     place = root / f"{name}.md"
     place.write_text(f"---\nname: {name}\ndescription: Is good for {name}.\n{front}---\n{body}\n")

@@ -20,7 +20,7 @@ from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host_process import watch_home, work_until_idle
 from fidelio.processes.spooled import is_alive
 from fidelio.settings import load_settings
-from tests.orchestrator.fakes import PATIENCE, House, Stage, start, until
+from tests.orchestrator.fakes import TIMEOUT_SECONDS, OrchestratorHarness, PausedTurn, start, wait_until
 from tests.support import proves
 
 ASKER = """---
@@ -49,19 +49,19 @@ def moved(home: Path) -> None:
 
 
 @proves("gone.home")
-async def test_a_turn_in_the_worker_itself_ends_with_its_home(house: House) -> None:
-    stage, service = Stage(), house.service()
-    house.actor.part = stage.part
+async def test_a_turn_in_the_worker_itself_ends_with_its_home(harness: OrchestratorHarness) -> None:
+    paused, service = PausedTurn(), harness.service()
+    harness.actor.part = paused.part
     session = await start(service, "aria")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         working = asyncio.create_task(work_until_idle(service.context, idle_seconds=60))
-        await stage.entered.wait()
-        deleted(house.home.path)
-        with pytest.raises(HomeProblem, match=r"is gone, so the agents that worked for it were stopped\."):
+        await paused.entered.wait()
+        deleted(harness.home.path)
+        with pytest.raises(HomeProblem, match=r"was deleted, so the agents that worked for it were stopped\."):
             await working
 
-    assert stage.left == [session.run.id]
-    assert not house.home.path.exists()
+    assert paused.left == [session.run.id]
+    assert not harness.home.path.exists()
 
 
 @proves("gone.home", "gone.home-on-record")
@@ -83,8 +83,8 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
             *command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, **environ}
         )
         try:
-            async with asyncio.timeout(PATIENCE):
-                await until(service, session.id, lambda now: now.run.state == "waiting")
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await wait_until(service, session.id, lambda now: now.run.state == "waiting")
                 process = (await service.context.unit.load(session.id)).record.run.process
                 assert process is not None
                 assert is_alive(process)
@@ -100,12 +100,12 @@ async def test_an_agent_that_waits_for_a_person_is_ended_with_the_home_of_its_wo
             assert (ended.run.state, ended.run.reason, asked.state) == ("stopped", "stop.home", "dismissed")
 
     assert worker.returncode == 1
-    assert said.decode().startswith(f"fidelio: The home directory {settings.home.path} is gone")
+    assert said.decode().startswith(f"fidelio: The home directory {settings.home.path} was deleted")
     assert not is_alive(process)
 
 
 @proves("gone.home")
-def test_a_home_is_there_until_it_is_another(tmp_path: Path) -> None:
+def test_a_home_is_unchanged_until_its_directory_is_replaced(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").ensure()
     with watch_home(home) as is_there:
         (home.path / "file").touch()

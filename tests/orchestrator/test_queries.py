@@ -10,7 +10,7 @@ import pytest
 from fidelio.errors import AgentSessionNotFound, UsageProblem
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.service.service import AgentService
-from tests.orchestrator.fakes import House, Stage, echo, finished, start
+from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, echo, start, wait_until_finished
 from tests.support import proves
 
 
@@ -32,13 +32,13 @@ async def test_pages_hold_every_session_once_newest_first(service: AgentService)
 
 
 @proves("orchestrator.pages", "orchestrator.status")
-async def test_lists_are_filtered(house: House, hosted: AgentService) -> None:
-    house.shelf.add("tenor")
+async def test_lists_are_filtered(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    harness.blueprints.add("tenor")
     parent = await start(hosted, "done", blueprint="tenor")
-    await finished(hosted, "done")
-    house.actor.part = Stage().part
+    await wait_until_finished(hosted, "done")
+    harness.actor.part = PausedTurn().part
     await start(hosted, "busy", parent=parent.id)
-    other = house.project.parent / "other"
+    other = harness.project.parent / "other"
     other.mkdir()
     await start(hosted, "there", project=str(other))
 
@@ -61,8 +61,10 @@ async def test_a_state_that_does_not_exist_is_refused_with_those_that_do(service
 
 
 @proves("orchestrator.scope")
-async def test_a_name_is_found_anywhere_without_looking_at_every_session(house: House, service: AgentService) -> None:
-    other = house.project.parent / "other"
+async def test_a_name_is_found_anywhere_without_looking_at_every_session(
+    harness: OrchestratorHarness, service: AgentService
+) -> None:
+    other = harness.project.parent / "other"
     other.mkdir()
     session = await start(service, "solo", project=str(other))
     await start(service, "aria")
@@ -73,8 +75,8 @@ async def test_a_name_is_found_anywhere_without_looking_at_every_session(house: 
 
 
 @proves("orchestrator.pages")
-async def test_a_filter_that_leaves_much_out_still_fills_the_page(house: House, service: AgentService) -> None:
-    house.shelf.add("tenor")
+async def test_a_filter_that_leaves_much_out_still_fills_the_page(harness: OrchestratorHarness, service: AgentService) -> None:
+    harness.blueprints.add("tenor")
     for number in range(12):
         await start(service, f"s{number}", blueprint="tenor" if number % 4 == 0 else None)
 
@@ -85,13 +87,13 @@ async def test_a_filter_that_leaves_much_out_still_fills_the_page(house: House, 
 
 
 @proves("orchestrator.wait")
-async def test_waiting_for_any_returns_with_the_first(house: House, hosted: AgentService) -> None:
-    stage = Stage()
-    house.actor.part = stage.part
+async def test_waiting_for_any_returns_with_the_first(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     await start(hosted, "slow")
     async with asyncio.timeout(10):
-        await stage.entered.wait()
-    house.actor.part = echo
+        await paused.entered.wait()
+    harness.actor.part = echo
     await start(hosted, "fast")
 
     slow, fast = await hosted.wait(["slow", "fast"], mode="any", seconds=20)
@@ -100,8 +102,8 @@ async def test_waiting_for_any_returns_with_the_first(house: House, hosted: Agen
 
 
 @proves("orchestrator.wait")
-async def test_waiting_for_all_returns_when_the_time_is_up(house: House, hosted: AgentService) -> None:
-    house.actor.part = Stage().part
+async def test_waiting_for_all_returns_when_the_time_is_up(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    harness.actor.part = PausedTurn().part
     await start(hosted, "slow")
 
     (slow,) = await hosted.wait(["slow"], mode="all", seconds=0.05)
@@ -111,22 +113,24 @@ async def test_waiting_for_all_returns_when_the_time_is_up(house: House, hosted:
 @proves("orchestrator.wait")
 async def test_waiting_for_what_has_finished_returns_at_once(hosted: AgentService) -> None:
     await start(hosted, "aria")
-    await finished(hosted, "aria")
+    await wait_until_finished(hosted, "aria")
 
     (session,) = await hosted.wait(["aria"], seconds=None)
     assert session.status == "finished"
 
 
 @proves("orchestrator.wait")
-async def test_whoever_waits_is_kept_informed(house: House, hosted: AgentService, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_reports_progress(
+    harness: OrchestratorHarness, hosted: AgentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fidelio.orchestrator.service.wait.NOTICE_SECONDS", 0.01)
-    stage = Stage()
-    house.actor.part = stage.part
+    paused = PausedTurn()
+    harness.actor.part = paused.part
     told: list[str] = []
 
     async def notice(sessions: tuple[AgentSession, ...]) -> None:
         told.extend(session.run.state for session in sessions)
-        stage.go_on.set()
+        paused.go_on.set()
 
     await start(hosted, "aria")
     await hosted.wait(["aria"], seconds=20, on_progress=notice)
@@ -134,8 +138,8 @@ async def test_whoever_waits_is_kept_informed(house: House, hosted: AgentService
 
 
 @proves("orchestrator.wait")
-async def test_waiting_ends_when_the_session_is_deleted(house: House, hosted: AgentService) -> None:
-    house.actor.part = Stage().part
+async def test_waiting_ends_when_the_session_is_deleted(harness: OrchestratorHarness, hosted: AgentService) -> None:
+    harness.actor.part = PausedTurn().part
     await start(hosted, "aria")
     waiting = asyncio.create_task(hosted.wait(["aria"], seconds=20))
     await hosted.delete("aria")
@@ -145,7 +149,7 @@ async def test_waiting_ends_when_the_session_is_deleted(house: House, hosted: Ag
 
 
 @proves("orchestrator.wait")
-async def test_waiting_for_nobody_or_for_a_stranger_is_refused(service: AgentService) -> None:
+async def test_waiting_for_no_session_or_an_unknown_session_is_refused(service: AgentService) -> None:
     with pytest.raises(UsageProblem):
         await service.wait([], seconds=1)
     with pytest.raises(AgentSessionNotFound):
@@ -153,9 +157,9 @@ async def test_waiting_for_nobody_or_for_a_stranger_is_refused(service: AgentSer
 
 
 @proves("orchestrator.usage")
-async def test_events_are_read_from_where_one_stopped(hosted: AgentService) -> None:
+async def test_events_are_read_after_a_sequence_number(hosted: AgentService) -> None:
     await start(hosted, "aria")
-    await finished(hosted, "aria")
+    await wait_until_finished(hosted, "aria")
 
     first = await hosted.events("aria", limit=2)
     rest = await hosted.events("aria", after=first[-1].seq)
