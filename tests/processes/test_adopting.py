@@ -29,10 +29,10 @@ import asyncio, sys
 from pathlib import Path
 from fidelio.orchestrator.executors.contract import process_options
 from fidelio.processes.spooled import spawn
-from tests.orchestrator.executors.recording import Recording, make_turn
+from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 async def main(directory, run, queue, *argv):
-    turn, reporter = make_turn(Path(directory), run=run), Recording()
+    turn, reporter = make_turn(Path(directory), run=run), RecordingReporter()
     async with await spawn(argv, process_options(turn, reporter), stdin=b"first\\n", queue=queue == "queue") as process:
         async for line in process.lines():
             print(line, flush=True)
@@ -305,9 +305,9 @@ async def test_an_agent_on_pipes_ends_with_its_watcher(turn: Turn) -> None:
         "import asyncio, sys\nfrom pathlib import Path\n"
         "from fidelio.orchestrator.executors.contract import process_options\n"
         "from fidelio.processes.piped import spawn_piped\n"
-        "from tests.orchestrator.executors.recording import Recording, make_turn\n"
+        "from tests.orchestrator.executors.recording import RecordingReporter, make_turn\n"
         "async def main(directory, run):\n"
-        "    process = await spawn_piped(['cat'], process_options(make_turn(Path(directory), run=run), Recording()))\n"
+        "    process = await spawn_piped(['cat'], process_options(make_turn(Path(directory), run=run), RecordingReporter()))\n"
         "    print(process.identity.pid, flush=True)\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main(*sys.argv[1:]))\n"

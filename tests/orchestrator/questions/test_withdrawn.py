@@ -139,7 +139,7 @@ async def test_an_answer_that_came_first_does_not_keep_the_run_waiting(
 
     fickle = Fickle()
     harness.actor.part = fickle.part
-    monkeypatch.setattr(hosted.context.inbox, "closed", deaf)
+    monkeypatch.setattr(hosted.context.inbox, "wait_until_closed", deaf)
     await start(hosted, "aria")
     waiting = await wait_until(hosted, "aria", lambda session: session.question is not None)
     await hosted.answer("aria", option="yes", by="me", channel="cli")
