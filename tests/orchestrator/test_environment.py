@@ -79,7 +79,7 @@ def test_nothing_takes_the_mark_of_the_run_away() -> None:
     assert (found["FIDELIO_AGENT"], found["FIDELIO_HOME"]) == ("s_a.1", "/h")
 
 
-@proves("orchestrator.harness")
+@proves("orchestrator.house")
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
@@ -96,7 +96,7 @@ def test_an_agent_gets_the_address_of_the_ledger_without_its_password(address: s
     assert found["FIDELIO_LEDGER"] == shown
 
 
-@proves("orchestrator.harness")
+@proves("orchestrator.house")
 def test_a_relative_ledger_path_is_passed_on_as_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -104,7 +104,7 @@ def test_a_relative_ledger_path_is_passed_on_as_absolute(tmp_path: Path, monkeyp
     assert "FIDELIO_LEDGER" not in build_fidelio_environment({"FIDELIO_LEDGER": ""}, HOME)
 
 
-@proves("orchestrator.harness")
+@proves("orchestrator.house")
 @pytest.mark.parametrize(
     ("command", "args", "is_ours"),
     [
