@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fidelio.errors import FidelioError, LedgerBusy, LedgerFull, LedgerUnavailable
 
@@ -63,3 +63,10 @@ def _report(name: str, error: Exception, pause: float) -> None:
     expected = isinstance(error, FidelioError)
     words = str(error) if expected else f"{type(error).__name__}: {error}"
     _log.error("%s has failed and begins again in %g seconds: %s", name, pause, words, exc_info=None if expected else error)
+
+
+async def cancel_tasks(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have ended. Their errors are dropped: the caller has no use for their results."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -58,7 +58,7 @@ async def test_a_call_that_always_loses_is_told_to_come_again(memory: Opens, mon
         refused = await play("get_workflow_status", session_token=token)
 
     assert refused.is_error
-    assert refused.text.endswith("make it again.")
+    assert refused.text.endswith("Nothing was changed. Call again.")
 
 
 @proves("sessions.in-flight")

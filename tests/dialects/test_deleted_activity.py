@@ -17,8 +17,8 @@ from tests.support import proves
 
 Loses = Callable[[Path], None]
 DIALECTS = ["sessions", "gates", "navigator"]
-LOST = "Activity 'first', where the session stands, is gone from the definition: nothing says what may follow it."
-SPOILT = "Activity 'first', where the session stands, can no longer be read: nothing says what may follow it."
+LOST = "The current activity 'first' was deleted from the definition, so its transitions are unknown."
+SPOILT = "The current activity 'first' can no longer be read, so its transitions are unknown."
 PERSON = "Put its files back. Where moves are enforced a session does not end unchecked, unless a person ends it: "
 
 

@@ -21,9 +21,9 @@ from tests.dialects.gates.conftest import payload
 from tests.support import proves
 
 Takes = Callable[[Path, str], None]
-GONE = "The definition of this session is gone: Workflow not found: "
-BROKEN = "The definition of this session is gone: "
-UNCHECKED = "The session was ended without it: nobody has checked whether everything was done that it asks for."
+GONE = "The definition of this session was deleted: Workflow not found: "
+BROKEN = "The definition of this session was deleted: "
+UNCHECKED = "The session was ended without it: its completion was not checked."
 WAY_OUT = "Put its files back, or end the session with `__terminal__`."
 ASKS = """
 id: solo

@@ -26,7 +26,7 @@ from tests.support import proves
 from tests.support.tool_calls import call_tool
 
 Spoils = Callable[[Path], None]
-NOT_HERE = "This server does not look in the place that the definition of this session came from."
+NOT_HERE = "This server does not search the directory that the definition of this session came from."
 
 
 def without_it(other: Path) -> None:
@@ -227,5 +227,5 @@ async def test_a_parent_tells_that_a_child_was_ended_without_its_definition(
         report = await report_session(ledger, payload(parent)["sid"])
 
     name = f"solo ({payload(child)['sid']})"
-    said = f"play: Its child {name} was ended without its definition: nobody has checked what came of it."
+    said = f"play: Its child {name} was ended without its definition: its result was not checked."
     assert said in report.differences

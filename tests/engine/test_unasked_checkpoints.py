@@ -190,7 +190,7 @@ def test_a_session_whose_activity_is_gone_is_told_so(target: str) -> None:
     problems = check_transition(SCORE, at("lost"), target)
 
     assert list_warnings(problems) == [
-        "Activity 'lost', where the session stands, is gone from the definition: nothing says what may follow it."
+        "The current activity 'lost' was deleted from the definition, so its transitions are unknown."
     ]
     assert build_refusal(problems, "enforce") is not None
     assert build_refusal(check_transition(SCORE, at("lost"), "one"), "enforce") is None

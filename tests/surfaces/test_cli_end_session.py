@@ -65,7 +65,7 @@ def test_a_person_ends_the_session_and_the_report_says_so(
             return (await play("next_activity", session_token=parent, activity_id="bow")).is_error
 
     first, second = json.loads(ended.stdout)["warnings"]
-    assert first.startswith("The definition of this session is gone: Workflow not found: solo.")
+    assert first.startswith("The definition of this session was deleted: Workflow not found: solo.")
     assert second.startswith("Checkpoint 'go' was not answered")
     assert json.loads(ended.stdout)["status"] == "completed"
     assert "This session is completed." in again.stderr

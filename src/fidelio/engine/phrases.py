@@ -29,8 +29,8 @@ def first_activity(expected: str, requested: str) -> str:
 
 
 def activity_missing(activity: str, *, unreadable: bool) -> str:
-    fate = "can no longer be read" if unreadable else "is gone from the definition"
-    return f"Activity '{activity}', where the session stands, {fate}: nothing says what may follow it."
+    fate = "can no longer be read" if unreadable else "was deleted from the definition"
+    return f"The current activity '{activity}' {fate}, so its transitions are unknown."
 
 
 def not_direct_transition(target: str, activity: str, valid: Iterable[str]) -> str:

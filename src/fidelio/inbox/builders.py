@@ -24,6 +24,7 @@ _ASSURANCE = {
     "elicited": "elicited",
     "cli": "local",
     "page": "local",
+    "web": "local",
     "api": "relayed",
     "timer": "timer",
 }

@@ -20,7 +20,6 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from random import SystemRandom
-from typing import Any
 
 from msgspec import structs
 
@@ -29,6 +28,7 @@ from fidelio.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailabl
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Json, Lease, NewJob, Retry, Settlement
+from fidelio.retry import cancel_tasks
 
 FIRST_BACKOFF_MS = 1_000
 MAX_BACKOFF_MS = 300_000
@@ -121,7 +121,7 @@ class Jobs:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=self._grace)
         finally:
-            await _cancel(*self._tasks)
+            await cancel_tasks(*self._tasks)
 
     async def _run_once(self) -> None:
         self._wakeup.clear()
@@ -155,7 +155,7 @@ class Jobs:
             if task_done.done():
                 task_done.result()
         finally:
-            await _cancel(task_done, woken)
+            await cancel_tasks(task_done, woken)
 
     def _start_handler(self, lease: Lease) -> None:
         task = asyncio.create_task(self._run_handler(Assignment(self._ledger, lease)))
@@ -193,7 +193,7 @@ class Jobs:
             await asyncio.wait({handler_task, heartbeat}, return_when=asyncio.FIRST_COMPLETED)
             (handler_task if handler_task.done() else heartbeat).result()
         finally:
-            await _cancel(handler_task, heartbeat)
+            await cancel_tasks(handler_task, heartbeat)
         return Completion()
 
     async def _renew_lease(self, lease: Lease) -> None:
@@ -228,9 +228,3 @@ def _describe_error(error: Exception) -> str:
     """Describe an error in characters that both databases can store."""
     text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-async def _cancel(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

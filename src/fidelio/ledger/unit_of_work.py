@@ -211,7 +211,8 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
                     await refuse(loaded, error)
                 raise
         raise LedgerBusy(
-            "Too many others are at work on this session.", remedy="Nothing was changed by this call: make it again."
+            "The session was changed by other calls during every attempt of this call.",
+            remedy="Nothing was changed. Call again.",
         )
 
     async def commit(

@@ -1,1 +1,1 @@
-"""Where the outside world comes in: MCP, the command line. Surfaces translate; the rules live in the rooms below."""
+"""Surfaces: command line, MCP and HTTP. They translate and render; the rules are in the packages below."""

@@ -51,7 +51,7 @@ def _describe_finding(findings: Sequence[Located]) -> str:
     worst = findings[0]
     file = os.path.basename(worst.file)  # noqa: PTH119  # a name, not a path
     location = f"{file}, line {worst.line}" if worst.line else file
-    return f"{location}: {worst.sentence} `fidelio lint` says how to mend it."
+    return f"{location}: {worst.sentence} `fidelio lint` shows how to fix it."
 
 
 def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> None:
@@ -60,19 +60,21 @@ def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> Non
     if unit.policy.has_exact_search_path or _covers_origin(unit.library, record):
         return
     if not record.found_in:
-        sentence = "The record does not say where the definition of this session came from: nobody can tell whether it is gone."
+        sentence = (
+            "The record does not say where the definition of this session came from, so it is unknown whether it was deleted."
+        )
         remedy = f"Put its files back, or let a person end the session: fidelio sessions --end {session}."
     else:
-        sentence = "This server does not look in the place that the definition of this session came from."
-        remedy = f"Call a server that does (`--workflows PLACE`); the place is in `fidelio report {session}`."
+        sentence = "This server does not search the directory that the definition of this session came from."
+        remedy = f"Call a server that does (`--workflows DIR`); the directory is in `fidelio report {session}`."
     raise DefinitionUnavailable(f"{why} {sentence}", remedy=remedy)
 
 
 def unavailable_error(why: str) -> DefinitionUnavailable:
     """The error for files that exist and that the operating system does not let this process read."""
     return DefinitionUnavailable(
-        f"The definition of this session cannot be looked at: {why}",
-        remedy="Nothing was changed by this call: make it again once that is mended.",
+        f"The definition of this session cannot be read: {why}",
+        remedy="Nothing was changed. Call again when it is readable.",
     )
 
 
@@ -98,7 +100,7 @@ def _covers_origin(library: Library, record: Record) -> bool:
 ENDED_WITHOUT_DEFINITION = "without-definition"
 # The name in the trace of the call by which a person ends such a session.
 ENDED_BY_PERSON = "end_session"
-_UNCHECKED = "The session was ended without it: nobody has checked whether everything was done that it asks for."
+_UNCHECKED = "The session was ended without it: its completion was not checked."
 
 
 class EndedBy(msgspec.Struct, frozen=True):
@@ -120,7 +122,7 @@ def load_definition(unit: WorkflowUnit, call: WorkflowCall) -> WorkflowVersion:
         raise unavailable_error(describe_missing(error)) from error
     except DefinitionError as problem:
         refuse_if_uncertain(unit, call, describe_missing(problem))
-        sentence = f"The definition of this session is gone: {describe_missing(problem)}"
+        sentence = f"The definition of this session was deleted: {describe_missing(problem)}"
         raise DefinitionDeleted(sentence, remedy=f"Put its files back{_end_remedy(unit, call)}") from problem
     if is_unavailable(version, call.record):
         raise unavailable_error(" ".join(missing_activity_warnings(version.workflow)))

@@ -219,7 +219,7 @@ async def test_where_the_activity_is_gone_its_end_is_offered_beside_the_beginnin
         await guide.go("__terminal__")
     (completed,) = await events(settings, "session.completed")
 
-    assert warning.startswith("Activity 'back', where the session stands, is gone from the definition")
+    assert warning.startswith("The current activity 'back' was deleted from the definition")
     assert guide.last["warnings"][0].endswith(UNCHECKED)
     assert completed.body["without_definition"]["by"] == "agent:orchestrator"
 

@@ -56,7 +56,7 @@ async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings,
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{ids[caller]}.1"}) as below:
             refused = await below("answer_agent_question", session_name=ids["asker"], option_id="yes")
         assert refused.is_error
-        assert "Leave it to a person" in refused.text
+        assert "Let a person answer" in refused.text
         assert (await client("get_agent_session_status", session_name=ids["asker"])).body["state"] == "waiting"
 
 

@@ -38,7 +38,7 @@ from fidelio.orchestrator.runs.preparation import sweep_worktrees
 from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.runs.results import CALLBACK
 from fidelio.orchestrator.runs.run import RunController
-from fidelio.retry import TRANSIENT, restart_on_failure, retry_transient, sleep_until
+from fidelio.retry import TRANSIENT, cancel_tasks, restart_on_failure, retry_transient, sleep_until
 
 RUN_JOB = "agent.run"
 _FOLLOWED_EVENTS = (RUN_QUEUED, RUN_WAITING, RUN_GOING_ON, RUN_STOP_REQUESTED, SESSION_DELETED, *END_EVENTS)
@@ -152,7 +152,7 @@ class HostLoop:
             await asyncio.wait({*jobs, *others, ending}, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(jobs)
         finally:
-            await _cancel(*others, ending, *jobs)
+            await cancel_tasks(*others, ending, *jobs)
         for task in (*others, *jobs):
             if not task.cancelled() and (error := task.exception()):
                 raise error
@@ -296,9 +296,3 @@ class HostLoop:
 
 def _candidate(agent: LoadedAgent) -> Candidate:
     return Candidate(run=agent.record.run.id, session=agent.id, project=agent.session.namespace, depth=agent.record.depth)
-
-
-async def _cancel(*tasks: asyncio.Task[None] | asyncio.Task[bool]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

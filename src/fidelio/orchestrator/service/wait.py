@@ -15,6 +15,7 @@ from fidelio.orchestrator.record.record import END_EVENTS, RUN_WAITING, SESSION_
 from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, view_session
 from fidelio.orchestrator.runs.context import OrchestratorContext
+from fidelio.retry import cancel_tasks
 
 ProgressCallback = Callable[[tuple[AgentSession, ...]], Awaitable[None]]
 WaitMode = Literal["any", "all"]
@@ -44,7 +45,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
             for task in done:
                 task.result()
         finally:
-            await _cancel(*ends, *([reporting] if reporting else []))
+            await cancel_tasks(*ends, *([reporting] if reporting else []))
         return await self._reload(sessions)
 
     async def wait_until_ended(self, sessions: Sequence[LoadedAgent], *, seconds: float) -> None:
@@ -53,7 +54,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
         try:
             await asyncio.wait(ends, timeout=seconds)
         finally:
-            await _cancel(*ends)
+            await cancel_tasks(*ends)
 
     async def _wait_for_end(self, agent: LoadedAgent, *, include_questions: bool = True) -> None:
         """Return when the session has no active run, or asks something. A session with a queued next run is active."""
@@ -83,9 +84,3 @@ class RunWaiter(msgspec.Struct, frozen=True):
             with suppress(SessionNotFound):
                 found.append(view_session(await self.context.unit.load(agent.id)))
         return tuple(found)
-
-
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -106,7 +106,7 @@ async def _record_session(application: Application) -> RecordedSession:
     async with application:
         service, records = await application.workflows(), await application.records()
         token = (await service.sessions.start(StartInput("hello", "tour"))).token
-        first = service.library.workflow("hello").activities[0]
+        first = (await application.library()).workflow("hello").activities[0]
         entered = await service.moves.move(token, Move(first.id))
         return RecordedSession(await records.events(entered.session), await records.verify(entered.session))
 

@@ -45,10 +45,12 @@ SERVER_OPTIONS = (
     CommandOption("server-version", "server_version", "Which version the server says it is.", "VERSION"),
 )
 MCP_OPTIONS = (
-    CommandOption("home", "home", "Where Fidelio keeps its things.", "DIR"),
+    CommandOption("home", "home", "The home directory of Fidelio.", "DIR"),
     CommandOption("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
     CommandOption("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
-    CommandOption("worker", "worker", "Serve a worker of a conducted workflow: it moves no session and answers for nobody."),
+    CommandOption(
+        "worker", "worker", "Serve a worker of a conducted workflow: it cannot move a session or answer checkpoints."
+    ),
     *SERVER_OPTIONS,
 )
 

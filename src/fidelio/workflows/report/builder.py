@@ -279,7 +279,7 @@ def _on_child_started(builder: _Builder, event: Event) -> None:
 def _on_child_finished(builder: _Builder, event: Event) -> None:
     if event.body["outcome"] == ENDED_WITHOUT_DEFINITION:
         child = f"{event.body['workflow']} ({event.body['session']})"
-        difference = f"Its child {child} was ended without its definition: nobody has checked what came of it."
+        difference = f"Its child {child} was ended without its definition: its result was not checked."
         for visit in builder.report.visits[-1:]:
             _add_differences(visit, [difference])
 
