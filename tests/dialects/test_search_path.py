@@ -146,7 +146,7 @@ async def test_nobody_can_tell_whether_an_older_session_has_lost_its_definition(
         refused = await end(play, token)
 
     assert not goes_on.is_error
-    assert "The record does not say where the definition of this session came from" in refused.text
+    assert "The record does not say where the definition came from" in refused.text
     assert f"fidelio sessions --end {payload(token)['sid']}" in refused.text
     assert await events(settings, "session.completed") == []
 

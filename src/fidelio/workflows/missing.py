@@ -60,9 +60,7 @@ def refuse_if_uncertain(unit: WorkflowUnit, call: WorkflowCall, why: str) -> Non
     if unit.policy.has_exact_search_path or _covers_origin(unit.library, record):
         return
     if not record.found_in:
-        sentence = (
-            "The record does not say where the definition of this session came from, so it is unknown whether it was deleted."
-        )
+        sentence = "The record does not say where the definition came from, so it is unknown whether it was deleted."
         remedy = f"Put its files back, or let a person end the session: fidelio sessions --end {session}."
     else:
         sentence = "This server does not search the directory that the definition of this session came from."

@@ -48,9 +48,7 @@ MCP_OPTIONS = (
     CommandOption("home", "home", "The home directory of Fidelio.", "DIR"),
     CommandOption("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
     CommandOption("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
-    CommandOption(
-        "worker", "worker", "Serve a worker of a conducted workflow: it cannot move a session or answer checkpoints."
-    ),
+    CommandOption("worker", "worker", "Serve a worker of a conducted workflow: it cannot move sessions or answer for people."),
     *SERVER_OPTIONS,
 )
 
