@@ -75,7 +75,7 @@ async def test_a_run_at_its_limit_is_not_advised_to_run_again(setup: RunSetup, m
         with pytest.raises(ConductorFailure, match="repeats without end: 3 visits") as failed:
             await runs.execute("round")
     assert "--new" in failed.value.remedy
-    assert "goes on from here" not in failed.value.remedy
+    assert "again to continue" not in failed.value.remedy
 
 
 @proves("conductor.nothing-passed-over", "conductor.triggers")

@@ -275,7 +275,7 @@ async def test_a_question_that_was_withdrawn_takes_no_answer_once_the_files_are_
     assert (request.state, request.answered_by, request.channel) == ("dismissed", "person:test", "cli")
     assert answered.is_error
     assert waved.text == answered.text
-    assert answered.text.startswith("Checkpoint 'how' was withdrawn: the session ended before anybody had answered it.")
+    assert answered.text.startswith("Checkpoint 'how' was withdrawn: the session ended before it was answered.")
 
 
 @proves("gone.unchecked")

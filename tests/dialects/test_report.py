@@ -59,7 +59,7 @@ async def test_a_workflow_that_was_to_be_started_and_never_was_is_reported(
     visit = next(one for one in report.visits if one.activity == "play")
 
     assert visit.never_started == ([] if starts else ["solo"])
-    assert ("play: Workflow 'solo' was to be started here and never was." in report.differences) is not starts
+    assert ("play: Workflow 'solo' should have been started here and was not." in report.differences) is not starts
     assert (visit.steps, visit.loop_steps) == (["begin"], ["bar"])
     assert [entry["output"] for entry in visit.done] == ["x", "bar 1", "bar 2"]
     assert report.set_by == {"entered": "entry:play"}

@@ -68,7 +68,7 @@ def test_staying_and_going_on_from_an_end_are_not_warned_about() -> None:
 def test_entering_what_is_left_out_is_said_and_passing_it_is_right() -> None:
     record = at("one", told(a=True), yielded("ask"), answered(skipActivities=["two"]))
 
-    assert said(record, "two") == ["Activity 'two' is to be skipped in this session."]
+    assert said(record, "two") == ["Activity 'two' is skipped in this session."]
     assert said(record, "four") == []
 
 

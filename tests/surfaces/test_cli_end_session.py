@@ -94,7 +94,7 @@ def test_a_session_with_a_readable_definition_is_not_ended(
     unknown = fidelio("sessions", "--end", "s_000000000000")
 
     assert refused.returncode == 1
-    assert "can be read, so the session can be led to its end" in refused.stderr
+    assert "can be read, so the session can be continued normally" in refused.stderr
     assert "waits for its child solo" in waits.stderr
     assert unknown.returncode == 4
 

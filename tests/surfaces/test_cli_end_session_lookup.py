@@ -58,7 +58,7 @@ def test_a_healthy_session_is_not_ended_without_any_option(fidelio: Fidelio, set
     refused = fidelio("sessions", "--end", start_session(settings, library, workflow="ours"))
 
     assert refused.returncode == 1
-    assert "can be read, so the session can be led to its end" in refused.stderr
+    assert "can be read, so the session can be continued normally" in refused.stderr
 
 
 @proves("reach.end")

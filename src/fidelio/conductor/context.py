@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONDUCTOR = "conductor"
 # A reason quotes reports of workers, which have no length limit.
 MAX_REASON_LENGTH = 2_000
-_RUN_AGAIN = "Running the workflow again goes on from here."
+_RUN_AGAIN = "Run the workflow again to continue."
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,7 +94,7 @@ def build_next_prompt(
 
 
 def request_variables(workflow: Workflow, variables: Sequence[str]) -> str:
-    return f"Where the workflow goes on depends on {', '.join(variables)}. {suggest_report(workflow, variables)}"
+    return f"The next transition depends on {', '.join(variables)}. {suggest_report(workflow, variables)}"
 
 
 def request_checkpoint(checkpoint: str) -> str:
@@ -133,7 +133,7 @@ def _describe_triggers(segment: ActivitySegment) -> Iterable[str]:
             names = ", ".join(trigger.pass_context)
             yield (
                 f"The step {step.id} starts the workflow {trigger.workflow}. You neither start it nor wait for it: it is "
-                "carried out when you have reported, and what follows it is not yet your business."
+                "carried out when you have reported, and later steps are assigned after that."
                 + (f" It is given {names}: report what you know of them." if names else "")
             )
 

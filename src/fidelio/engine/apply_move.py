@@ -209,7 +209,7 @@ def _refuse_step(activity: Activity, record: Record, step: str, why: PossibleMov
     running = record.here.running
     if step in record.here.done or (running is not None and step in running.done):
         return Refusal("STEP_ALREADY_COMPLETE", f"Step '{step}' is complete already.")
-    return Refusal("STEP_NOT_NEXT", f"Step '{step}' is not one that can come next.")
+    return Refusal("STEP_NOT_NEXT", f"Step '{step}' cannot come next.")
 
 
 def _refuse_loop(activity: Activity, loop: str, why: PossibleMove | None) -> Refusal:

@@ -42,11 +42,11 @@ def activity_not_found(activity: str) -> str:
 
 
 def activity_skipped(activity: str) -> str:
-    return f"Activity '{activity}' is to be skipped in this session."
+    return f"Activity '{activity}' is skipped in this session."
 
 
 def no_outgoing_transition(activity: str, target: str) -> str:
-    return f"Nothing leads on from '{activity}', so '{target}' is not expected after it."
+    return f"'{activity}' has no outgoing transition, so '{target}' is not expected after it."
 
 
 def claims_other_condition(target: str, claim: str, expected: Iterable[str]) -> str:
@@ -128,7 +128,7 @@ def checkpoint_not_presented(checkpoint: str) -> str:
 
 
 def workflow_never_started(workflow: str) -> str:
-    return f"Workflow '{workflow}' was to be started here and never was."
+    return f"Workflow '{workflow}' should have been started here and was not."
 
 
 def too_few_checkpoint_answers(step: str, checkpoint: str, done: int, answers: int) -> str:
@@ -184,7 +184,7 @@ def already_answered(checkpoint: str, answer: str) -> str:
 
 
 def checkpoint_withdrawn(checkpoint: str) -> str:
-    return f"Checkpoint '{checkpoint}' was withdrawn: the session ended before anybody had answered it."
+    return f"Checkpoint '{checkpoint}' was withdrawn: the session ended before it was answered."
 
 
 def unresolved_checkpoints(action: str, activity: str, checkpoints: Iterable[str]) -> str:

@@ -82,7 +82,7 @@ def find_contradictions(
     """The variables that an answer has set to another value."""
     return [
         Problem(
-            "answered-variable", phrases.contradicts_answer(name, checkpoint), "Leave it out, or have the question asked anew."
+            "answered-variable", phrases.contradicts_answer(name, checkpoint), "Leave it out, or open the checkpoint again."
         )
         for name, value in reported.items()
         if (checkpoint := _find_contradicting_checkpoint(workflow, record, name, value, person=person))

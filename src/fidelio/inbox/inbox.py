@@ -111,7 +111,7 @@ def _check_text(request: Request, option: str, text: str) -> None:
     if option:
         raise UsageProblem(f"Request {request.id} has no options.", remedy="Answer it with a text.")
     if not text.strip():
-        raise UsageProblem(f"Request {request.id} asks for a text, and this one is empty.", remedy="Write what to say.")
+        raise UsageProblem(f"Request {request.id} asks for a text. The text is empty.", remedy="Write what to say.")
 
 
 def _find_option(request: Request, option: str) -> dict[str, Any]:

@@ -268,7 +268,7 @@ def move_not_allowed() -> WorkflowRefusal:
 
 def _has_definition(record: Record) -> WorkflowRefusal:
     return WorkflowRefusal(
-        f"The definition of workflow '{record.workflow}' can be read, so the session can be led to its end.",
+        f"The definition of workflow '{record.workflow}' can be read, so the session can be continued normally.",
         remedy="Let its agent continue; nothing was changed.",
         reason="definition.there",
     )
@@ -283,7 +283,8 @@ def _refuse_unmovable(call: WorkflowCall) -> None:
     claimed = call.claims.act
     if claimed is not None and claimed != shorten_claim(record.activity):
         raise WorkflowRefusal(
-            f"This token is stale: it stands at '{claimed or 'the start'}', the session at '{record.activity or 'the start'}'.",
+            f"This token is stale: it was made at '{claimed or 'the start'}', "
+            f"the session is at '{record.activity or 'the start'}'.",
             remedy="Another call moved the session. Continue it with start_session and this token; it returns a current one.",
             reason="token.stale",
         )

@@ -124,7 +124,7 @@ async def test_a_repeated_step_never_completes_the_step_of_another_activity(guid
 
     late = await Guide(guide.play, old).do("complete_step", step_id="review")
     assert late.code == "STALE_STATE"
-    assert "it stands at 'read', visit 1, the session at 'erase', visit 2" in late.last["message"]
+    assert "it was made at 'read', visit 1, the session is at 'erase', visit 2" in late.last["message"]
     assert late.required == [("complete_step", "review")]
     # The reply to a stale state goes on where the session stands.
     await late.step("review")

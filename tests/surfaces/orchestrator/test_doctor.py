@@ -24,7 +24,7 @@ def agents_check(fidelio: Fidelio) -> dict[str, str]:
 
 @proves("cli.doctor", "orchestrator.host-restarts")
 async def test_queued_agents_without_a_host_are_reported(fidelio: Fidelio, settings: Settings, project: Path) -> None:
-    assert agents_check(fidelio)["sentence"] == "No agent is at work, and none waits."
+    assert agents_check(fidelio)["sentence"] == "No agent is running or queued."
 
     settings.home.ensure()
     async with await open_ledger(settings.ledger) as ledger:

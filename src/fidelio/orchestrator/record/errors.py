@@ -49,7 +49,7 @@ def ambiguous_name(name: str, found: Sequence[Session]) -> AmbiguousAgentSession
 
 def session_busy(session: AgentSession) -> AgentBusy:
     return AgentBusy(
-        f"Session {session.name} is at work: its run {session.run.number} is {session.run.state}.",
+        f"Session {session.name} is running: its run {session.run.number} is {session.run.state}.",
         remedy="Use `send_agent_message` to queue a message for its next turn, or `stop_agent_session` to end this turn.",
     )
 

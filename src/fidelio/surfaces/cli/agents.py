@@ -238,7 +238,7 @@ def wait(cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | N
     try:
         return run_async(work())
     except TimeoutError:
-        click.echo("fidelio: The sessions are still at work.", err=True)
+        click.echo("fidelio: The sessions are still running.", err=True)
         return 5
 
 

@@ -174,7 +174,7 @@ async def _check_agents(cli: CliContext) -> Check:
     async with cli.open() as application:
         is_active = await application.has_active_agents()
     if not is_active:
-        return Check("agents", "ok", "No agent is at work, and none waits.")
+        return Check("agents", "ok", "No agent is running or queued.")
     log = cli.settings.home.worker_log
     remedy = f"Run them with `fidelio work`. Why no process does is possibly in {log} or in the log of your server."
     return Check(

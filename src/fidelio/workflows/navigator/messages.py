@@ -64,7 +64,7 @@ def describe_switch(left: Workflow, entered: Workflow, *, begins: bool) -> str:
 def describe_stale(earlier: Record | None, call: WorkflowCall) -> tuple[str, str]:
     """Return the sentence and remedy for a stale state; `earlier` is the record that the state carries, if any."""
     position = _describe_record(earlier) if earlier is not None else f"'{call.claims.act or 'the start'}'"
-    sentence = f"This state is stale: it stands at {position}, the session at {_describe_record(call.record)}."
+    sentence = f"This state is stale: it was made at {position}, the session is at {_describe_record(call.record)}."
     return sentence, _GO_ON
 
 
@@ -76,7 +76,7 @@ def _describe_record(record: Record) -> str:
 
 def describe_moved_on(workflow: Workflow) -> tuple[str, str]:
     """Return the sentence and remedy for a state of a session that the agent has left."""
-    sentence = f"This state is stale: the work has gone on in workflow '{workflow.id}'."
+    sentence = f"This state is stale: the session now continues in workflow '{workflow.id}'."
     return sentence, _GO_ON
 
 

@@ -94,7 +94,7 @@ class NavigatorLibrary(Dialect):
             as_json(
                 {
                     "description": "Match the user's goal to an activity, by quick_match or by problem.",
-                    "usage": "Call get_activity with its id for what to do, or nav_start with its workflowId to be led.",
+                    "usage": "Call get_activity with its id for what to do, or nav_start with its workflowId.",
                     "next_action": first_action,
                     "activities": entries,
                     "quick_match": phrases,

@@ -96,7 +96,7 @@ def _declare_checkpoints(dialect: SessionsDialect) -> list[Tool[Any]]:
         Tool(
             "resume_checkpoint",
             "Go on after a checkpoint",
-            "For the worker: takes note of the answer and goes on. Returns the option, its effect and the changed variables. "
+            "For the worker: reads the answer and continues. Returns the option, its effect and the changed variables. "
             "An error while the checkpoint still waits.",
             p.ResumeCheckpoint,
             dialect.resume_checkpoint,

@@ -128,7 +128,7 @@ def _declare_contract(toolset: AgentToolset) -> list[Tool[Any]]:
         Tool(
             "resume_agent_session",
             "Resume an agent session",
-            "Goes on with an agent session that has finished: the agent still knows what was said and done before.",
+            "Continues an agent session that has finished: the agent still knows what was said and done before.",
             p.ResumeAgentSession,
             toolset.resume_agent_session,
             open_world=True,
@@ -219,7 +219,7 @@ def _declare_extensions(toolset: AgentToolset) -> list[Tool[Any]]:
         Tool(
             "send_agent_message",
             "Send a message to an agent",
-            "Tells an agent something: a busy one gets it with its next turn, an idle one starts to work on it.",
+            "Sends a message to an agent: a busy agent gets it with its next turn, an idle agent starts to work on it.",
             p.SendMessage,
             toolset.send_agent_message,
             open_world=True,

@@ -95,7 +95,7 @@ class WorkflowRuns:
         self._tasks.pop(session, None)
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not isinstance(problem, ConductorFailure):
-            self._failures[session] = f"{problem} Calling run_workflow again goes on from here."
+            self._failures[session] = f"{problem} Call run_workflow again to continue the run."
 
     async def _watch(self, context: CallContext, conductor: Conductor, session: str, seconds: float) -> None:
         """Wait for the end of the run, and report its progress to the client."""
