@@ -61,7 +61,7 @@ async def test_a_server_that_looks_elsewhere_ends_nothing(
 
     assert refused.is_error
     assert NOT_HERE in refused.text
-    assert "(`--workflows PLACE`)" in refused.text
+    assert "(`--workflows DIR`)" in refused.text
     assert str(tmp_path) not in refused.text
     assert called == ["definition.out-of-reach"]
     assert not goes_on.is_error

@@ -61,7 +61,7 @@ async def test_an_option_can_carry_a_comment(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("options", "option", "text", "words"),
     [
-        ((), "", " \n", "this one is empty"),
+        ((), "", " \n", "The text is empty"),
         ((), "yes", "", "has no options"),
         ((), "", "x" * (LONGEST_TEXT + 1), f"Use up to {LONGEST_TEXT}"),
         (OPTIONS, "", "yes", "The options are: yes, no"),

@@ -81,7 +81,7 @@ async def test_what_does_not_exist_is_not_found(memory: Opens, tool: str, argume
         reply = await play(tool, **arguments)
 
     assert reply.is_error
-    assert "not found" in reply.text or "is no id" in reply.text
+    assert "not found" in reply.text or "is not a valid id" in reply.text
 
 
 @proves("navigator.definitions")
