@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.orchestrator.record.model import RunState, Usage
 from fidelio.orchestrator.record.rules import END_STATES, can_transition
 from fidelio.processes.table import ProcessIdentity
@@ -109,20 +110,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     run: RunRecord = RunRecord()
 
 
-class Fact(Protocol):
-    """What `fold` reads of an event."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def time(self) -> int: ...
-    @property
-    def body(self) -> dict[str, Any]: ...
-
-
-def fold(record: AgentRecord, events: Iterable[Fact]) -> AgentRecord:
+def fold(record: AgentRecord, events: Iterable[RecordEvent]) -> AgentRecord:
     """The record after these events. Events of other packages, such as the inbox, change nothing."""
     for event in events:
         if event.type in _FOLDED_EVENTS:
