@@ -87,7 +87,7 @@ async def test_a_run_ends_when_its_calling_agent_was_stopped(setup: RunSetup) ->
         conductor = await app.conductor(lambda _: None)
         session = await conductor.start(setup.plan("single", caller=caller.id))
         await (await app.agents()).stop(caller.id)
-        with pytest.raises(ConductorFailure, match="caller was stopped, and starts nobody"):
+        with pytest.raises(ConductorFailure, match="caller was stopped, and cannot start sessions"):
             await conductor.run(session)
         with pytest.raises(UsageProblem, match="was stopped"):
             await conductor.check(setup.plan("single", caller=caller.id))

@@ -63,7 +63,7 @@ def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, m
         assert "Session task makes this call itself" in agents(command, "task", code=2)
     done = agents("delete", "--all", "--yes")
 
-    assert done.splitlines() == ["All sessions removed", "Session task was left: this command is part of its work."]
+    assert done.splitlines() == ["All sessions removed", "Session task was not deleted: this command is part of its work."]
 
 
 @proves("families.workflow-workers")

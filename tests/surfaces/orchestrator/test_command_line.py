@@ -65,7 +65,7 @@ def test_a_detached_agent_works_on_when_the_command_has_returned(agents: Shell) 
     gate = agents.project / "gate"
     agents.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "At last."}], [{"result": "{prompt}"}])
     assert "agents events later --follow" in agents("start", "later", "Go.", "-b", "slow", "--detach")
-    assert "still at work" in agents("wait", "later", "--timeout", "0.2", code=5)
+    assert "still running" in agents("wait", "later", "--timeout", "0.2", code=5)
     agents("send", "later", "And then this.")
     gate.write_text("")
     assert "succeeded" in agents("wait", "later", "--timeout", "50")
