@@ -59,7 +59,7 @@ def handshake() -> bytes:
 async def spawn_to_reply(home: str) -> float:
     began = time.perf_counter()
     pipe = subprocess.PIPE
-    with subprocess.Popen(FIDELIO, stdin=pipe, stdout=pipe, env=environment(home)) as server:  # noqa: ASYNC220  # nothing else runs
+    with subprocess.Popen(FIDELIO, stdin=pipe, stdout=pipe, env=environment(home)) as server:  # noqa: ASYNC220  # nothing else runs on this event loop while the benchmark or test program blocks
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(handshake())
@@ -70,7 +70,7 @@ async def spawn_to_reply(home: str) -> float:
 
 async def spawn_bare(home: str) -> float:
     began = time.perf_counter()
-    subprocess.run(BARE_PYTHON, check=True, env=environment(home))  # noqa: ASYNC221  # nothing else runs
+    subprocess.run(BARE_PYTHON, check=True, env=environment(home))  # noqa: ASYNC221  # nothing else runs on this event loop while the benchmark or test program blocks
     return time.perf_counter() - began
 
 
@@ -166,16 +166,16 @@ async def serve(kind: str) -> None:
 
 
 def our_app() -> Any:
-    import msgspec  # noqa: PLC0415  # the same
+    import msgspec  # noqa: PLC0415  # only the servers load the SDK
 
-    from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # the same
-    from fidelio.surfaces.mcp.endpoint import (  # noqa: PLC0415  # the same
+    from fidelio.surfaces.http.application import create_app  # noqa: PLC0415  # only the servers load the SDK
+    from fidelio.surfaces.mcp.endpoint import (  # noqa: PLC0415  # only the servers load the SDK
         Identity,
         RequestStates,  # the same
         ServedTools,
     )
-    from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # the same
-    from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # the same
+    from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # only the servers load the SDK
+    from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # only the servers load the SDK
 
     parameters = msgspec.defstruct("EchoParameters", [("size", int)])
 
@@ -187,8 +187,8 @@ def our_app() -> Any:
 
 
 def bare_app() -> Any:
-    import mcp_types as types  # noqa: PLC0415  # the same
-    from mcp.server.lowlevel.server import Server  # noqa: PLC0415  # the same
+    import mcp_types as types  # noqa: PLC0415  # only the servers load the SDK
+    from mcp.server.lowlevel.server import Server  # noqa: PLC0415  # only the servers load the SDK
 
     schema = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
 

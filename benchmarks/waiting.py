@@ -40,10 +40,11 @@ async def one_round(path: str, number: int, pause: float) -> tuple[float, float]
     """Milliseconds until an answer given here was noticed there, and the share of a core that waiting took."""
     request = await ask(path, number)
     command = [sys.executable, "-m", "benchmarks.waiting", path, request]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220  # nothing else runs
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220  # nothing else runs on this event loop while the benchmark or test program blocks
     with process:
         assert process.stdout is not None
         process.stdout.readline()
+        # The interval that is measured: CPU of a process that waits.
         await asyncio.sleep(pause)
         async with await open_ledger(path) as ledger:
             await Inbox(ledger).answer(request, "yes", by="person:bench", channel="cli")

@@ -11,7 +11,7 @@ def main() -> int:
         from fidelio.surfaces.mcp.stdio.descriptors import set_gc_threshold  # noqa: PLC0415  # this branch avoids the imports of the other
 
         set_gc_threshold()
-        from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # the same
+        from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # this branch avoids the imports of the other
 
         return run(sys.argv[2:])
     from fidelio.surfaces.cli.main import run as run_cli  # noqa: PLC0415  # only the command line needs it

@@ -47,7 +47,7 @@ class GeminiHarness(AcpHarness):
         # It starts itself a second time, with more memory than a test needs.
         return {"GEMINI_API_KEY": "test", "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_CLI_NO_RELAUNCH": "true"}
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # it asks by itself
+    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
         return Call("run_shell_command", {"command": command})
 
 
@@ -59,7 +59,7 @@ class QwenHarness(AcpHarness):
     def told(self, model: str) -> dict[str, str]:
         return {"OPENAI_API_KEY": "test", "OPENAI_BASE_URL": f"{model}/v1", "QWEN_CODE_NO_RELAUNCH": "true"}
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # it asks by itself
+    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
         return Call("run_shell_command", {"command": command, "is_background": False})
 
 
@@ -80,5 +80,5 @@ class OpenCodeHarness(AcpHarness):
         config = {"provider": {"scripted": provider}, "small_model": self.model}
         return msgspec.structs.replace(blueprint, model=self.model, options={"config": config})
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # it asks by itself
+    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
         return Call("bash", {"command": command, "description": "Does it."})

@@ -28,5 +28,5 @@ class ClaudeHarness:
     def adjusted(self, blueprint: Blueprint, model: str) -> Blueprint:  # noqa: ARG002  # its environment says where it is
         return blueprint
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # it asks by itself
+    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
         return Call("Bash", {"command": command, "description": "Does it."})

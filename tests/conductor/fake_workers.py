@@ -68,10 +68,10 @@ class FakeWorkers(Workers):
     async def check_caller(self, caller: str | None) -> None:
         """Every caller is accepted."""
 
-    async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:  # noqa: ARG002  # as in `Workers`
+    async def find(self, session: str, record: Record, project: str, part: str = "") -> AgentSession | None:  # noqa: ARG002  # the signature is that of `Workers`, which it replaces in tests
         return self._sessions.get(self.build_name(session, record, part))
 
-    async def start(self, session: str, record: Record, plan: Plan, prompt: str, part: str = "") -> AgentSession:  # noqa: ARG002  # as in `Workers`
+    async def start(self, session: str, record: Record, plan: Plan, prompt: str, part: str = "") -> AgentSession:  # noqa: ARG002  # the signature is that of `Workers`, which it replaces in tests
         name = self.build_name(session, record, part)
         assert name not in self._sessions, f"{name} is started twice"
         self._activities[name] = record.activity
@@ -80,7 +80,7 @@ class FakeWorkers(Workers):
     async def resume(self, worker: AgentSession, prompt: str) -> None:
         await self._turn(worker.name, prompt)
 
-    async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:  # noqa: ARG002  # as in `Workers`
+    async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:  # noqa: ARG002  # the signature is that of `Workers`, which it replaces in tests
         raise AgentSessionNotFound(worker.name, remedy="It has ended already.")
 
     async def stop(self, worker: AgentSession) -> AgentSession:

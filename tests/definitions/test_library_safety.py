@@ -34,7 +34,7 @@ sys.addaudithook(_watch)
 @contextmanager
 def nothing_outside(root: Path) -> Iterator[None]:
     """Fails when anything of the test's directory but the root was opened."""
-    global _opened  # noqa: PLW0603  an audit hook cannot be removed, so it is switched
+    global _opened  # noqa: PLW0603  # an audit hook cannot be removed, so it is switched
     opened: list[str] = []
     _opened = opened
     try:
@@ -112,7 +112,7 @@ def test_no_id_opens_anything_outside_the_root(root: Path, name: str) -> None:
             try:
                 ask()
             except DefinitionError as problem:
-                assert "Secret" not in str(problem)  # noqa: PT017  most of the names are refused, and some are found
+                assert "Secret" not in str(problem)  # noqa: PT017  # most of the names are refused, and some are found
 
 
 @proves("library.ids")

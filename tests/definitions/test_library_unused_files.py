@@ -19,9 +19,9 @@ _ODD = pytest.mark.parametrize(
 
 def write(directory: Path, name: bytes, text: str) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    place = os.path.join(os.fsencode(directory), name)  # noqa: PTH118  paths of bytes are what this is about
-    os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120  as above
-    with open(place, "wb") as file:  # noqa: PTH123  as above
+    place = os.path.join(os.fsencode(directory), name)  # noqa: PTH118  # paths of bytes are what this is about
+    os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120  # paths of bytes are what this is about
+    with open(place, "wb") as file:  # noqa: PTH123  # paths of bytes are what this is about
         file.write(text.encode())
 
 

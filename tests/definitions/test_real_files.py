@@ -30,7 +30,7 @@ def test_every_file_is_read_whole_or_refused_with_a_true_finding(root: Path) -> 
         try:
             document = read_bytes(file.read_bytes(), name)
         except UnreadableDefinition as problem:
-            assert _BROKEN[name] == (problem.findings[0].line, problem.findings[0].rule)  # noqa: PT017  one of many is broken
+            assert _BROKEN[name] == (problem.findings[0].line, problem.findings[0].rule)  # noqa: PT017  # one of many is broken
         else:
             assert name not in _BROKEN
             assert set(document.positions) | {("front",)} >= paths(document.data)

@@ -31,7 +31,7 @@ def test_the_error_names_what_cannot_be_kept_and_the_way_out() -> None:
     with pytest.raises(BadRecord, match=r"The body of note holds nan, .* Use only text"):
         encode({"x": [float("nan")]}, "body of note")
     with pytest.raises(BadRecord, match="the key 1"):
-        encode({1: "x"}, "value")  # type: ignore[dict-item]  # the point
+        encode({1: "x"}, "value")  # type: ignore[dict-item]  # the wrong type is what is tested
 
 
 @proves("ledger.plain-json")

@@ -83,7 +83,7 @@ class FakeBlueprints:
     def add(self, name: str, **more: Any) -> None:
         self.known[name] = Blueprint(name=name, description=name, executor="actor", hash=f"hash of {name}", **more)
 
-    def get(self, name: str, project: Path) -> Blueprint:  # noqa: ARG002  # the same in every project
+    def get(self, name: str, project: Path) -> Blueprint:  # noqa: ARG002  # the fake has one catalogue for all projects
         if name not in self.known:
             raise BlueprintNotFound(f"Agent not found: {name}.", remedy="Use `list_agent_blueprints`.")
         return self.known[name]

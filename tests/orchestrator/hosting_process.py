@@ -75,7 +75,7 @@ def kill(host: subprocess.Popen[str]) -> None:
 async def main(home: Path, project: Path) -> None:
     async with await open_ledger(home / "ledger.db") as ledger, AgentHost(real_service(ledger, home, project).context) as host:
         async with asyncio.timeout(60):
-            while not host.is_hosting:  # noqa: ASYNC110  # it is the lock of another process that we wait for
+            while not host.is_hosting:  # noqa: ASYNC110  # a file lock of another process cannot be awaited
                 await asyncio.sleep(0.01)
         sys.stdout.write("ready\n")
         sys.stdout.flush()

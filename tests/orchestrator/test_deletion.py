@@ -54,7 +54,7 @@ async def test_a_session_that_is_set_to_work_while_it_is_deleted_is_stopped_and_
         if not paused.entered.is_set():
             await hosted.resume("aria", "Sing on.")
             await hear(paused.entered)
-        await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
+        await whole(deletion, *given, **more)  # type: ignore[arg-type]  # arguments of the replaced method, forwarded unchanged
 
     monkeypatch.setattr(SessionDeleter, "_erase_unchanged", resumed_first)
 
@@ -88,7 +88,7 @@ async def test_a_session_that_is_resumed_again_and_again_is_not_deleted(
 
     async def resumed_first(deletion: SessionDeleter, *given: object, **more: object) -> None:
         await hosted.send("aria", "Sing on.")
-        await whole(deletion, *given, **more)  # type: ignore[arg-type]  # passed on as it came
+        await whole(deletion, *given, **more)  # type: ignore[arg-type]  # arguments of the replaced method, forwarded unchanged
 
     monkeypatch.setattr(SessionDeleter, "_erase_unchanged", resumed_first)
     monkeypatch.setattr("fidelio.orchestrator.service.delete._MAX_ATTEMPTS", 3)

@@ -89,7 +89,7 @@ async def test_a_child_whose_start_was_under_way_when_its_parent_was_stopped_nev
         await hear(paused.entered)
         monkeypatch.setattr(SessionStarter, "_create", whole)
         await hosted.stop("parent", by="me")
-        return await whole(starting, *given)  # type: ignore[arg-type]  # passed on as it came
+        return await whole(starting, *given)  # type: ignore[arg-type]  # arguments of the replaced method, forwarded unchanged
 
     monkeypatch.setattr(SessionStarter, "_create", stopped_first)
     await start(hosted, "child", parent=parent.id)

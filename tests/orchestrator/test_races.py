@@ -86,7 +86,7 @@ async def test_an_agent_does_not_lose_its_work_to_a_database_that_is_busy_for_a_
     harness: OrchestratorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fidelio.retry._PAUSES", (0.0,) * 5)
-    harness.ledger = Faulty(harness.ledger, 3)  # type: ignore[assignment]  # it stands for the ledger in everything it does not spoil
+    harness.ledger = Faulty(harness.ledger, 3)  # type: ignore[assignment]  # the fake delegates to the ledger everything that it does not break
     service = harness.service()
     async with harness.host(service):
         await start(service, "aria", "Sing.")

@@ -47,7 +47,7 @@ async def said(service: AgentService, name: str) -> list[str]:
 async def gone(run: str) -> None:
     """Returns when no process of the run is left."""
     async with asyncio.timeout(20):
-        while find_marked(run):  # noqa: ASYNC110  # nobody tells when a process ends that nobody watches
+        while find_marked(run):  # noqa: ASYNC110  # a process that is not our child cannot be awaited
             await asyncio.sleep(0.01)
 
 

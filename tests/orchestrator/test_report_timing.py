@@ -92,7 +92,7 @@ async def test_what_a_program_has_printed_is_the_partial_output_of_its_run(harne
         if way == "stop":
             await wait_until(service, "aria", lambda session: session.run.state == "running")
             async with asyncio.timeout(20):
-                while not (harness.project / "begun").exists():  # noqa: ASYNC110  # it is another process that we wait for
+                while not (harness.project / "begun").exists():  # noqa: ASYNC110  # another process creates the file and cannot notify us
                     await asyncio.sleep(0.01)
             await service.stop("aria")
         (session,) = await wait_until_finished(service, "aria")

@@ -53,6 +53,7 @@ async def test_a_long_check_does_not_block_the_event_loop() -> None:
     async def others() -> None:
         nonlocal turns
         while True:
+            # Counts turns of the event loop while the check runs; nothing is waited for.
             await asyncio.sleep(0.01)
             turns += 1
 

@@ -77,6 +77,7 @@ async def test_many_questions_at_once_have_two_processes(pool: ChildPool) -> Non
     async def follow() -> int:
         most = 0
         while True:
+            # Samples the number of children until the test cancels it; nothing is waited for.
             most = max(most, len(_children()))
             try:
                 await asyncio.sleep(0.01)

@@ -64,6 +64,7 @@ BY_ANSWER = "checkpoint:"
 BY_DEFINITION = ("entry:", "exit:", "step:")
 
 
+# `fidelio.ledger.unit_of_work.RecordEvent` is the same protocol; the rules may not import the ledger.
 class FoldableEvent(Protocol):
     """The attributes of an event that `fold` reads."""
 

@@ -222,21 +222,7 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
         now = self.clock()
         seq = self.records.seq(at.record)
         expect = at.session.last_seq if seq is None else seq
-        after = self._fold_new(at.record, expect, decision.events, now)
-        status, reason = self.records.status(after)
-        change = Change(
-            session=at.session.id,
-            expect=expect,
-            create=decision.create,
-            events=decision.events,
-            time=now,
-            status=status,
-            reason=reason,
-            record=after,
-            requests=decision.requests,
-            blobs=decision.blobs,
-            jobs=decision.jobs,
-        )
+        change, after = self._build_change(at.session.id, at.record, expect, decision, now, decision.jobs)
         linked = (self._build_linked(other, now) if isinstance(other, LinkedChange) else other for other in decision.linked)
         if assignment is None:
             done, *_ = await self.ledger.commit(change, *linked)
@@ -261,20 +247,36 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
 
     def _build_linked(self, linked: LinkedChange[R], now: int) -> Change:
         seq = self.records.seq(linked.before)
-        after = self._fold_new(linked.before, seq or 0, linked.events, now)
+        # Without a sequence number an existing session would be changed unconditionally, whatever was committed meanwhile.
+        assert seq is not None or linked.create is not None, "a record without seq can be linked only where it is created"
+        return self._build_change(linked.session, linked.before, seq or 0, linked, now)[0]
+
+    def _build_change(
+        self,
+        session: str,
+        before: R,
+        expect: int,
+        source: SessionDecision[Any] | LinkedChange[R],
+        now: int,
+        jobs: tuple[NewJob, ...] = (),
+    ) -> tuple[Change, R]:
+        """Build the change of a session, and its record after it."""
+        after = self._fold_new(before, expect, source.events, now)
         status, reason = self.records.status(after)
-        return Change(
-            session=linked.session,
-            expect=seq,
-            create=linked.create,
-            events=linked.events,
+        change = Change(
+            session=session,
+            expect=expect,
+            create=source.create,
+            events=source.events,
             time=now,
             status=status,
             reason=reason,
             record=after,
-            requests=linked.requests,
-            blobs=linked.blobs,
+            requests=source.requests,
+            blobs=source.blobs,
+            jobs=jobs,
         )
+        return change, after
 
     def _fold_new(self, record: R, seq: int, events: Iterable[NewEvent], now: int) -> R:
         """Fold events into the record before they are committed."""

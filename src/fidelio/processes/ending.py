@@ -80,6 +80,7 @@ async def wait_until_ended(processes: Iterable[ProcessIdentity], seconds: float 
     deadline, pause = _now() + seconds, _MIN_PAUSE
     remaining = list(processes)
     while (remaining := [process for process in remaining if is_alive(process)]) and (left := deadline - _now()) > 0:
+        # A process that is not our child cannot be awaited, only looked at.
         await asyncio.sleep(min(pause, left))
         pause = min(pause * 2, _MAX_PAUSE)
 

@@ -159,6 +159,7 @@ async def read_chunks(file: BinaryIO, is_over: Callable[[], bool]) -> AsyncItera
         elif over:
             return
         else:
+            # Another process appends to the file and cannot notify us.
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _MAX_PAUSE)
 

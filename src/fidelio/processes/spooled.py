@@ -152,6 +152,7 @@ class AgentProcess:
             size = 0 if self._spool.first.exists() else _write_some(self._input, remaining)
             remaining = remaining[size:]
             if not size:
+                # The FIFO is full: the agent reads when it wants to, and asyncio cannot watch a FIFO that has no reader yet.
                 await asyncio.sleep(_POLL_SECONDS)
 
     def close_stdin(self) -> None:

@@ -59,7 +59,7 @@ def substitute_program(text: str, program: str) -> str:
 def find_program() -> str:
     """How a person in this shell starts Fidelio: by name if that is on the PATH, else by path."""
     import shlex  # noqa: PLC0415  # only needed for a message
-    import shutil  # noqa: PLC0415  # the same
+    import shutil  # noqa: PLC0415  # only needed for a message
 
     if shutil.which(PROGRAM):
         return PROGRAM

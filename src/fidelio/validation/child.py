@@ -45,8 +45,8 @@ def find_schema_problem(schema: Schema) -> str:
 def find_violations(schema: Schema, value: Any) -> tuple[str, str]:
     """Why the schema cannot be used, and how the value violates it; both empty when valid."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
-    from referencing import Registry  # noqa: PLC0415  # as above
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415  # as above
+    from referencing import Registry  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
 
     # The registry is empty on purpose: without it, the validator would fetch references to addresses.
     validator = Draft202012Validator(schema, registry=Registry())

@@ -125,6 +125,7 @@ class _Child:
             # Its imports count against no question; only an overloaded machine takes too long for them.
             self._read(seconds=math.inf)
         except BaseException:
+            # Also on an interrupt: no other code knows the child process yet.
             self.end()
             raise
 

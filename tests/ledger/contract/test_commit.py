@@ -146,7 +146,7 @@ async def test_a_body_that_is_too_deep_or_too_long_is_refused_with_the_bound(led
         Change(session="s a"),
         Change(session="s_\x00"),
         Change(session="s" * 201),
-        Change(session="s_a", create=NewSession(kind="nonsense")),  # type: ignore[arg-type]  # the point
+        Change(session="s_a", create=NewSession(kind="nonsense")),  # type: ignore[arg-type]  # the wrong type is what is tested
         Change(session="s_a", create=NewSession(kind="agent", name="")),
         Change(session="s_a", create=NewSession(kind="agent", name="a\nb")),
         Change(session="s_a", expect=-1),

@@ -30,7 +30,7 @@ async def test_every_version_of_a_document_can_be_read(ledger: Ledger, clock: Mo
 
     newest = await ledger.document("notes", "plan.md")
     assert newest == Document("notes", "plan.md", 2, sha(b"second\x00"), "ada", clock.now, "second\x00")
-    assert (await ledger.document("notes", "plan.md", version=1)).text == "first ü"  # type: ignore[union-attr]  # it is there
+    assert (await ledger.document("notes", "plan.md", version=1)).text == "first ü"  # type: ignore[union-attr]  # the document was written above, so it is not None
     assert await ledger.document("notes", "plan.md", version=3) is None
     assert await ledger.document("other", "plan.md") is None
     assert [(d.version, d.text) for d in await ledger.versions("notes", "plan.md")] == [(2, None), (1, None)]
@@ -50,7 +50,7 @@ async def test_a_write_on_an_older_version_is_refused(ledger: Ledger) -> None:
         await put(ledger, "plan.md", "third", expect=0)
 
     assert (refusal.value.path, refusal.value.expected, refusal.value.actual) == ("plan.md", 1, 2)
-    assert (await ledger.document("notes", "plan.md")).text == "second"  # type: ignore[union-attr]  # it is there
+    assert (await ledger.document("notes", "plan.md")).text == "second"  # type: ignore[union-attr]  # the document was written above, so it is not None
 
 
 @proves("ledger.documents")

@@ -22,6 +22,7 @@ def brief(pipe: Pipe, address: str, lease_ms: int) -> None:
     async def handle(assignment: Assignment) -> None:
         start = monotonic_ns()
         await assignment.commit(_step(assignment))
+        # Simulated work, so that jobs of several workers overlap; nothing is waited for.
         await asyncio.sleep(random.random() * 0.005)
         lease = assignment.lease
         pipe.send((start, monotonic_ns(), lease.job, lease.session, lease.fence))

@@ -25,6 +25,7 @@ async def test_reading_blueprints_does_not_block_the_event_loop(tmp_path: Path, 
     )
     async with asyncio.timeout(60):
         while not reading.done():
+            # Counts turns of the event loop while a thread reads.
             await asyncio.sleep(0.001)
             turns += 1
     # The check of the schema is given up, so the blueprint is broken.

@@ -82,7 +82,7 @@ async def asked_again_after_adoption(harness: OrchestratorHarness, part: object,
     async with harness.host(service):
         await start(service, "aria", blueprint="careful")
         await working.begun()
-    actor.part = part  # type: ignore[assignment]  # any part
+    actor.part = part  # type: ignore[assignment]  # the fake takes any coroutine function
     later = harness.service(clock=lambda: now_ms() + later_ms)
     async with harness.host(later):
         (session,) = await wait_until_finished(later, "aria")

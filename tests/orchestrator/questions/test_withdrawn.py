@@ -109,7 +109,7 @@ class Slow:
 @proves("orchestrator.questions-withdrawn")
 async def test_a_question_that_is_withdrawn_while_it_is_opened_is_dismissed(harness: OrchestratorHarness) -> None:
     slow = Slow(harness.ledger)
-    harness.ledger = slow  # type: ignore[assignment]  # it stands for the ledger
+    harness.ledger = slow  # type: ignore[assignment]  # the fake delegates to the ledger
 
     async def part(_: Turn, reporter: Reporter) -> TurnResult:
         asking = asyncio.create_task(reporter.ask(MAY_I))

@@ -257,7 +257,7 @@ async def test_git_is_interrupted_in_the_middle_and_leaves_nothing(harness: Orch
     git(harness.project, "config", "filter.slow.smudge", f"touch {begun}; exec sleep 600")
     making = asyncio.create_task(worktrees.create(str(harness.project), harness.home.worktrees, "aria", "s_1"))
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while not begun.exists():  # noqa: ASYNC110  # git tells nobody
+        while not begun.exists():  # noqa: ASYNC110  # git has no notification for the file that its filter creates
             await asyncio.sleep(0.01)
         making.cancel()
         await asyncio.wait({making})

@@ -112,7 +112,7 @@ class Example:
     async def hang(self, _: Nothing, __: CallContext) -> Done:
         self.started += 1
         try:
-            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never comes
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # the future is never resolved, so the type of its result does not matter
         except asyncio.CancelledError:
             self.cancelled += 1
             raise

@@ -141,7 +141,7 @@ def _collect_local(location: WorkflowLocation, folder: str | None, manifest: Fil
     for name in names:
         yield _open_file(location, location.path(inner, name.file), name)
     for finding in location.find_misnamed_in(inner, STRUCTURED):
-        yield ActivitySource(os.path.basename(finding.file), location.id, findings=(finding,))  # noqa: PTH119  a name, not a path
+        yield ActivitySource(os.path.basename(finding.file), location.id, findings=(finding,))  # noqa: PTH119  # a name, not a path
 
 
 def _open_file(location: WorkflowLocation, path: str, name: ComponentName) -> ActivitySource:
@@ -226,7 +226,7 @@ def _read_activity(source: ActivitySource) -> Activity:
 def _report_duplicate(activity: str, source: ActivitySource, first: ActivitySource) -> Finding:
     assert source.content is not None
     assert first.content is not None
-    sentence = f"The activity `{activity}` is also in {os.path.basename(first.content.name)}, which is used."  # noqa: PTH119  a name, not a path
+    sentence = f"The activity `{activity}` is also in {os.path.basename(first.content.name)}, which is used."  # noqa: PTH119  # a name, not a path
     at = source.content.document().at((*source.inside, "id"))
     return error(source.content.name, "duplicate-id", sentence, "Give one of the two another id.", at=at)
 

@@ -110,7 +110,7 @@ def _load_text(model: type[Text], content: FileContent, name: ComponentName) -> 
 
 
 def _parse_text(model: type[Text], document: ParsedDocument, name: ComponentName) -> Text:
-    from fidelio.definitions.reading.markdown import find_first_heading  # noqa: PLC0415  brings YAML, which workflows may do without
+    from fidelio.definitions.reading.markdown import find_first_heading  # noqa: PLC0415  # brings YAML, which workflows may do without
 
     front, content = _split_front_matter(document)
     return model.model_validate(

@@ -133,19 +133,19 @@ class Files:
 
 
 def compute_digest(raw: bytes) -> str:
-    from hashlib import sha256  # noqa: PLC0415  a list of workflows needs no digests
+    from hashlib import sha256  # noqa: PLC0415  # a list of workflows needs no digests
 
     return sha256(raw).hexdigest()
 
 
 def join_path(*names: str) -> str:
-    return os.path.join(*names)  # noqa: PTH118  done for every file on every access; Path costs several times as much
+    return os.path.join(*names)  # noqa: PTH118  # done for every file on every access; Path costs several times as much
 
 
 def _stat_directory(path: str) -> Signature | None:
     """The signature of a directory; None if it does not exist."""
     try:
-        return make_signature(os.stat(path))  # noqa: PTH116  as in `read_signature`
+        return make_signature(os.stat(path))  # noqa: PTH116  # as in `read_signature`
     except OSError as problem:
         if problem.errno in _ABSENCE_ERRORS:
             return None

@@ -70,7 +70,7 @@ def check_inner_folder(text: str) -> str:
 
 def suggest_names(name: str, candidates: Iterable[str]) -> str:
     """A hint with similar names, or an empty text."""
-    from difflib import get_close_matches  # noqa: PLC0415  needed only after a mistake
+    from difflib import get_close_matches  # noqa: PLC0415  # needed only after a mistake
 
     spellings = {candidate.casefold(): candidate for candidate in candidates}
     found = [spellings[match] for match in get_close_matches(name.casefold(), spellings, n=3)]

@@ -54,14 +54,14 @@ class Library:
     @cached_property
     def _loader(self) -> WorkflowLoader:
         # Importing the models takes 0.1 s, and listing does not need them.
-        from fidelio.definitions.library.assembly import WorkflowLoader  # noqa: PLC0415  see above
+        from fidelio.definitions.library.assembly import WorkflowLoader  # noqa: PLC0415  # brings pydantic, which a list of workflows does without
 
         return WorkflowLoader(self._locations)
 
     @cached_property
     def _components(self) -> ComponentLoader:
         # Starting a session does not need the models of skills and texts.
-        from fidelio.definitions.library.components import ComponentLoader  # noqa: PLC0415  see above
+        from fidelio.definitions.library.components import ComponentLoader  # noqa: PLC0415  # brings pydantic, which a list of workflows does without
 
         return ComponentLoader(self._loader)
 

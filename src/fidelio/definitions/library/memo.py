@@ -36,7 +36,7 @@ def make_signature(status: os.stat_result) -> Signature:
 
 def read_signature(path: str) -> Signature | None:
     try:
-        return make_signature(os.stat(path))  # noqa: PTH116  done for every file on every access; Path costs several times as much
+        return make_signature(os.stat(path))  # noqa: PTH116  # done for every file on every access; Path costs several times as much
     except OSError:
         return None
 

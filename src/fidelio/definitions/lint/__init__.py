@@ -42,9 +42,9 @@ def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ())
         directory = directory.resolve()
         root = directory.parent
     library = Library((*base, Root(root, "linted")))
-    inside = os.path.join(directory, "")  # noqa: PTH118  findings name their files as text
+    inside = os.path.join(directory, "")  # noqa: PTH118  # findings name their files as text
     # A finding about an invalid directory name contains the escaped name.
-    itself = (os.fspath(directory), os.path.join(root, escape_name(directory.name)))  # noqa: PTH118  as above
+    itself = (os.fspath(directory), os.path.join(root, escape_name(directory.name)))  # noqa: PTH118  # findings name their files as text
     return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file in itself)
 
 
@@ -70,7 +70,7 @@ def _render_finding(finding: Finding, root: str, *, color: bool) -> Iterator[str
 
 
 def _make_relative(file: str, root: str) -> str:
-    if not root or not file.startswith(os.path.join(root, "")):  # noqa: PTH118  findings name their files as text
+    if not root or not file.startswith(os.path.join(root, "")):  # noqa: PTH118  # findings name their files as text
         return file
     return os.path.relpath(file, root)
 

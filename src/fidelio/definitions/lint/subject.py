@@ -150,25 +150,25 @@ class LintSubject:
 
     @property
     def directory(self) -> str:
-        return os.path.dirname(self.manifest.file)  # noqa: PTH120  the library names its files as text
+        return os.path.dirname(self.manifest.file)  # noqa: PTH120  # the library names its files as text
 
     @property
     def numbered_files(self) -> Iterator[list[tuple[ComponentName, SourceFile]]]:
         """The files with a number, directory by directory."""
         for folder in _FOLDERS:
             names = [name for name in _list_components(self.library, folder, self.key) if name.index]
-            yield [(name, SourceFile(os.path.join(self.directory, folder, name.file))) for name in names]  # noqa: PTH118  as above
+            yield [(name, SourceFile(os.path.join(self.directory, folder, name.file))) for name in names]  # noqa: PTH118  # the library names its files as text
 
     @property
     def named_files(self) -> Iterator[NamedFile]:
         assert self.manifest.document is not None
         own_id = self.manifest.document.data["id"]
-        in_directory = os.path.basename(self.manifest.file) in MANIFESTS  # noqa: PTH119  as above
+        in_directory = os.path.basename(self.manifest.file) in MANIFESTS  # noqa: PTH119  # the library names its files as text
         yield NamedFile("workflow", own_id, self.key, "directory" if in_directory else "file", self.manifest)
         files = [("activity", entry.activity.id, entry.source) for entry in self.activities]
         files += [("skill", skill.id, skill.source) for skill in self.skills]
         for kind, name, source in files:
-            file = parse_component_name(os.path.basename(source.file))  # noqa: PTH119  as above
+            file = parse_component_name(os.path.basename(source.file))  # noqa: PTH119  # the library names its files as text
             if file is not None and not source.inside:
                 yield NamedFile(kind, name, file.id, "file", source)
 

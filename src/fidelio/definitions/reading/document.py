@@ -62,7 +62,7 @@ class ParsedDocument:
         """Findings for content that is valid but probably a mistake."""
         if self.format != "toon":
             return ()
-        from fidelio.definitions.reading.toon import find_suspicious_lines  # noqa: PLC0415  a decoder is imported with its first file
+        from fidelio.definitions.reading.toon import find_suspicious_lines  # noqa: PLC0415  # a decoder is imported with its first file
 
         return tuple(find_suspicious_lines(self.text, self.name))
 

@@ -67,6 +67,7 @@ class Database:
                 await transaction.start()
                 result = await work(connection)
             except BaseException:
+                # Also on cancellation: a pooled connection must not keep an open transaction.
                 await _roll_back(connection, transaction)
                 raise
             await self._commit(connection, transaction)

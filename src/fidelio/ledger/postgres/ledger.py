@@ -57,6 +57,7 @@ class PostgresLedger(Ledger):
         try:
             await migrate(database)
         except BaseException:
+            # Also on cancellation: the caller gets no ledger that it could close.
             await database.close()
             raise
         return cls(database, clock)

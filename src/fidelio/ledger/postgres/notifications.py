@@ -48,6 +48,7 @@ class NotificationListener:
             with translate_errors(self._database.address):
                 await connection.add_listener(CHANNEL, self._notify)
         except BaseException:
+            # Also on cancellation: no other code knows this connection.
             connection.terminate()
             raise
         return connection

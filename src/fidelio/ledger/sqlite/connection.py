@@ -79,6 +79,7 @@ def _configure(connection: apsw.Connection, path: str) -> apsw.Connection:
         run_script(connection, _SETTINGS)
         migrate(connection, path)
     except BaseException:
+        # Also on an interrupt: an unclosed connection would keep its lock on the file.
         connection.close()
         raise
     return connection

@@ -63,7 +63,7 @@ class MissingExecutor:
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:  # noqa: ARG002  # missing for every turn
         raise ExecutorUnavailable(self._why)
 
-    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:  # noqa: ARG002  # as above
+    async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:  # noqa: ARG002  # missing for every turn
         return None
 
 

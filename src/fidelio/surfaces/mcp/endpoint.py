@@ -217,9 +217,9 @@ def _render_schemas(*names: str) -> str:
 def _load_schema(name: str) -> dict[str, Any]:
     from pydantic import TypeAdapter  # noqa: PLC0415  # only when a client reads a schema
 
-    from fidelio.definitions import models  # noqa: PLC0415  # the same
-    from fidelio.definitions.models.components import Skill  # noqa: PLC0415  # the same
-    from fidelio.engine.state import Record  # noqa: PLC0415  # the same
+    from fidelio.definitions import models  # noqa: PLC0415  # only when a client reads a schema
+    from fidelio.definitions.models.components import Skill  # noqa: PLC0415  # only when a client reads a schema
+    from fidelio.engine.state import Record  # noqa: PLC0415  # only when a client reads a schema
 
     if name == "state":
         return msgspec.json.schema(Record)
@@ -267,7 +267,7 @@ class RequestStates:
 
     def _load_seal(self) -> Seal:
         if self._cached_seal is None:
-            from fidelio.tokens.seal import Seal  # noqa: PLC0415  # the first reply does not wait for it
+            from fidelio.tokens.seal import Seal  # noqa: PLC0415  # slow to import: the first reply must not wait for it
 
             self._cached_seal = Seal(self._open_keys(), SEAL_PURPOSE)
         return self._cached_seal

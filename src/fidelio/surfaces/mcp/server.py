@@ -74,7 +74,7 @@ async def _serve(options: McpOptions) -> None:
 
 def _check_directories(directories: Sequence[str], settings: Settings) -> None:
     """Fail at start if a workflow directory is missing. The check is cheap; the module that raises is imported only then."""
-    if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # never raise
+    if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # the functions of os.path return False where Path would raise
         from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # only to raise
 
         open_library(settings.home, directories)
@@ -112,7 +112,7 @@ def make_identity(settings: Settings) -> Identity:
 
 def make_request_states(settings: Settings) -> RequestStates:
     def load_keys() -> KeyRing:
-        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # the first reply does not wait for it
+        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # slow to import: the first reply must not wait for it
 
         return open_keys(settings.home.ensure().keys)
 

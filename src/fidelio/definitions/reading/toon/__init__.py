@@ -50,7 +50,7 @@ def parse(text: str, name: str) -> Any:
 
 
 def walk(text: str) -> Iterator[ToonNode]:
-    from fidelio.definitions.reading.toon import lines as toon_lines  # noqa: PLC0415  a sound file is read without it
+    from fidelio.definitions.reading.toon import lines as toon_lines  # noqa: PLC0415  # a sound file is read without it
 
     return toon_lines.walk(text)
 

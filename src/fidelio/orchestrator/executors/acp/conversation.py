@@ -113,7 +113,7 @@ class AcpTurn:
 
     async def request_permission(
         self,
-        session_id: str,  # noqa: ARG002  # as above
+        session_id: str,  # noqa: ARG002  # the connection has a single session
         tool_call: ToolCallUpdate,
         options: list[PermissionOption],
         **_: Any,

@@ -120,6 +120,7 @@ class _Worker:
         while waiting := (await self._status())["open_checkpoint"]:
             if asyncio.get_running_loop().time() > deadline:
                 raise ExecutorFailure(f"Nobody has answered {waiting}.", reason="unanswered")
+            # A client over MCP has no notification for an answer, so it asks again.
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
         await self._call("resume_checkpoint")

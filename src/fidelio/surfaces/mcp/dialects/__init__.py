@@ -23,25 +23,25 @@ def load_tools(dialect: str, app: Application) -> ServedTools:
 
 
 def _load_sessions(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # only when it is chosen
+    from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # a server loads only the dialect that it serves
 
     return SessionsDialect(app).tools()
 
 
 def _load_gates(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # only when it is chosen
+    from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # a server loads only the dialect that it serves
 
     return GatesDialect(app).tools()
 
 
 def _load_navigator(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # only when it is chosen
+    from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # a server loads only the dialect that it serves
 
     return NavigatorDialect(app).tools()
 
 
 def _load_orchestrator(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # only when it is chosen
+    from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # a server loads only the dialect that it serves
 
     return AgentToolset(app).tools()
 

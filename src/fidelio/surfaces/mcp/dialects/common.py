@@ -111,7 +111,7 @@ def add_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallRes
 
 def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """All transitions of the current activity, with `holds`: true, false, or null while it is undecided."""
-    from fidelio.engine.transitions import list_transitions  # noqa: PLC0415  # the first reply does not wait for it
+    from fidelio.engine.transitions import list_transitions  # noqa: PLC0415  # slow to import: the first reply must not wait for it
 
     return [
         {

@@ -99,7 +99,7 @@ class DefinitionEncoder:
 
 def _definition_json(definition: Definition) -> dict[str, Any]:
     """The JSON of a definition in this dialect, where a workflow lists all its skills together."""
-    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # waits for the first call
+    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     body = definition_json(definition)
     if isinstance(definition, Workflow) and "skills" in body:
@@ -110,7 +110,7 @@ def _definition_json(definition: Definition) -> dict[str, Any]:
 
 def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """The pending checkpoints, with `condition_holds`: true, false, or null while it is undecided."""
-    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     return [
         {"checkpoint_id": pending.checkpoint, "condition_holds": truth, "request_id": pending.request}
@@ -194,8 +194,8 @@ class GatesDialect(Dialect):
         return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
-        from fidelio.workflows.content import SUMMARY_WITH_ROLES, summarize_workflow  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.content import SUMMARY_WITH_ROLES, summarize_workflow  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
@@ -221,7 +221,7 @@ class GatesDialect(Dialect):
         return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
-        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
@@ -235,7 +235,7 @@ class GatesDialect(Dialect):
         return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
     async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
@@ -247,7 +247,7 @@ class GatesDialect(Dialect):
         return render_document(context, body, outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
@@ -255,7 +255,7 @@ class GatesDialect(Dialect):
         return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
@@ -264,7 +264,7 @@ class GatesDialect(Dialect):
         return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # waits for the first call
+        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.traces.trace(

@@ -57,7 +57,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         return _reply(context, await service.navigation.look(arguments.state))
 
     async def nav_checkpoint(self, arguments: StateReference, context: CallContext) -> Done:
-        from fidelio.surfaces.mcp.dialects.navigator.replies import render_checkpoint  # noqa: PLC0415  # waits for the first call
+        from fidelio.surfaces.mcp.dialects.navigator.replies import render_checkpoint  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         return render_checkpoint(context, await service.navigation.look(arguments.state, tool="nav_checkpoint"))
@@ -89,8 +89,8 @@ async def _render_refused(context: CallContext, service: WorkflowService, refusa
 
     A stale state is replaced by the current one: the agent could not continue with it.
     """
-    from fidelio.surfaces.mcp.dialects.navigator.replies import render_refusal  # noqa: PLC0415  # waits for the first call
-    from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import render_refusal  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+    from fidelio.tokens.packed import is_packed  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.load_view(state)
@@ -99,7 +99,7 @@ async def _render_refused(context: CallContext, service: WorkflowService, refusa
 
 
 def _build_request(arguments: NavAction) -> MoveRequest:
-    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     if arguments.action == "complete_step":
         return MoveRequest("complete_step", _require(arguments.step_id, "step_id", arguments.action), output=arguments.output)
@@ -112,9 +112,9 @@ def _build_request(arguments: NavAction) -> MoveRequest:
 
 
 def _build_answer(arguments: NavAction) -> MoveRequest:
-    from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
-    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # waits for the first call
-    from fidelio.engine.phrases import ANSWER_MODE_REQUIRED  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+    from fidelio.engine.apply_move import MoveRequest  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+    from fidelio.engine.phrases import ANSWER_MODE_REQUIRED  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     checkpoint = _require(arguments.checkpoint_id, "checkpoint_id", arguments.action)
     option = none_if_unset(arguments.option_id)
@@ -139,6 +139,6 @@ def _reply(context: CallContext, found: NavigatorReply) -> Done:
 @cache
 def _load_renderer() -> Callable[[CallContext, NavigatorReply], Done]:
     """Cached because nearly every call ends with it, and an import statement costs time even for a loaded module."""
-    from fidelio.surfaces.mcp.dialects.navigator.replies import render_situation  # noqa: PLC0415  # waits for the first call
+    from fidelio.surfaces.mcp.dialects.navigator.replies import render_situation  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     return render_situation

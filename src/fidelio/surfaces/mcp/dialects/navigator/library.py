@@ -60,8 +60,8 @@ class NavigatorLibrary(Dialect):
         return Done(_render((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
 
     async def get_checkpoint(self, arguments: GetCheckpoint, _: CallContext) -> Done:
-        from fidelio.engine.checkpoints import find_checkpoint  # noqa: PLC0415  # waits for the first call
-        from fidelio.engine.phrases import checkpoint_not_found  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import find_checkpoint  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+        from fidelio.engine.phrases import checkpoint_not_found  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         activity = (await self.library()).activity(arguments.workflow_id, arguments.activity_id)
         checkpoint = find_checkpoint(activity, arguments.checkpoint_id)
@@ -72,7 +72,7 @@ class NavigatorLibrary(Dialect):
         return Done(as_json({**_dump(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
     async def validate_transition(self, arguments: ValidateTransition, _: CallContext) -> Done:
-        from fidelio.engine.transitions import explain_missing_transition  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.transitions import explain_missing_transition  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         workflow = (await self.library()).workflow(arguments.workflow_id)
         reason = explain_missing_transition(workflow, arguments.from_activity, arguments.to_activity)

@@ -91,7 +91,7 @@ def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -
     if yielded.answer is not None:
         answer = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **answer, "message": "This checkpoint was answered before in this visit. Go on."}
-    from fidelio.workflows.unit_of_work import person_remedy  # noqa: PLC0415  # the first reply does not wait for it
+    from fidelio.workflows.unit_of_work import person_remedy  # noqa: PLC0415  # slow to import: the first reply must not wait for it
 
     waiting = outcome.record.waiting
     demands_person = waiting is not None and waiting.request == yielded.request and waiting.person
@@ -140,7 +140,7 @@ class SessionsDialect(Dialect):
         return Done("\n".join([*header_lines, "", load_procedure(await self.app.library(), INSTRUCTIONS)]))
 
     async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         entries = list_startable_workflows(await self.app.library())
         return Done(encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
@@ -164,7 +164,7 @@ class SessionsDialect(Dialect):
         return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow_status(self, arguments: TokenReference, context: CallContext) -> Done:
-        from fidelio.engine.checkpoints import describe_last_checkpoint  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import describe_last_checkpoint  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.status(arguments.session_token)
@@ -194,7 +194,7 @@ class SessionsDialect(Dialect):
         return render_reply(context, body, outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token)
@@ -209,8 +209,8 @@ class SessionsDialect(Dialect):
 
     def _summary(self, workflow: Workflow) -> str:
         """Return the summary as TOON. The latest is cached: encoding takes longer than the rest of a call."""
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
-        from fidelio.workflows.content import SUMMARY, summarize_workflow  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+        from fidelio.workflows.content import SUMMARY, summarize_workflow  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         if self._cached_summary is None or self._cached_summary[0] is not workflow:
             self._cached_summary = workflow, encode_toon(summarize_workflow(workflow, SUMMARY))
@@ -229,7 +229,7 @@ class SessionsDialect(Dialect):
         )
 
     async def get_activity(self, arguments: TokenReference, context: CallContext) -> Done:
-        from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.reads.activity(arguments.session_token)
@@ -260,7 +260,7 @@ class SessionsDialect(Dialect):
         return render_reply(context, body, outcome)
 
     async def present_checkpoint(self, arguments: PresentCheckpoint, context: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # waits for the first call
+        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         outcome = await service.checkpoints.present(_find_handle(arguments))
@@ -274,7 +274,7 @@ class SessionsDialect(Dialect):
         return render_document(context, encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
-        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # waits for the first call
+        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)

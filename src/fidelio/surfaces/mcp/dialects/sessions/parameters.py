@@ -189,8 +189,8 @@ def none_if_unset(value: Any) -> Any:
 
 def build_move(arguments: NextActivity) -> Move:
     """Convert the arguments of next_activity to a move of the service."""
-    from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # waits for the first call
-    from fidelio.workflows.moves import Move  # noqa: PLC0415  # waits for the first call
+    from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+    from fidelio.workflows.moves import Move  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     steps, activities = none_if_unset(arguments.step_manifest), none_if_unset(arguments.activity_manifest)
     return Move(

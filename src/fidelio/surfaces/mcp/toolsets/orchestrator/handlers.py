@@ -78,7 +78,7 @@ class WorkflowRuns:
 
     async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Start or continue the run, and return its status after at most `seconds`."""
-        from fidelio.conductor.context import ignore_event  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.context import ignore_event  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         conductor = await self._app.conductor(ignore_event)
         record = await conductor.find_or_start(plan, force_new=anew)
@@ -147,7 +147,7 @@ class AgentToolset:
         )
 
     async def list_agent_blueprints(self, arguments: ListBlueprints, _: CallContext) -> Done:
-        from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         listing = await list_in_thread(self._app.blueprints().list, _resolve_project(arguments))
         body = blueprints_json(listing, arguments.cursor, arguments.limit)
@@ -165,7 +165,7 @@ class AgentToolset:
         return Done(render_sessions(page.items, body), structured=body)
 
     async def start_agent_session(self, arguments: StartAgentSession, context: CallContext) -> Done:
-        from fidelio.orchestrator.record.model import StartAgent  # noqa: PLC0415  # waits for the first call
+        from fidelio.orchestrator.record.model import StartAgent  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self._app.agents()
         start = StartAgent(
@@ -295,7 +295,7 @@ class AgentToolset:
         return current
 
     async def run_workflow(self, arguments: RunWorkflow, context: CallContext) -> Done:
-        from fidelio.conductor.plan import DEFAULT_WORKER, Plan  # noqa: PLC0415  # waits for the first call
+        from fidelio.conductor.plan import DEFAULT_WORKER, Plan  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
         service = await self._app.agents()
         plan = Plan(
@@ -375,7 +375,7 @@ def _make_reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]],
 
 
 def _resolve_project(arguments: Any) -> str | None:
-    from fidelio.orchestrator.runs.context import resolve_project  # noqa: PLC0415  # waits for the first call
+    from fidelio.orchestrator.runs.context import resolve_project  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
 
     return resolve_project(arguments.project_dir) if arguments.project_dir else None
 
