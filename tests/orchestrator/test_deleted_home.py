@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.app.application import open_agents
+from fidelio.app.agents import open_agents
 from fidelio.errors import HomeProblem
 from fidelio.home import Home
 from fidelio.ledger import open_ledger

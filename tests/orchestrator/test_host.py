@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.app.application import open_agents
+from fidelio.app.agents import open_agents
 from fidelio.errors import ConversationLost
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, Lease, NewEvent, NewJob, Retry

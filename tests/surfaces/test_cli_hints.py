@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import fidelio as package
-from fidelio.app.application import Application, open_agents
+from fidelio.app.agents import open_agents
+from fidelio.app.application import Application
 from fidelio.errors import UsageProblem
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent

@@ -1,7 +1,8 @@
 """Composition root: opens the ledger, the library, the keys and the services that every surface uses.
 
 Each service is opened by the first call that needs it. Opening reads definitions and the ledger, which takes longer than the
-whole MCP handshake, and a client that only calls `tools/list` should not wait for it. So most imports here are lazy.
+whole MCP handshake, and a client that only calls `tools/list` should not wait for it. So the services with many modules are
+imported when they are opened; ledger, library, inbox and keys are small and load no driver and no pydantic by themselves.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from fidelio.app.records import Records
+from fidelio.clock import now_ms
+from fidelio.definitions.library import Library
+from fidelio.definitions.library.search_path import bundled_root, open_library, open_library_at
 from fidelio.errors import FidelioError, RequestClosed
+from fidelio.inbox import Inbox
+from fidelio.ledger import Ledger, open_ledger
+from fidelio.mcp_client import McpServer
 from fidelio.settings import Settings
+from fidelio.tokens.keyring import KeyRing, open_keys
 from fidelio.toolkit import AnswerOption, AskPerson
 
 if TYPE_CHECKING:
-    from fidelio.app.records import Records
     from fidelio.conductor.conductor import Conductor
     from fidelio.conductor.context import ProgressEvent
-    from fidelio.definitions.library import Library
-    from fidelio.inbox import Inbox
-    from fidelio.ledger import Ledger
-    from fidelio.mcp_client import McpServer
     from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
     from fidelio.orchestrator.service.service import AgentService
-    from fidelio.tokens.keyring import KeyRing
     from fidelio.workflows.moves import MoveResult
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
@@ -105,14 +108,14 @@ class Application:
 
     async def has_active_agents(self) -> bool:
         """Whether any run is queued or running."""
-        from fidelio.orchestrator.runs.host_process import has_active_runs
+        from fidelio.app.agents import has_active_runs, open_agents  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         async with self._open_lock:
             return await has_active_runs(open_agents(self.settings, await self._open_ledger()).context)
 
     async def work_until_idle(self, seconds: float) -> None:
         """Run agents in this process until nothing was left to do for `seconds`."""
-        from fidelio.orchestrator.runs.host_process import work_until_idle
+        from fidelio.app.agents import open_agents, work_until_idle  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         async with self._open_lock:
             service = open_agents(self.settings, await self._open_ledger())
@@ -120,7 +123,7 @@ class Application:
 
     def blueprints(self) -> BlueprintCatalogue:
         """The catalogue of agent blueprints. Opens neither ledger nor home."""
-        from fidelio.orchestrator.blueprints.catalogue import open_blueprints
+        from fidelio.app.agents import open_blueprints  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         if self._blueprints is None:
             self._blueprints = open_blueprints(self.settings.home)
@@ -128,23 +131,18 @@ class Application:
 
     async def conductor(self, watch: Callable[[ProgressEvent], None]) -> Conductor:
         """The conductor, which reports its progress to `watch`."""
-        from fidelio.conductor.conductor import Conductor
-        from fidelio.conductor.workers import Workers
+        from fidelio.conductor import conductor, workers  # noqa: PLC0415  # brings pydantic and the engine, 150 ms
 
-        workers, workflows = Workers(await self.agents(), self._workflow_server()), await self.workflows()
-        return Conductor(workflows, workflows.unit, workers, self.settings.home, on_event=watch)
+        agents, workflows = workers.Workers(await self.agents(), self._workflow_server()), await self.workflows()
+        return conductor.Conductor(workflows, workflows.unit, agents, self.settings.home, on_event=watch)
 
     async def records(self) -> Records:
         """Sessions and events of every kind."""
-        from fidelio.app.records import Records
-
         async with self._open_lock:
             return Records(await self._open_ledger())
 
     async def inbox(self) -> Inbox:
         """The requests that wait for a person."""
-        from fidelio.inbox import Inbox
-
         async with self._open_lock:
             return Inbox(await self._open_ledger())
 
@@ -154,14 +152,10 @@ class Application:
 
     def open_library(self) -> Library:
         """The definitions on the search path. Opens neither ledger nor keys nor home."""
-        from fidelio.definitions.library.search_path import open_library
-
         return open_library(self.settings.home, self._directories, with_bundled=self._with_bundled)
 
     def keys(self) -> KeyRing:
         """The keys that seal tokens."""
-        from fidelio.tokens.keyring import open_keys
-
         return open_keys(self.settings.home.keys)
 
     async def end_session(self, name: str, *, by: str) -> CallResult[MoveResult]:
@@ -170,8 +164,6 @@ class Application:
         return await (await self.workflows()).end_without_definition(session.id, self._library_of, by=by)
 
     def _library_of(self, root: str) -> Library:
-        from fidelio.definitions.library.search_path import open_library_at
-
         return self.open_library() if self._directories or not root else open_library_at(self.settings.home, root)
 
     @contextmanager
@@ -185,8 +177,6 @@ class Application:
             raise
 
     async def _open_ledger(self) -> Ledger:
-        from fidelio.ledger import open_ledger
-
         if self._ledger is None:
             self._prepare_home()
             self._ledger = await self._resources.enter_async_context(await open_ledger(self.settings.ledger))
@@ -198,14 +188,11 @@ class Application:
         home.ensure() if self.creates_missing_home or self.settings.ledger != str(home.ledger) else home.require_existing()
 
     async def _open_workflows(self) -> WorkflowService:
-        from fidelio.clock import now_ms
-        from fidelio.workflows.service import WorkflowService
-        from fidelio.workflows.tokens import SessionTokens
-        from fidelio.workflows.unit_of_work import ServerPolicy
+        from fidelio.workflows import service, tokens, unit_of_work  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
 
         self.settings.home.ensure()
         library = self.open_library()
-        policy = ServerPolicy(
+        policy = unit_of_work.ServerPolicy(
             self._fidelity,
             self._person,
             self.settings.min_response_ms,
@@ -216,10 +203,10 @@ class Application:
         keys = self.keys()
         # Fail now: without a key, no token of a session that starts here could be opened again.
         keys.active()
-        return WorkflowService(await self._open_ledger(), library, SessionTokens(keys, now_ms), policy=policy)
+        return service.WorkflowService(await self._open_ledger(), library, tokens.SessionTokens(keys, now_ms), policy=policy)
 
     async def _open_agents(self, *, host: bool) -> AgentService:
-        from fidelio.orchestrator.runs.host_process import host_agents, spawn_worker_if_needed
+        from fidelio.app.agents import host_agents, open_agents, spawn_worker_if_needed  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         service = open_agents(self.settings, await self._open_ledger())
         if host:
@@ -230,8 +217,6 @@ class Application:
 
     def _workflow_server(self) -> McpServer:
         """The MCP server that gives a worker the same workflows and the same ledger."""
-        from fidelio.mcp_client import McpServer
-
         switches = {
             "--with-bundled": self._with_bundled,
             "--enforce": self._fidelity == "enforce",
@@ -274,24 +259,6 @@ class Application:
         )
 
 
-def open_agents(settings: Settings, ledger: Ledger) -> AgentService:
-    """The agent service over an open ledger. It runs no agents by itself."""
-    from fidelio.orchestrator.blueprints.catalogue import open_blueprints
-    from fidelio.orchestrator.executors.registry import get_executors
-    from fidelio.orchestrator.service.service import AgentService
-
-    return AgentService(
-        ledger,
-        open_blueprints(settings.home),
-        get_executors(),
-        home=settings.home,
-        limits=settings.agents,
-        executor=settings.executor,
-    )
-
-
 def open_bundled(settings: Settings) -> Application:
     """An application with only the bundled workflows, so that tour and demo do not depend on the user's files."""
-    from fidelio.definitions.library.search_path import bundled_root
-
     return Application(settings, [str(bundled_root().path)])

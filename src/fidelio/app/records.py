@@ -16,6 +16,7 @@ from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
 from fidelio.ledger.paging import event_pages
+from fidelio.ledger.postgres import hide_password
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Records:
 
     async def report(self, session: str) -> Report:
         """Compare what the definition of a workflow session asks for with what happened."""
-        from fidelio.workflows.report import report_session
+        from fidelio.workflows.report import report_session  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
 
         return await report_session(self._ledger, session)
 
@@ -109,7 +110,7 @@ class SqliteVersion(msgspec.Struct, frozen=True):
 
 def sqlite_version() -> SqliteVersion:
     """The versions of SQLite and of its driver."""
-    from fidelio.ledger.sqlite import connection
+    from fidelio.ledger.sqlite import connection  # noqa: PLC0415  # brings the driver
 
     version = connection.sqlite_version()
     return SqliteVersion(".".join(map(str, version)), connection.driver_version(), version >= connection.SAFE_VERSION)
@@ -119,8 +120,4 @@ def describe_ledger(settings: Settings) -> str:
     """Where the ledger is, for messages: the home that contains it, or its file or address without the password."""
     if settings.ledger == str(settings.home.ledger):
         return str(settings.home.path)
-    if "://" not in settings.ledger:
-        return settings.ledger
-    from fidelio.ledger.postgres.errors import hide_password
-
-    return hide_password(settings.ledger)
+    return hide_password(settings.ledger) if "://" in settings.ledger else settings.ledger

@@ -12,6 +12,7 @@ import os
 
 from fidelio.clock import Clock, now_ms
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.postgres import open_postgres
 from fidelio.settings import POSTGRES
 
 __all__ = ["Ledger", "open_ledger"]
@@ -20,8 +21,6 @@ __all__ = ["Ledger", "open_ledger"]
 async def open_ledger(where: str | os.PathLike[str], *, clock: Clock = now_ms) -> Ledger:
     """Open the ledger at a file path or a PostgreSQL URL; create it if it does not exist."""
     if isinstance(where, str) and where.startswith(POSTGRES):
-        from fidelio.ledger.postgres import open_postgres  # noqa: PLC0415  # the driver is imported only if it is used
-
         return await open_postgres(where, clock=clock)
     from fidelio.ledger.sqlite import open_sqlite  # noqa: PLC0415  # the driver is imported only if it is used
 

@@ -8,37 +8,39 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 
 from fidelio.errors import HomeProblem
 from fidelio.home import find_home
 
 PROGRAM = "fidelio"
-# Command: the module of `surfaces.cli` that defines it. Only that module is imported when the command runs.
+# Command: the module of `surfaces.cli` that defines it, and its line in `fidelio --help`; a command without one is not listed.
+# Only the module of the command that runs is imported. All of them take over a second.
 COMMANDS = {
-    "agents": "agents",
-    "answer": "inbox",
-    "completion": "machine",
-    "demo": "serve",
-    "doctor": "machine",
-    "draw": "workflows",
-    "events": "record",
-    "inbox": "inbox",
-    "init": "init",
-    "keys": "machine",
-    "lint": "workflows",
-    "list": "workflows",
-    "mcp": "serve",
-    "report": "audit",
-    "run": "run",
-    "search": "record",
-    "sessions": "record",
-    "show": "workflows",
-    "tour": "tour",
-    "trace": "audit",
-    "up": "serve",
-    "verify": "record",
-    "work": "serve",
+    "agents": ("agents", "Start, watch, resume and stop agents."),
+    "answer": ("inbox", "Answer REQUEST with OPTION, or with --text."),
+    "completion": ("main", "Print the completion script for SHELL (default: your shell)."),
+    "demo": ("serve", "Watch a scripted agent that stops at a question for you."),
+    "doctor": ("machine", "Check this installation: what is missing, and what to do."),
+    "draw": ("workflows", "Draw WORKFLOW: an SVG picture, a Mermaid flowchart, or text."),
+    "events": ("record", "Show the events of SESSION (an id or a name), in order."),
+    "inbox": ("inbox", "List the requests that wait for a person, oldest first."),
+    "init": ("init", "Set up a project: its home, and its MCP configuration."),
+    "keys": ("machine", "Show the id of the key that seals new tokens, or rotate it."),
+    "lint": ("workflows", "Check workflow files: in DIRECTORY, or on the search path."),
+    "list": ("workflows", "List the workflows on the search path."),
+    "mcp": ("serve", "Serve workflows to an agent over standard input and output."),
+    "report": ("audit", "Compare SESSION with its definition."),
+    "run": ("run", "Run WORKFLOW with agents, activity by activity."),
+    "search": ("record", "Find TEXT in events and documents."),
+    "sessions": ("record", "List sessions, newest first."),
+    "show": ("workflows", "Show WORKFLOW as text."),
+    "tour": ("tour", "A first look: workflows, a drawing, and a recorded session."),
+    "trace": ("audit", "Show every tool call of agents in SESSION, in order."),
+    "up": ("serve", "Serve workflows over HTTP, for agents that connect by URL."),
+    "verify": ("record", "Prove that no event of SESSION was changed or removed."),
+    "work": ("serve", ""),
 }
 # Our messages write a command in backticks or after a colon. Anywhere else the same text may be a name or path of the user.
 _COMMAND_MENTION = re.compile(rf"(?:(?<=`)|(?<=: )){PROGRAM} (?=(?:{'|'.join(COMMANDS)})\b)")
@@ -46,8 +48,6 @@ _COMMAND_MENTION = re.compile(rf"(?:(?<=`)|(?<=: )){PROGRAM} (?=(?:{'|'.join(COM
 
 def add_home_option(program: str, home: str | None) -> str:
     """Append `--home` to `program` if `home` was named and is not the default home."""
-    import shlex  # noqa: PLC0415  # a server without --home starts faster without it
-
     return program if not home or _is_default_home(home) else f"{program} --home {shlex.quote(home)}"
 
 
@@ -58,8 +58,7 @@ def substitute_program(text: str, program: str) -> str:
 
 def find_program() -> str:
     """How a person in this shell starts Fidelio: by name if that is on the PATH, else by path."""
-    import shlex  # noqa: PLC0415  # only needed for a message
-    import shutil  # noqa: PLC0415  # only needed for a message
+    import shutil  # noqa: PLC0415  # only for a message, and it brings three compression libraries, 9 ms
 
     if shutil.which(PROGRAM):
         return PROGRAM

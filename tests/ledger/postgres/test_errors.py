@@ -17,8 +17,8 @@ from fidelio.errors import (
 )
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
-from fidelio.ledger.postgres import database
-from fidelio.ledger.postgres.errors import hide_password, translate_error
+from fidelio.ledger.postgres import database, hide_password
+from fidelio.ledger.postgres.errors import translate_error
 from tests.ledger.postgres.server import PrivateServer
 from tests.support import proves
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fidelio.app.application import open_agents
+from fidelio.app.agents import open_agents
 from fidelio.ledger import open_ledger
 from fidelio.locks import host_lock
 from fidelio.orchestrator.record.model import StartAgent

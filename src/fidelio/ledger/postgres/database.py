@@ -16,7 +16,8 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from fidelio.errors import LedgerClosed, LedgerUnavailable
-from fidelio.ledger.postgres.errors import DRIVER_ERRORS, hide_password, is_disconnect, translate_errors, unknown_outcome
+from fidelio.ledger.postgres import hide_password
+from fidelio.ledger.postgres.errors import DRIVER_ERRORS, is_disconnect, translate_errors, unknown_outcome
 
 T = TypeVar("T")
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"

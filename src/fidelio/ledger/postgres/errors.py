@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -45,17 +44,6 @@ _TRANSLATIONS: tuple[tuple[tuple[type[Exception], ...], type[LedgerError], str, 
 )
 # SQLSTATE classes of a connection that ends because the server shuts down, crashes or starts.
 _DISCONNECT_STATES = ("57P", "08")
-
-
-def hide_password(url: str) -> str:
-    """Return the URL without user and password, for messages and logs."""
-    try:
-        split_url = urlsplit(url)
-        port = f":{split_url.port}" if split_url.port else ""
-    except ValueError as error:
-        remedy = "Write it as postgresql://user:password@host:port/database."
-        raise LedgerUnavailable(f"The URL is not an address of a database: {error}.", remedy=remedy) from error
-    return f"postgresql://{split_url.hostname or ''}{port}{split_url.path}"
 
 
 @contextmanager

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fidelio.clock import format_iso
 from fidelio.errors import FidelioError
+from fidelio.ledger.model import Event, Request
+from fidelio.orchestrator.record.model import AgentSession
 from fidelio.surfaces.cli.context import CliContext, escape_line, json_text, print_json
 from fidelio.surfaces.commands import substitute_program
-
-if TYPE_CHECKING:
-    from fidelio.ledger.model import Event, Request
-    from fidelio.orchestrator.record.model import AgentSession
+from fidelio.surfaces.views import status_json
 
 # Tool of the orchestrator: the command that does the same.
 _COMMANDS = {
@@ -65,8 +64,6 @@ def session_row(session: AgentSession) -> dict[str, str]:
 
 def print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
     """Print the status of a session and the requests that wait for a person."""
-    from fidelio.surfaces.views import status_json
-
     body = status_json(session, requests)
     # Both may mention commands.
     body |= {key: substitute_program(body[key], cli.program) for key in ("detail", "question") if key in body}

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
+from fidelio.orchestrator.record.model import AgentSession, RunResult, StartAgent
+from fidelio.orchestrator.service.delete import DeletionResult
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.orchestrator.service.wait import WaitMode
 from fidelio.surfaces.cli.agent_rendering import AgentGroup, print_event, print_session, session_row
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -25,12 +29,7 @@ from fidelio.surfaces.cli.context import (
     run_async,
     with_cli_context,
 )
-
-if TYPE_CHECKING:
-    from fidelio.orchestrator.record.model import AgentSession, RunResult
-    from fidelio.orchestrator.service.delete import DeletionResult
-    from fidelio.orchestrator.service.service import AgentService
-    from fidelio.orchestrator.service.wait import WaitMode
+from fidelio.surfaces.views import blueprints_json, sessions_json
 
 POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
@@ -60,8 +59,6 @@ def _resolve_project(project: str | None) -> str | None:
 @with_cli_context
 def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
     """List the blueprints that agents can be started from."""
-    from fidelio.surfaces.views import blueprints_json
-
     listing = cli.open().blueprints().list(resolve_project(project))
     if as_json:
         print_json(blueprints_json(listing))
@@ -91,7 +88,6 @@ def list_sessions(
     cli: CliContext, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool
 ) -> None:
     """List agent sessions, newest first."""
-    from fidelio.surfaces.views import sessions_json
 
     async def work() -> None:
         async with cli.agents() as service:
@@ -124,8 +120,6 @@ def list_sessions(
 @with_cli_context
 def start(cli: CliContext, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any) -> int:
     """Start an agent session NAME with PROMPT (- reads it from standard input)."""
-    from fidelio.orchestrator.record.model import StartAgent
-
     more["worktree"] = more["worktree"] or None
     parameters = StartAgent(
         name=name, prompt=_read_text(prompt), project=_resolve_project(project), parent=calling_session(), **more

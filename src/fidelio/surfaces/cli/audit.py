@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec import to_builtins
 
+from fidelio.app.records import ChainVerdict
 from fidelio.clock import format_iso
+from fidelio.engine.record import CALLED, Record, decode_record
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -21,10 +24,8 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.commands import substitute_program
-
-if TYPE_CHECKING:
-    from fidelio.app.records import ChainVerdict
-    from fidelio.workflows.report import Report, ReportedAnswer, Visit
+from fidelio.workflows.report import Report, ReportedAnswer, Visit
+from fidelio.workflows.trace import call_json
 
 
 @click.command("trace")
@@ -55,8 +56,6 @@ def report_command(cli: CliContext, session: str, as_json: bool) -> None:
 
     The definition is the one that the session started with. The hash chain of the session is verified too.
     """
-    from msgspec import to_builtins
-
     report, verdict = run_async(_load_report(cli, session))
     if as_json:
         proof = {"holds": True, "events": verdict.events, "head": verdict.head.hex()}
@@ -66,9 +65,6 @@ def report_command(cli: CliContext, session: str, as_json: bool) -> None:
 
 
 async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
-    from fidelio.engine.record import CALLED, Record, decode_record
-    from fidelio.workflows.trace import call_json
-
     async with cli.records() as records:
         found = await records.find(session)
         record = decode_record(found.raw) if found.kind == "workflow" else Record()

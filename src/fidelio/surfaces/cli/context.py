@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from fidelio.app.application import Application
+from fidelio.app.records import Records
 from fidelio.errors import UsageProblem
+from fidelio.ids import session_of_run
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import add_home_option, find_program
 
 if TYPE_CHECKING:
-    from fidelio.app.application import Application
-    from fidelio.app.records import Records
     from fidelio.orchestrator.service.service import AgentService
 
 T = TypeVar("T")
@@ -53,8 +55,6 @@ class CliContext(msgspec.Struct, frozen=True, dict=True):
 
     def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> Application:
         """The application of this home. `create`: make a missing home; commands that only read report it as an error."""
-        from fidelio.app.application import Application
-
         application = Application(self.settings, directories, with_bundled=with_bundled)
         application.creates_missing_home = create
         return application
@@ -80,9 +80,6 @@ with_cli_context = click.make_pass_decorator(CliContext)
 
 def calling_session() -> str | None:
     """The session of the agent that runs this command; None if a person does."""
-    from fidelio.ids import session_of_run
-    from fidelio.processes.table import AGENT_MARKER
-
     return session_of_run(os.environ.get(AGENT_MARKER, "")) or None
 
 

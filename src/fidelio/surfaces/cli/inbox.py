@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
+from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import RequestNotFound
+from fidelio.inbox import require_person
+from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -22,10 +25,6 @@ from fidelio.surfaces.cli.context import (
     shorten,
     with_cli_context,
 )
-
-if TYPE_CHECKING:
-    from fidelio.app.records import Records
-    from fidelio.ledger.model import Request, RequestState, Session
 
 
 @click.command("inbox")
@@ -54,7 +53,7 @@ def inbox_command(
         if as_json:
             print_json({"requests": [item_json(item) for item in items], "next": page.next})
         elif not items:
-            click.echo(f"Nothing waits for you in {_ledger_location(cli)}.")
+            click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
         for item in () if as_json else items:
             print_item(item, cli.program)
         if page.next and not as_json:
@@ -74,7 +73,6 @@ def answer_command(cli: CliContext, request: str, option: str, text: str, as_jso
 
     A request is answered only once. Repeating the same answer is allowed; a different answer is refused.
     """
-    from fidelio.inbox import require_person
 
     async def work() -> None:
         person = require_person()
@@ -100,7 +98,7 @@ async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -
         records, inbox, states = await application.records(), await application.inbox(), dict[str, str]()
         session_id = await _resolve_session(records, session)
         if not as_json and not (await inbox.list_requests(session=session_id, limit=1)).items:
-            click.echo(f"Nothing waits for you in {_ledger_location(cli)} yet.")
+            click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)} yet.")
         async for request in inbox.follow(session=session_id):
             if states.get(request.id) != request.state:
                 states[request.id] = request.state
@@ -129,15 +127,9 @@ async def _resolve_session(records: Records, session: str | None) -> str | None:
 
 def _request_not_found(cli: CliContext, request: str) -> RequestNotFound:
     return RequestNotFound(
-        f"There is no request {request!r:.80} in {_ledger_location(cli)}.",
+        f"There is no request {request!r:.80} in {describe_ledger(cli.settings)}.",
         remedy="List the requests with `fidelio inbox`, or name another home with --home DIR.",
     )
-
-
-def _ledger_location(cli: CliContext) -> str:
-    from fidelio.app.records import describe_ledger
-
-    return describe_ledger(cli.settings)
 
 
 WIDTH = 96

@@ -1,4 +1,4 @@
-"""Commands about the installation: `fidelio doctor`, `fidelio keys` and `fidelio completion`."""
+"""Commands about the installation: `fidelio doctor` and `fidelio keys`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ import click
 import msgspec
 from msgspec.structs import asdict, replace
 
+from fidelio.app.records import sqlite_version
 from fidelio.errors import FidelioError, UsageProblem
+from fidelio.locks import is_hosted
+from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -27,6 +30,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.commands import substitute_program
+from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 
 State = Literal["ok", "optional", "warning", "problem"]
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
@@ -103,8 +107,6 @@ async def _catch_problems(name: str, check: Callable[[CliContext], Check | Await
 
 async def _check_executors(_: CliContext) -> list[Check]:
     """Which executors can start agents here. Each is optional."""
-    from fidelio.orchestrator.executors.registry import get_executors
-
     known = get_executors()
     found = await asyncio.gather(*(executor.availability() for executor in known.values()))
     return [
@@ -118,8 +120,6 @@ def _check_python(_: CliContext) -> Check:
 
 
 def _check_sqlite(_: CliContext) -> Check:
-    from fidelio.app.records import sqlite_version
-
     sqlite = sqlite_version()
     if sqlite.is_safe:
         return Check("sqlite", "ok", f"SQLite {sqlite.version} with full-text search, from apsw {sqlite.driver}.")
@@ -150,8 +150,6 @@ def _check_disk(cli: CliContext) -> Check:
 
 
 def _check_keys(cli: CliContext) -> Check:
-    from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
-
     keys = cli.open().keys()
     source = f"{keys.path}" if isinstance(keys, FileKeys) else ENVIRONMENT
     return Check("keys", "ok", f"Tokens are sealed with key {keys.active().kid} from {source}.")
@@ -167,8 +165,6 @@ async def _check_ledger(cli: CliContext) -> Check:
 
 async def _check_agents(cli: CliContext) -> Check:
     """Whether active runs have an agent host: a server, or a background process."""
-    from fidelio.locks import is_hosted
-
     if is_hosted(cli.settings.home):
         return Check("agents", "ok", "A process of this home runs the agents.")
     async with cli.open() as application:
@@ -237,8 +233,6 @@ def _print_check(check: Check) -> None:
 @with_cli_context
 def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
     """Show the id of the key that seals new tokens, or rotate it. Secrets are never printed."""
-    from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
-
     cli.settings.home.ensure()
     keys = cli.open().keys()
     if rotate and not isinstance(keys, FileKeys):
@@ -252,24 +246,3 @@ def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
         print_json({"active": active.kid, "source": source, "rotated": rotate})
     else:
         click.echo(f"Key {active.kid} from {source} seals new tokens.")
-
-
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
-def completion_command(shell: str | None) -> None:
-    """Print the completion script for SHELL (default: your shell).
-
-    \b
-    bash: eval "$(fidelio completion bash)"     in ~/.bashrc
-    zsh:  eval "$(fidelio completion zsh)"      in ~/.zshrc
-    fish: fidelio completion fish > ~/.config/fish/completions/fidelio.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    from fidelio.surfaces.cli.main import cli
-
-    name = shell or os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119  # a value of the environment, not a path we open
-    completion = get_completion_class(name)
-    if completion is None:
-        raise UsageProblem(f"There is no completion for the shell {name!r}.", remedy="Use one of: bash, zsh, fish.")
-    click.echo(completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source())

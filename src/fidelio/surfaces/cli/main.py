@@ -1,4 +1,4 @@
-"""The command `fidelio`: global options, lazy loading of commands, and mapping of errors to messages and exit codes."""
+"""The command `fidelio`: global options, lazy loading of commands, completion, and mapping of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from fidelio import __version__
-from fidelio.errors import FidelioError
+from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.cli.context import CliContext, escape_line
 from fidelio.surfaces.commands import COMMANDS, PROGRAM, add_home_option, find_program, substitute_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
@@ -38,7 +39,7 @@ def _detect_closed_output() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A click group that imports the module of a command only when the command is used."""
+    """A click group that imports the module of a command only when the command is used, not to list it."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _detect_closed_output():
@@ -61,10 +62,22 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # the signature is click's
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"fidelio.surfaces.cli.{COMMANDS[cmd_name]}")
+        module = import_module(f"fidelio.surfaces.cli.{COMMANDS[cmd_name][0]}")
         command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # the signature is click's
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_list_summaries()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name, help=text) for name, text in _list_summaries() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _list_summaries() -> Iterator[tuple[str, str]]:
+    return ((name, summary) for name, (_, summary) in sorted(COMMANDS.items()) if summary)
 
 
 @click.group(
@@ -89,6 +102,23 @@ def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
     ctx.obj = CliContext(home=home, debug=debug)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
+def completion_command(shell: str | None) -> None:
+    """Print the completion script for SHELL (default: your shell).
+
+    \b
+    bash: eval "$(fidelio completion bash)"     in ~/.bashrc
+    zsh:  eval "$(fidelio completion zsh)"      in ~/.zshrc
+    fish: fidelio completion fish > ~/.config/fish/completions/fidelio.fish
+    """
+    name = shell or os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119  # a value of the environment, not a path we open
+    completion = get_completion_class(name)
+    if completion is None:
+        raise UsageProblem(f"There is no completion for the shell {name!r}.", remedy="Use one of: bash, zsh, fish.")
+    click.echo(completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source())
 
 
 def run(arguments: list[str]) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec import to_builtins
 
+from fidelio.app.records import ChainVerdict, Records
 from fidelio.clock import format_iso
 from fidelio.errors import ChainBroken, UsageProblem
+from fidelio.inbox import require_person
+from fidelio.ledger.model import Event, Hit, Query, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -22,11 +26,6 @@ from fidelio.surfaces.cli.context import (
     workflows_option,
 )
 from fidelio.surfaces.commands import substitute_program
-
-if TYPE_CHECKING:
-    from fidelio.app.records import ChainVerdict, Records
-    from fidelio.ledger.model import Event, Hit, Session
-
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 
@@ -114,7 +113,6 @@ def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
 
     All words must occur. "Words in quotes" must follow each other; word* matches every word that begins so.
     """
-    from fidelio.ledger.model import Query
 
     async def work() -> None:
         async with cli.records() as records:
@@ -256,8 +254,6 @@ def _print_event(event: Event, *, as_json: bool) -> None:
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
-    from msgspec import to_builtins
-
     return {**to_builtins(hit), "time": format_iso(hit.time)}
 
 
@@ -272,8 +268,6 @@ def _print_hit(hit: Hit) -> None:
 async def _end_session(
     cli: CliContext, *, ending: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool
 ) -> None:
-    from fidelio.inbox import require_person
-
     person = require_person()
     async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
         ended = await application.end_session(ending, by=person)

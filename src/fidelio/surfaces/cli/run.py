@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
-from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER
+from fidelio.app.application import Application
+from fidelio.conductor.context import ProgressEvent
+from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER, Plan, parse_inputs
 from fidelio.engine.transitions import TERMINAL
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
@@ -21,11 +24,6 @@ from fidelio.surfaces.cli.context import (
     workflows_option,
 )
 from fidelio.surfaces.commands import substitute_program
-
-if TYPE_CHECKING:
-    from fidelio.app.application import Application
-    from fidelio.conductor.context import ProgressEvent
-    from fidelio.conductor.plan import Plan
 
 PROGRESS_LINES = {
     "entered": "{agent} begins",
@@ -90,8 +88,6 @@ def run_command(
 
 
 async def _build_plan(application: Application, project: str, options: dict[str, Any]) -> Plan:
-    from fidelio.conductor.plan import Plan, parse_inputs
-
     workflow = (await application.library()).workflow(options["workflow"])
     return Plan(
         workflow=workflow.id,
@@ -128,8 +124,6 @@ class Display:
 
     def show(self, happening: ProgressEvent) -> None:
         """Print an event of the run."""
-        import msgspec
-
         if self._as_json:
             click.echo(json_text(msgspec.to_builtins(happening)))
             return

@@ -1,50 +1,17 @@
-"""Commands that serve until they are stopped: `fidelio mcp`, `fidelio up`, `fidelio demo` and the agent host `fidelio work`.
-
-The demo is a scripted agent that runs the workflow `hello` through MCP calls over HTTP, while its events are printed.
-"""
+"""Commands that serve until they are stopped: `fidelio mcp`, `fidelio up`, `fidelio demo` and the agent host `fidelio work`."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import msgspec
 
-from fidelio.clock import format_iso
-from fidelio.engine.record import CALLED, COMPLETED
-from fidelio.errors import UsageProblem
-from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, run_async, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, run_async, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
-
-if TYPE_CHECKING:
-    from fidelio.app.application import Application
-    from fidelio.app.records import Records
-    from fidelio.ledger.model import Event
-    from fidelio.settings import Settings
-    from fidelio.surfaces.mcp.endpoint import ServedTools
-
-    ServerTask = Callable[[str], Awaitable[None]]
+from fidelio.surfaces.mcp.server import serve
 
 PORT = 7333
-DEMO_SECONDS = 60.0
-LAST_EVENT_SECONDS = 5.0
-# An endpoint of its own, because the demo uses the bundled workflows and the server possibly others.
-DEMO_PATH = "/mcp/demo"
-
-
-class ListenAddress(msgspec.Struct, frozen=True):
-    """Address to listen on, further host names to accept, and the bearer token that clients must send."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    token: str | None = None
-    names: tuple[str, ...] = ()
 
 
 def click_option(flag: CommandOption) -> click.Option:
@@ -66,8 +33,6 @@ def serving_options(command: click.Command) -> click.Command:
 
 @click.pass_context
 def _serve_mcp(ctx: click.Context, /, **options: object) -> int:
-    from fidelio.surfaces.mcp.server import serve
-
     if options["home"] is None:
         options["home"] = ctx.obj.home
     return serve(McpOptions(**options))  # type: ignore[arg-type]  # built from the same table as the fields
@@ -108,29 +73,11 @@ def up_command(
     cli: CliContext, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **serving: Any
 ) -> None:
     """Serve workflows over HTTP, for agents that connect by URL. Runs until Ctrl-C."""
-    from fidelio.app.application import open_bundled
-    from fidelio.surfaces.mcp.server import load_server_settings, make_application
+    from fidelio.surfaces.cli.http_server import ListenAddress, run_server  # noqa: PLC0415  # brings the MCP SDK, 1 s
 
-    options = McpOptions(home=cli.home, **serving)
-    settings = load_server_settings(options)
-    bearer = token or os.environ.get("FIDELIO_TOKEN")
-    address = ListenAddress(host, _choose_port(host, port, demo=demo), bearer, names or _allowed_hosts_from_environment())
-
-    async def work() -> None:
-        # Without a bearer token callers are unknown, so the name of a session must not be enough to open it.
-        async with make_application(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as bundled:
-            # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
-            await application.workflows()
-
-            async def welcome(url: str) -> None:
-                _print_welcome(url, cli.program, has_token=bool(bearer))
-                if demo:
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=bearer, person=None, program=cli.program)
-
-            tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
-            await _serve(settings, tools, address, welcome)
-
-    run_async(work())
+    names = names or _allowed_hosts_from_environment()
+    address = ListenAddress(host, PORT if port is None else port, token or os.environ.get("FIDELIO_TOKEN"), names)
+    run_server(cli, McpOptions(home=cli.home, **serving), address, demo=demo, any_port=demo and port is None)
 
 
 @click.command("demo")
@@ -140,19 +87,9 @@ def up_command(
 @with_cli_context
 def demo_command(cli: CliContext, headless: bool) -> None:
     """Watch a scripted agent run the workflow `hello` and stop at a question for you."""
-    from fidelio.app.application import open_bundled
+    from fidelio.surfaces.cli.http_server import run_demo_server  # noqa: PLC0415  # brings the MCP SDK, 1 s
 
-    async def work() -> None:
-        async with open_bundled(cli.settings) as bundled:
-
-            async def demo(url: str) -> None:
-                person = "warm" if headless else None
-                async with asyncio.timeout(DEMO_SECONDS if headless else None):
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=None, person=person, program=cli.program)
-
-            await _serve(cli.settings, _demo_tools(bundled), ListenAddress(), demo, ends=True)
-
-    run_async(work())
+    run_demo_server(cli, headless=headless)
 
 
 @click.command("work", hidden=True)
@@ -170,157 +107,6 @@ def work_command(cli: CliContext, idle_seconds: float) -> None:
     run_async(work())
 
 
-def _choose_port(host: str, port: int | None, *, demo: bool) -> int:
-    """The chosen port or the default; 0, a free port, for a demo whose default port is in use."""
-    if port is not None or not demo:
-        return PORT if port is None else port
-    from fidelio.surfaces.http.serving import open_listener
-
-    try:
-        with open_listener(host, PORT):
-            return PORT
-    except UsageProblem as problem:
-        if getattr(problem.__cause__, "errno", None) != errno.EADDRINUSE:
-            raise
-    click.echo(f"Port {PORT} is in use, so the demo takes a free one.")
-    return 0
-
-
 def _allowed_hosts_from_environment() -> tuple[str, ...]:
     names = os.environ.get("FIDELIO_ALLOWED_HOSTS", "").split(",")
     return tuple(name.strip() for name in names if name.strip())
-
-
-def _all_tools(application: Application) -> dict[str, ServedTools]:
-    from fidelio.surfaces.mcp.dialects import DIALECTS, endpoint_path, load_tools
-
-    return {endpoint_path(dialect): load_tools(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
-
-
-def _demo_tools(bundled: Application) -> dict[str, ServedTools]:
-    from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
-
-    return {DEMO_PATH: load_tools(DEFAULT, bundled)}
-
-
-async def _serve(
-    settings: Settings, tools: Mapping[str, ServedTools], address: ListenAddress, companion: ServerTask, *, ends: bool = False
-) -> None:
-    """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
-    from fidelio.surfaces.http.application import create_app
-    from fidelio.surfaces.http.guard import validate_host_name
-    from fidelio.surfaces.http.serving import serve_http
-    from fidelio.surfaces.mcp.server import make_identity, make_request_states
-    from fidelio.surfaces.mcp.stdio.descriptors import HTTP_GC_THRESHOLD, set_gc_threshold
-
-    set_gc_threshold(HTTP_GC_THRESHOLD)
-    web = create_app(
-        tools,
-        make_identity(settings),
-        make_request_states(settings),
-        bearer_token=address.token,
-        allowed_hosts=[validate_host_name(name) for name in address.names],
-    )
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result))
-    companion_task = asyncio.create_task(_run_with_url(url, companion))
-    await asyncio.wait([server_task, companion_task], return_when=asyncio.FIRST_COMPLETED)
-    if companion_task.done() and companion_task.exception() is None and not ends:
-        await server_task
-    await _stop_tasks(companion_task, server_task)
-
-
-async def _run_with_url(url: asyncio.Future[str], companion: ServerTask) -> None:
-    await companion(await url)
-
-
-async def _stop_tasks(*tasks: asyncio.Task[None]) -> None:
-    """Cancel the tasks that still run, and raise the error of the first that failed."""
-    for task in tasks:
-        if not task.done():
-            task.cancel()
-    # Wait for all before any may raise: a server task that outlives the event loop would print errors.
-    await asyncio.wait(tasks)
-    for task in tasks:
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-def _print_welcome(url: str, program: str, *, has_token: bool) -> None:
-    header = ' --header "Authorization: Bearer TOKEN"' if has_token else ""
-    click.echo(f"Fidelio leads agents through workflows at {url}/mcp")
-    click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {url}/mcp{header}")
-    click.echo(f"  agents:       {url}/mcp/orchestrator starts and watches other agents")
-    click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
-    click.echo(f"  your inbox:   {program} inbox --watch")
-    click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
-
-
-async def run_demo(application: Application, address: str, *, token: str | None, person: str | None, program: str) -> None:
-    """Run the scripted agent to the end of `hello`, at the MCP endpoint `address`.
-
-    `token`: the bearer token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
-    `program`: how the commands begin that the output suggests.
-    """
-    from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
-
-    records, inbox = await application.records(), await application.inbox()
-    click.echo()
-    async with connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent:
-        session = await agent.start_session()
-        display = asyncio.create_task(_print_events(records, session))
-        try:
-            request = await agent.advance_to_question()
-            _print_request_hint(request, program)
-            if person is not None:
-                await inbox.answer(request, person, by="person:scripted", channel="cli")
-            await inbox.wait_until_closed(request)
-            await agent.finish()
-            await asyncio.wait_for(display, LAST_EVENT_SECONDS)
-        finally:
-            display.cancel()
-            # Its errors are not raised: the exception that ended this block is reported already.
-            await asyncio.gather(display, return_exceptions=True)
-            await _delete_unless_completed(records, session, f"agent:{AGENT}")
-    click.echo(f"\nThe workflow has ended. Look at the record:\n  {program} report {session}\n  {program} verify {session}")
-
-
-async def _delete_unless_completed(records: Records, session: str, actor: str) -> None:
-    """Delete the session of a demo that was stopped, because nothing continues it and its request would stay in the inbox."""
-    if (await records.find(session)).status == "completed":
-        return
-    await records.erase([session], actor=actor, reason="The demo was stopped before its end.")
-    with suppress(OSError):
-        # Standard output may be closed; a closed pipe may be the reason why the demo stops.
-        click.echo("\nThe demo was stopped before its end, so its session is deleted and its question withdrawn.")
-
-
-def _print_request_hint(request: str, program: str) -> None:
-    click.echo("\nThe agent has stopped at a question for a person. Answer it in another terminal:")
-    click.echo(f"  {program} inbox")
-    click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
-
-
-async def _print_events(records: Records, session: str) -> None:
-    """Print events as they are recorded, up to the call that completes the session."""
-    is_completed = False
-    async for event in records.follow(session):
-        click.echo(f"  {format_iso(event.time)[11:19]}  {escape_line(event.actor):<18} {escape_line(_describe_event(event))}")
-        if is_completed and event.type == CALLED:
-            return
-        is_completed = is_completed or event.type == COMPLETED
-
-
-def _describe_event(event: Event) -> str:
-    body = event.body
-    match event.type:
-        case _ if event.type == CALLED:
-            return f"called {body['name']}{' (refused)' if body['s'] == 'error' else ''}"
-        case "activity.entered":
-            return f"entered {body['activity']}"
-        case "checkpoint.yielded":
-            return f"stopped at {body['checkpoint']}"
-        case "request.answered":
-            return f"answered {body['option']} over {body['channel']}"
-        case _:
-            return event.type

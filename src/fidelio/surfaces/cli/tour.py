@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from fidelio.app.application import Application, open_bundled
+from fidelio.app.records import ChainVerdict
+from fidelio.definitions.drawing.graph import build_graph
+from fidelio.definitions.drawing.text import choose_signs, draw_text
+from fidelio.definitions.library import Library
+from fidelio.definitions.lint import lint
+from fidelio.ledger.model import Event
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
@@ -19,12 +25,8 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     with_cli_context,
 )
-
-if TYPE_CHECKING:
-    from fidelio.app.application import Application
-    from fidelio.app.records import ChainVerdict
-    from fidelio.definitions.library import Library
-    from fidelio.ledger.model import Event
+from fidelio.workflows.moves import Move
+from fidelio.workflows.start import StartInput
 
 
 class RecordedSession(msgspec.Struct, frozen=True):
@@ -39,8 +41,6 @@ class RecordedSession(msgspec.Struct, frozen=True):
 @with_cli_context
 def tour_command(cli: CliContext, as_json: bool) -> None:
     """A first look: the bundled workflows, a drawing, a session in the ledger, and the next commands to try."""
-    from fidelio.app.application import open_bundled
-
     cli.settings.home.ensure()
     application = open_bundled(cli.settings)
     library = application.open_library()
@@ -76,8 +76,6 @@ def _print_heading(text: str) -> None:
 
 
 def _lint(library: Library) -> tuple[int, int]:
-    from fidelio.definitions.lint import lint
-
     findings = lint(library)
     errors = sum(finding.severity == "error" for finding in findings)
     return errors, len(findings) - errors
@@ -91,18 +89,12 @@ def _print_workflows(library: Library) -> None:
 
 
 def _print_drawing(library: Library) -> None:
-    from fidelio.definitions.drawing.graph import build_graph
-    from fidelio.definitions.drawing.text import choose_signs, draw_text
-
     graph = build_graph(library.workflow("hello"))
     click.echo(draw_text(graph, min(terminal_width(), 100), signs=choose_signs(sys.stdout.encoding)))
 
 
 async def _record_session(application: Application) -> RecordedSession:
     """Start `hello` with the calls that an agent makes, and verify the recorded events."""
-    from fidelio.workflows.moves import Move
-    from fidelio.workflows.start import StartInput
-
     async with application:
         service, records = await application.workflows(), await application.records()
         token = (await service.sessions.start(StartInput("hello", "tour"))).token

@@ -6,12 +6,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from fidelio.definitions.describe import render_workflow
+from fidelio.definitions.drawing.graph import Graph, build_graph
+from fidelio.definitions.drawing.mermaid import draw_mermaid
+from fidelio.definitions.drawing.svg import draw_svg
+from fidelio.definitions.drawing.text import UNICODE, choose_signs, draw_text
 from fidelio.definitions.findings import Finding
+from fidelio.definitions.library import Library, Root, WorkflowSummary
+from fidelio.definitions.library.roots import MANIFESTS
+from fidelio.definitions.library.search_path import bundled_root
+from fidelio.definitions.lint import encode_findings, format_findings, has_errors, lint, lint_directory
 from fidelio.definitions.models import Definition
+from fidelio.definitions.wording import to_ascii
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -25,10 +35,6 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
-
-if TYPE_CHECKING:
-    from fidelio.definitions.drawing.graph import Graph
-    from fidelio.definitions.library import WorkflowSummary
 
 
 @click.command("list")
@@ -63,10 +69,6 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
 @with_cli_context
 def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """Show WORKFLOW as text: its activities, checkpoints, loops and transitions."""
-    from fidelio.definitions.describe import render_workflow
-    from fidelio.definitions.drawing.text import UNICODE, choose_signs
-    from fidelio.definitions.wording import to_ascii
-
     library = cli.open(directories, with_bundled=with_bundled).open_library()
     if as_json:
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
@@ -98,8 +100,6 @@ def draw_command(
     as_json: bool,
 ) -> None:
     """Draw WORKFLOW as an SVG picture, a Mermaid flowchart, or text for the terminal."""
-    from fidelio.definitions.drawing.graph import build_graph
-
     format_ = _choose_format(form, output)
     graph = build_graph(sanitize(cli.open(directories, with_bundled=with_bundled).open_library().workflow(workflow)))
     drawing = _choose_renderer(format_, unicode=as_json or output is not None)(graph)
@@ -127,21 +127,15 @@ def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_
 
     Exit code 1: there are errors.
     """
-    from fidelio.definitions.lint import encode_findings as findings_json
-    from fidelio.definitions.lint import format_findings, has_errors
-
     findings = _lint(cli, directory, with_bundled=with_bundled)
     if as_json:
-        print_json(findings_json(findings))
+        print_json(encode_findings(findings))
     else:
         click.echo(format_findings(sanitize(findings), color=uses_color(), root=current_directory()))
     return int(has_errors(findings))
 
 
 def _lint(cli: CliContext, directory: str | None, *, with_bundled: bool) -> tuple[Finding, ...]:
-    from fidelio.definitions.library.search_path import bundled_root
-    from fidelio.definitions.lint import lint, lint_directory
-
     if directory is None:
         return lint(cli.open().open_library())
     if not _contains_workflows(Path(directory)):
@@ -154,9 +148,6 @@ def _lint(cli: CliContext, directory: str | None, *, with_bundled: bool) -> tupl
 
 def _contains_workflows(directory: Path) -> bool:
     """Whether lint has something to check. True also if the directory cannot be read, which is a finding."""
-    from fidelio.definitions.library import Library, Root
-    from fidelio.definitions.library.roots import MANIFESTS
-
     if any((directory / name).is_file() for name in MANIFESTS):
         return True
     library = Library([Root(directory, str(directory))])
@@ -182,10 +173,6 @@ def _save_drawing(drawing: str, output: str) -> None:
 
 
 def _choose_renderer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
-    from fidelio.definitions.drawing.mermaid import draw_mermaid
-    from fidelio.definitions.drawing.svg import draw_svg
-    from fidelio.definitions.drawing.text import UNICODE, choose_signs, draw_text
-
     signs = UNICODE if unicode else choose_signs(sys.stdout.encoding)
     width = min(terminal_width(), 110)
     return {"svg": draw_svg, "mermaid": draw_mermaid, "text": lambda graph: draw_text(graph, width, signs=signs)}[form]

@@ -9,19 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import BadToken, ExpiredToken, UsageProblem
 from fidelio.surfaces.commands import PROGRAM, substitute_program
+from fidelio.tokens.keyring import KeyRing
+from fidelio.tokens.seal import Seal
 from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
-
-if TYPE_CHECKING:
-    from fidelio.tokens.keyring import KeyRing
-    from fidelio.tokens.seal import Seal
-
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_REVISIONS = ("2026-07-28",)
@@ -267,8 +264,6 @@ class RequestStates:
 
     def _load_seal(self) -> Seal:
         if self._cached_seal is None:
-            from fidelio.tokens.seal import Seal  # noqa: PLC0415  # slow to import: the first reply must not wait for it
-
             self._cached_seal = Seal(self._open_keys(), SEAL_PURPOSE)
         return self._cached_seal
 

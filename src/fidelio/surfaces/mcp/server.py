@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from fidelio.app.application import Application
+from fidelio.definitions.library.search_path import open_library
 from fidelio.errors import FidelioError
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import PROGRAM, add_home_option, find_program, substitute_program
@@ -20,9 +20,7 @@ from fidelio.surfaces.mcp.options import McpOptions, parse_options
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors, set_gc_threshold
 from fidelio.surfaces.mcp.stdio.loop import serve_stdio
-
-if TYPE_CHECKING:
-    from fidelio.tokens.keyring import KeyRing
+from fidelio.tokens.keyring import open_keys
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -73,10 +71,8 @@ async def _serve(options: McpOptions) -> None:
 
 
 def _check_directories(directories: Sequence[str], settings: Settings) -> None:
-    """Fail at start if a workflow directory is missing. The check is cheap; the module that raises is imported only then."""
+    """Fail at start if a workflow directory is missing. Reading them waits for the first call."""
     if not all(os.path.isdir(os.path.expanduser(directory)) for directory in directories):  # noqa: PTH111, PTH112  # the functions of os.path return False where Path would raise
-        from fidelio.definitions.library.search_path import open_library  # noqa: PLC0415  # only to raise
-
         open_library(settings.home, directories)
 
 
@@ -111,9 +107,4 @@ def make_identity(settings: Settings) -> Identity:
 
 
 def make_request_states(settings: Settings) -> RequestStates:
-    def load_keys() -> KeyRing:
-        from fidelio.tokens.keyring import open_keys  # noqa: PLC0415  # slow to import: the first reply must not wait for it
-
-        return open_keys(settings.home.ensure().keys)
-
-    return RequestStates(load_keys)
+    return RequestStates(lambda: open_keys(settings.home.ensure().keys))
