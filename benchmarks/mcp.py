@@ -175,14 +175,15 @@ def our_app() -> Any:
         ServedTools,
     )
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # only the servers load the SDK
-    from fidelio.toolkit import CallContext, Done, Tool, ToolTable  # noqa: PLC0415  # only the servers load the SDK
+    from fidelio.toolkit import CallContext, Done, Tool, ToolHandlers, ToolTable  # noqa: PLC0415  # only the servers load the SDK
 
     parameters = msgspec.defstruct("EchoParameters", [("size", int)])
 
-    async def echo(arguments: Any, _: CallContext) -> Done:
-        return Done("x" * arguments.size)
+    class Handlers(ToolHandlers):
+        async def echo(self, arguments: Any, _: CallContext) -> Done:
+            return Done("x" * arguments.size)
 
-    table = ToolTable([Tool("echo", "Echo", "Replies with a text.", parameters, echo, read_only=True)])
+    table = ToolTable([Tool("echo", "Echo", "Replies with a text.", parameters, read_only=True)], Handlers)
     return create_app({"/mcp": ServedTools(table)}, Identity("ours", "1"), RequestStates(lambda: FixedKeys(b"k" * 32)))
 
 

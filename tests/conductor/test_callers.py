@@ -12,7 +12,7 @@ from fidelio.conductor.plan import load_plan
 from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.processes.table import AGENT_MARKER
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from fidelio.toolkit import Done
 from tests.conductor.run_setup import RunSetup, activity, list_workers, report, write_workflow
 from tests.support import proves
@@ -27,7 +27,7 @@ async def agent(app: Application, setup: RunSetup, name: str, **more: Any) -> Ag
 
 
 async def run_below(app: Application, caller: AgentSession, setup: RunSetup, **arguments: Any) -> Done:
-    tools = AgentToolset(app, environ={AGENT_MARKER: caller.run.id}).tools()
+    tools = open_tools(app, environ={AGENT_MARKER: caller.run.id})
     done = await call_tool(tools, "run_workflow", {"project_dir": str(setup.project), **arguments})
     assert isinstance(done, Done)
     return done
@@ -104,7 +104,7 @@ async def test_a_run_that_a_person_resumes_no_longer_belongs_to_the_agent(setup:
         assert failed is not None
         ledger = (await app.agents()).context.ledger
         before = await load_plan(ledger, failed["session_id"])
-        person = AgentToolset(app, environ={}).tools()
+        person = open_tools(app, environ={})
         await call_tool(person, "run_workflow", {**arguments, "project_dir": str(setup.project)})
         after = await load_plan(ledger, failed["session_id"])
         assert before is not None

@@ -11,7 +11,7 @@ from fidelio.conductor.workers import Workers
 from fidelio.errors import LedgerFull
 from fidelio.inbox import Inbox
 from fidelio.surfaces.mcp.endpoint import ServedTools
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from fidelio.toolkit import Done
 from tests.conductor.run_setup import RunSetup, activity, report, write_workflow
 from tests.support import proves
@@ -19,7 +19,7 @@ from tests.support.tool_calls import call_tool
 
 
 async def call(app: Application, **arguments: Any) -> Done:
-    return await done_by(AgentToolset(app, environ={}).tools(), **arguments)
+    return await done_by(open_tools(app, environ={}), **arguments)
 
 
 async def done_by(toolset: ServedTools, **arguments: Any) -> Done:
@@ -31,7 +31,7 @@ async def done_by(toolset: ServedTools, **arguments: Any) -> Done:
 @proves("conductor.run-workflow")
 async def test_a_run_starts_in_the_background_and_reports_its_open_request(setup: RunSetup) -> None:
     async with setup.app() as app:
-        toolset = AgentToolset(app, environ={}).tools()
+        toolset = open_tools(app, environ={})
         arguments = {"workflow_id": "hello", "agent_blueprint_name": "robot", "project_dir": str(setup.project)}
         begun = await call_tool(toolset, "run_workflow", arguments)
         assert isinstance(begun, Done)
@@ -86,7 +86,7 @@ async def test_a_run_whose_task_failed_reports_why_and_resumes_when_called_again
         raise LedgerFull("The disk is full.", remedy="Make room.")
 
     async with setup.app() as app:
-        toolset = AgentToolset(app, environ={}).tools()
+        toolset = open_tools(app, environ={})
         arguments = {"workflow_id": "single", "agent_blueprint_name": "worker", "project_dir": str(setup.project)}
         with monkeypatch.context() as broken:
             broken.setattr(Workers, "start", full)
@@ -106,7 +106,7 @@ async def test_a_run_whose_task_failed_reports_why_and_resumes_when_called_again
 async def test_a_run_reports_the_open_request_of_its_child(setup: RunSetup) -> None:
     write_workflow(setup.workflows, "outer", activity("one", triggers={"workflow": "hello"}))
     async with setup.app() as app:
-        toolset = AgentToolset(app, environ={}).tools()
+        toolset = open_tools(app, environ={})
         arguments = {"workflow_id": "outer", "agent_blueprint_name": "robot", "project_dir": str(setup.project)}
         begun = (await done_by(toolset, **arguments)).structured
         assert begun is not None

@@ -6,7 +6,7 @@ import msgspec
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.endpoint import ServedTools
-from fidelio.toolkit import CallContext, Done, Tool, ToolTable
+from fidelio.toolkit import CallContext, Done, Tool, ToolHandlers, ToolTable
 
 
 class Nothing(msgspec.Struct):
@@ -27,12 +27,21 @@ async def with_progress(_: Nothing, context: CallContext) -> Done:
     return Done("Three reports of progress were made.")
 
 
+class FixtureTools(ToolHandlers):
+    """The handlers, by the names that the suite calls."""
+
+    test_simple_text = staticmethod(simple_text)
+    test_error_handling = staticmethod(failing)
+    test_tool_with_progress = staticmethod(with_progress)
+
+
 def served_tools() -> ServedTools:
     table = ToolTable(
         [
-            Tool("test_simple_text", "Text", "Returns a text.", Nothing, simple_text, read_only=True),
-            Tool("test_error_handling", "Error", "Always fails.", Nothing, failing),
-            Tool("test_tool_with_progress", "Progress", "Reports progress.", Nothing, with_progress),
-        ]
+            Tool("test_simple_text", "Text", "Returns a text.", Nothing, read_only=True),
+            Tool("test_error_handling", "Error", "Always fails.", Nothing),
+            Tool("test_tool_with_progress", "Progress", "Reports progress.", Nothing),
+        ],
+        FixtureTools,
     )
     return ServedTools(table)

@@ -61,6 +61,7 @@ class Application:
         command for this home begins in messages to people.
         """
         self.settings = settings
+        self.started_at = now_ms()
         self.program = program
         # Called once with the reason why opening failed. Every call returns the error too, but maybe only a model reads it.
         self.on_failure: Callable[[str], None] | None = None

@@ -29,7 +29,7 @@ COMMANDS = {
     "init": ("init", "Set up a project: its home, and its MCP configuration."),
     "keys": ("machine", "Show the id of the key that seals new tokens, or rotate it."),
     "lint": ("workflows", "Check workflow files: in DIRECTORY, or on the search path."),
-    "list": ("workflows", "List the workflows on the search path."),
+    "list": ("listing", "List the workflows on the search path."),
     "mcp": ("serve", "Serve workflows to an agent over standard input and output."),
     "report": ("audit", "Compare SESSION with its definition."),
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),

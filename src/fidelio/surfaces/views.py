@@ -6,17 +6,15 @@ Shared so that the command line, the tools and the web page have the same keys. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from fidelio.clock import format_iso
-
-if TYPE_CHECKING:
-    from fidelio.ledger.model import Request
-    from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
-    from fidelio.orchestrator.record.model import AgentSession, Run
-    from fidelio.toolkit import Render
+from fidelio.ledger.model import Request
+from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
+from fidelio.orchestrator.record.model import AgentSession, Run
+from fidelio.toolkit import Render
 
 # Replies fill a model's context, so a value of an event body is cut to this length; the ledger has the rest.
 VALUE_CHARACTERS = 1_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -71,8 +72,6 @@ class AskPerson(msgspec.Struct, frozen=True):
 Outcome = Done | AskPerson
 # Turns the id of an open request into a question to the person at the client. Bound to the inbox by the composition root.
 Ask = Callable[[str], Awaitable[AskPerson]]
-# Called with tool, arguments and error of a call whose arguments failed validation.
-OnMisuse = Callable[[str, Mapping[str, Any], FidelioError], Awaitable[None]]
 # Receives the progress of a call: done, total, message.
 Reporter = Callable[[float, float | None, str | None], Awaitable[None]]
 # Renders a text or an error of ours for the client, with its commands as a person types them.
@@ -135,13 +134,12 @@ def _explain(message: str) -> str:
 
 
 class Tool(msgspec.Struct, Generic[P], frozen=True):
-    """A tool: its declaration and its handler. The four flags are the annotations (hints) of MCP."""
+    """The declaration of a tool. The four flags are the annotations (hints) of MCP."""
 
     name: str
     title: str
     description: str
     parameters: type[P]
-    handler: Callable[[P, CallContext], Awaitable[Outcome]]
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
@@ -164,23 +162,29 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
         return {**description, "outputSchema": dict(self.output_schema)} if self.output_schema is not None else description
 
 
+class ToolHandlers:
+    """Base class of handlers. For every tool of a table it has an async method with the name of the tool.
+
+    The method takes the parameters of the tool and the `CallContext`, and returns an `Outcome`.
+    """
+
+    async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
+        """Called for a call whose arguments failed validation, which no handler sees."""
+
+    def render_error(self, error: FidelioError) -> str:
+        """The text of an error; the context of the call then renders the commands in it."""
+        return str(error)
+
+
 class ToolTable:
-    """Tools by name. Every failure becomes a result with `is_error` and a remedy, never a protocol error."""
+    """Tools by name. Every failure becomes a result with `is_error` and a remedy, never a protocol error.
 
-    def __init__(
-        self,
-        tools: Iterable[Tool[Any]],
-        *,
-        on_misuse: OnMisuse | None = None,
-        render_error: Callable[[FidelioError], str] = str,
-    ) -> None:
-        """`on_misuse` is called for calls whose arguments failed validation, which no handler sees.
+    The handlers are loaded by the first call, because a client that only lists the tools should not wait for their imports.
+    """
 
-        `render_error` returns the text of an error; the context of the call then renders the commands in it.
-        """
+    def __init__(self, tools: Iterable[Tool[Any]], load_handlers: Callable[[], ToolHandlers]) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._on_misuse = on_misuse
-        self._render_error = render_error
+        self._load_handlers = cache(load_handlers)
         self._descriptions: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
@@ -192,16 +196,16 @@ class ToolTable:
     async def call(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Outcome:
         try:
             tool = self._find(name)
-            return await tool.handler(await self._read(tool, arguments), context)
+            handler: Callable[[Any, CallContext], Awaitable[Outcome]] = getattr(self._load_handlers(), name)
+            return await handler(await self._read(tool, arguments), context)
         except FidelioError as error:
-            return Done(context.render(self._render_error(error)), is_error=True)
+            return Done(context.render(self._load_handlers().render_error(error)), is_error=True)
 
     async def _read(self, tool: Tool[P], arguments: Mapping[str, Any]) -> P:
         try:
             return read_arguments(tool.name, tool.parameters, arguments)
         except FidelioError as error:
-            if self._on_misuse is not None:
-                await self._on_misuse(tool.name, arguments, error)
+            await self._load_handlers().record_refused_call(tool.name, arguments, error)
             raise
 
     def _find(self, name: str) -> Tool[Any]:

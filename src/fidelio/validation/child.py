@@ -45,14 +45,13 @@ def find_schema_problem(schema: Schema) -> str:
 def find_violations(schema: Schema, value: Any) -> tuple[str, str]:
     """Why the schema cannot be used, and how the value violates it; both empty when valid."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
-    from referencing import Registry  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
+    from referencing import Registry, exceptions  # noqa: PLC0415  # most blueprints have no schema, and it is slow to import
 
     # The registry is empty on purpose: without it, the validator would fetch references to addresses.
     validator = Draft202012Validator(schema, registry=Registry())
     try:
         found = sorted((_path_of(problem), _sentence(problem)) for problem in validator.iter_errors(value))
-    except (Unresolvable, RecursionError) as problem:
+    except (exceptions.Unresolvable, RecursionError) as problem:
         return f"It refers to what is not there, or to itself: {problem!s:.200}.", ""
     except OverflowError:
         return "", "A number is too large to be checked."

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from fidelio.surfaces.mcp.endpoint import Identity, RequestStates, ServedTools, 
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.stdio import loop as stdio
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Outcome, Tool, ToolTable
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Outcome, Tool, ToolHandlers, ToolTable
 
 IDENTITY = Identity("example", "1.2.3")
 REQUEST = "r_000000000001"
@@ -51,7 +52,14 @@ class Seconds(msgspec.Struct):
     seconds: float
 
 
-class Example:
+class SingleHandler(ToolHandlers):
+    """Handlers for a table with one tool."""
+
+    def __init__(self, tool: str, handler: Callable[[Any, CallContext], Awaitable[Outcome]]) -> None:
+        setattr(self, tool, handler)
+
+
+class Example(ToolHandlers):
     """The tools, and what they have seen."""
 
     def __init__(self) -> None:
@@ -64,17 +72,18 @@ class Example:
     def tools(self) -> ServedTools:
         table = ToolTable(
             [
-                Tool("echo", "Echo", "Says it again.", Echo, self.echo, True, idempotent=True, output_schema=LENGTH),
-                Tool("choose", "Choose", "Asks a person.", Nothing, self.choose),
-                Tool("crash", "Crash", "Has a bug.", Nothing, self.crash, destructive=True),
-                Tool("refuse", "Refuse", "Says no.", Nothing, self.refuse),
-                Tool("count", "Count", "Reports progress.", Steps, self.count),
-                Tool("hang", "Hang", "Never ends.", Nothing, self.hang),
-                Tool("later", "Later", "Takes a while.", Seconds, self.later),
-                Tool("tally", "Tally", "Counts the hanging calls.", Nothing, self.tally, read_only=True),
-                Tool("chatter", "Chatter", "Prints where it should not.", Nothing, self.chatter),
-                Tool("strange", "Strange", "Replies with what is no JSON.", Nothing, self.strange),
-            ]
+                Tool("echo", "Echo", "Says it again.", Echo, read_only=True, idempotent=True, output_schema=LENGTH),
+                Tool("choose", "Choose", "Asks a person.", Nothing),
+                Tool("crash", "Crash", "Has a bug.", Nothing, destructive=True),
+                Tool("refuse", "Refuse", "Says no.", Nothing),
+                Tool("count", "Count", "Reports progress.", Steps),
+                Tool("hang", "Hang", "Never ends.", Nothing),
+                Tool("later", "Later", "Takes a while.", Seconds),
+                Tool("tally", "Tally", "Counts the hanging calls.", Nothing, read_only=True),
+                Tool("chatter", "Chatter", "Prints where it should not.", Nothing),
+                Tool("strange", "Strange", "Replies with what is no JSON.", Nothing),
+            ],
+            lambda: self,
         )
         return ServedTools(table, instructions="Tools for tests.", resources=list_schema_resources())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fidelio.errors import UsageProblem
 from fidelio.toolkit import CallContext, Done, Tool, ToolTable, read_arguments
 from tests.support import proves
-from tests.surfaces.mcp.example import Example
+from tests.surfaces.mcp.example import Example, SingleHandler
 from tests.surfaces.mcp.reply_checks import check_result
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none() | st.text(), max_size=2)
@@ -38,7 +38,7 @@ async def accept(asked: Wanted, _: CallContext) -> Done:
 
 @pytest.fixture
 def table() -> ToolTable:
-    return ToolTable([Tool("take", "Take", "Takes it.", Wanted, accept)])
+    return ToolTable([Tool("take", "Take", "Takes it.", Wanted)], lambda: SingleHandler("take", accept))
 
 
 async def reply(table: ToolTable, arguments: dict[str, Any]) -> Done:
@@ -120,8 +120,8 @@ async def test_structured_content_is_what_the_schema_says() -> None:
 
 
 @proves("mcp.hints")
-async def test_nested_parameters_are_published_whole() -> None:
-    (described,) = ToolTable([Tool("take", "Take", "Takes it.", Wanted, accept)]).describe()
+async def test_nested_parameters_are_published_whole(table: ToolTable) -> None:
+    (described,) = table.describe()
 
     assert described["inputSchema"]["required"] == ["name"]
     assert described["inputSchema"]["properties"]["many"]["items"] == {"$ref": "#/$defs/Inner"}

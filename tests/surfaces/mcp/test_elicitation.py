@@ -6,7 +6,7 @@ The same rules hold for every front, so they are shown here without one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from fidelio.surfaces.mcp.protocol import CallDispatcher, NoAnswer, RequestConte
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 from tests.support import proves
-from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, example_states
+from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, SingleHandler, example_states
 
 OLD = Client("2025-11-25", "wire", can_elicit=True)
 NEW = Client("2026-07-28", "wire", can_elicit=True)
@@ -209,6 +209,10 @@ async def test_a_state_is_good_for_its_own_call_only_and_not_for_ever() -> None:
         states.read(state, "choose", {"a": 1, "b": 2})
 
 
+def serve(ask: Callable[[Nothing, CallContext], Awaitable[Outcome]]) -> ServedTools:
+    return ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing)], lambda: SingleHandler("ask", ask)))
+
+
 @proves("mcp.waits")
 async def test_a_tool_may_word_its_own_waiting_reply() -> None:
     async def record(_: str, __: str) -> None:
@@ -218,7 +222,7 @@ async def test_a_tool_may_word_its_own_waiting_reply() -> None:
         waiting = Done("mine", {"session_token": "t"}, structured={"status": "yielded"})
         return AskPerson(REQUEST, "Well?", OPTIONS, record, waiting)
 
-    calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
+    calls = CallDispatcher(serve(ask), example_states())
 
     result = await calls.call("ask", {}, RequestContext(OLD, Asking({"action": "decline"})))
 
@@ -235,7 +239,7 @@ async def test_a_refused_answer_is_a_result_that_says_why() -> None:
     async def ask(_: Nothing, __: CallContext) -> Outcome:
         return AskPerson(REQUEST, "Well?", OPTIONS, record)
 
-    calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
+    calls = CallDispatcher(serve(ask), example_states())
 
     result = await calls.call("ask", {}, RequestContext(OLD, Asking(accepted("warm"))))
 
@@ -260,7 +264,7 @@ async def test_a_call_that_is_cancelled_while_a_person_thinks_is_on_record() -> 
     async def ask(_: Nothing, __: CallContext) -> Outcome:
         return AskPerson(REQUEST, "Well?", OPTIONS, record, record_unanswered=note)
 
-    calls = CallDispatcher(ServedTools(ToolTable([Tool("ask", "Ask", "Asks.", Nothing, ask)])), example_states())
+    calls = CallDispatcher(serve(ask), example_states())
     call = asyncio.create_task(calls.call("ask", {}, RequestContext(OLD, think)))
     async with asyncio.timeout(10):
         await shown.wait()

@@ -22,7 +22,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.server import make_identity, make_request_states
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from fidelio.toolkit import Done, Reporter
 from tests.support.tool_calls import call_tool
 from tests.surfaces.mcp.reply_checks import check_plain
@@ -91,7 +91,7 @@ async def in_memory(
     settings: Settings, project: Path, environ: dict[str, str] | None = None, reporter: Reporter | None = None
 ) -> AsyncIterator[ToolClient]:
     async with Application(settings) as app:
-        tools = AgentToolset(app, environ=environ or {}).tools()
+        tools = open_tools(app, environ=environ or {})
 
         async def call(tool: str, arguments: dict[str, Any]) -> Reply:
             done = await call_tool(tools, tool, arguments, reporter=reporter)
@@ -115,7 +115,7 @@ async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[ToolCli
 @asynccontextmanager
 async def over_http(settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
     async with Application(settings) as app:
-        tools = AgentToolset(app, environ={}).tools()
+        tools = open_tools(app, environ={})
         asgi = create_app({"/mcp/orchestrator": tools}, make_identity(settings), make_request_states(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))

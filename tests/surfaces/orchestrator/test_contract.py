@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.app.application import Application
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import ToolClient
 
@@ -31,7 +31,7 @@ READ_ONLY = {name for name in CONTRACT if name.startswith(("list", "get"))}
 
 @proves("orchestrator-tools.contract", "orchestrator-tools.hints")
 def test_the_tools_are_those_that_clients_know(settings: Settings) -> None:
-    described = {tool["name"]: tool for tool in AgentToolset(Application(settings), environ={}).tools().table.describe()}
+    described = {tool["name"]: tool for tool in open_tools(Application(settings), environ={}).table.describe()}
     assert list(described)[:7] == list(CONTRACT)
     for name, parameters in CONTRACT.items():
         schema = described[name]["inputSchema"]

@@ -13,7 +13,7 @@ from jsonschema import validate
 from fidelio.app.application import Application
 from fidelio.inbox import Inbox
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, in_memory
 
@@ -207,7 +207,7 @@ async def test_a_client_that_waits_hears_of_progress(
 @proves("orchestrator-tools.hints")
 async def test_replies_fit_the_schemas_that_the_tools_declare(memory: ToolClient, settings: Settings) -> None:
     async with Application(settings) as app:
-        described = {tool["name"]: tool for tool in AgentToolset(app, environ={}).tools().table.describe()}
+        described = {tool["name"]: tool for tool in open_tools(app, environ={}).table.describe()}
     await memory.start("one")
     calls: dict[str, dict[str, Any]] = {
         "list_agent_blueprints": {},

@@ -22,7 +22,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.server import make_identity, make_request_states
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.mcp.wire import call, initialize
 from tests.surfaces.orchestrator.conftest import SECONDS, Reply, ToolClient
@@ -65,7 +65,7 @@ def _read(reply: httpx2.Response) -> Reply:
 @asynccontextmanager
 async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[Server]:
     async with asyncio.timeout(SECONDS), Application(settings) as app:
-        table = AgentToolset(app, environ=environ or {}).tools()
+        table = open_tools(app, environ=environ or {})
         asgi = create_app({"/mcp/orchestrator": table}, make_identity(settings), make_request_states(settings))
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))

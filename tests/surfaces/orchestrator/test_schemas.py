@@ -9,7 +9,7 @@ from jsonschema import validate
 
 from fidelio.app.application import Application
 from fidelio.settings import Settings
-from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import Reply, ToolClient
 
@@ -18,7 +18,7 @@ ASYNC: dict[str, Any] = {"async": True}
 
 @pytest.fixture
 def declared(settings: Settings) -> dict[str, dict[str, Any]]:
-    tools = AgentToolset(Application(settings), environ={}).tools().table.describe()
+    tools = open_tools(Application(settings), environ={}).table.describe()
     return {tool["name"]: tool.get("outputSchema", {}) for tool in tools}
 
 

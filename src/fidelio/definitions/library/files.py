@@ -17,6 +17,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import error
@@ -133,8 +134,6 @@ class Files:
 
 
 def compute_digest(raw: bytes) -> str:
-    from hashlib import sha256  # noqa: PLC0415  # a list of workflows needs no digests
-
     return sha256(raw).hexdigest()
 
 

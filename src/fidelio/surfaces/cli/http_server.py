@@ -50,7 +50,7 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
 
 def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, demo: bool, any_port: bool) -> None:
-    """Serve until Ctrl-C. `demo`: with the scripted agent. `any_port`: if the port is in use, a free one will do."""
+    """Serve until Ctrl-C. `demo`: with the scripted agent. `any_port`: a free port will do if this is in use."""
     settings = load_server_settings(options)
     if any_port and _is_in_use(address):
         click.echo(f"Port {address.port} is in use, so the demo takes a free one.")

@@ -1,4 +1,4 @@
-"""Commands over workflow definitions: `fidelio list`, `show`, `draw` and `lint`."""
+"""Commands over workflow definitions: `fidelio show`, `draw` and `lint`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fidelio.definitions.drawing.mermaid import draw_mermaid
 from fidelio.definitions.drawing.svg import draw_svg
 from fidelio.definitions.drawing.text import UNICODE, choose_signs, draw_text
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.library import Library, Root, WorkflowSummary
+from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.lint import encode_findings, format_findings, has_errors, lint, lint_directory
@@ -29,37 +29,11 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     print_json,
-    print_table,
     terminal_width,
     uses_color,
     with_cli_context,
     workflows_option,
 )
-
-
-@click.command("list")
-@workflows_option
-@json_option
-@with_cli_context
-def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
-    """List the workflows on the search path.
-
-    Only the file of each workflow is read; `fidelio lint` and `fidelio doctor` also read activities, skills and other files.
-    """
-    library = cli.open(directories, with_bundled=with_bundled).open_library()
-    entries, root_findings = library.list(), library.root_findings()
-    for finding in root_findings:
-        click.echo(escape_line(str(finding)), err=True)
-    if as_json:
-        found = [finding.as_json() for finding in root_findings]
-        print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found})
-    elif not entries:
-        click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
-    else:
-        print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"])
-        for entry in entries:
-            for finding in entry.findings:
-                click.echo(escape_line(str(finding)), err=True)
 
 
 @click.command("show")
@@ -176,25 +150,6 @@ def _choose_renderer(form: str, *, unicode: bool) -> Callable[[Graph], str]:
     signs = UNICODE if unicode else choose_signs(sys.stdout.encoding)
     width = min(terminal_width(), 110)
     return {"svg": draw_svg, "mermaid": draw_mermaid, "text": lambda graph: draw_text(graph, width, signs=signs)}[form]
-
-
-def _entry_json(entry: WorkflowSummary) -> dict[str, object]:
-    return {
-        "id": entry.id,
-        "title": entry.title,
-        "version": entry.version,
-        "description": entry.description,
-        "tags": list(entry.tags),
-        "from": entry.root,
-        "file": entry.file,
-        "broken": entry.broken,
-        "findings": [finding.as_json() for finding in entry.findings],
-    }
-
-
-def _entry_row(entry: WorkflowSummary) -> dict[str, str]:
-    title = f"(broken) {entry.title}" if entry.broken else entry.title
-    return {"id": entry.id, "version": entry.version or "-", "from": entry.root, "title": title}
 
 
 T = TypeVar("T")

@@ -207,26 +207,10 @@ def list_schema_resources() -> tuple[McpResource, ...]:
 
 
 def _render_schemas(*names: str) -> str:
-    schema = _load_schema(names[0]) if len(names) == 1 else {name: _load_schema(name) for name in names}
+    from fidelio.surfaces.mcp.definition_schemas import load_schema  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
+
+    schema = load_schema(names[0]) if len(names) == 1 else {name: load_schema(name) for name in names}
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
-
-
-def _load_schema(name: str) -> dict[str, Any]:
-    from pydantic import TypeAdapter  # noqa: PLC0415  # only when a client reads a schema
-
-    from fidelio.definitions import models  # noqa: PLC0415  # only when a client reads a schema
-    from fidelio.definitions.models.components import Skill  # noqa: PLC0415  # only when a client reads a schema
-    from fidelio.engine.state import Record  # noqa: PLC0415  # only when a client reads a schema
-
-    if name == "state":
-        return msgspec.json.schema(Record)
-    model: Any = {
-        "workflow": models.Workflow,
-        "activity": models.Activity,
-        "condition": models.Condition,
-        "skill": Skill,
-    }[name]
-    return TypeAdapter(model).json_schema(by_alias=True)
 
 
 class RequestStates:

@@ -16,7 +16,6 @@ from fidelio.mcp_client import McpServer
 from fidelio.mcp_client.client import McpClient, extract_text, open_client
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, TurnResult
 from fidelio.orchestrator.executors.scripted import script
-from fidelio.orchestrator.executors.scripted.worker import carry_out_activity
 from fidelio.orchestrator.record.model import Usage
 from fidelio.validation import CheckUndecided, find_first_match
 
@@ -242,6 +241,8 @@ async def _play_crash(state: TurnState, step: script.Crash) -> None:
 
 
 async def _play_work(state: TurnState, _: script.WorkActivity) -> None:
+    from fidelio.orchestrator.executors.scripted.worker import carry_out_activity  # noqa: PLC0415  # brings pydantic, 100 ms
+
     state.data = await carry_out_activity(state.turn.prompt, state.call_tool)
     state.text = encode_text(state.data)
 

@@ -19,15 +19,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from fidelio.definitions.conditions import holds
+from fidelio.definitions.models import Activity, Checkpoint, Step
+from fidelio.definitions.reading.toon import parse
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client.client import extract_text
-
-if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Checkpoint, Step
 
 _STEPS = re.compile(r"^steps: (.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""session_token["']?\s*[:=]\s*["']?([^\s"',}]+)""")
@@ -57,16 +57,11 @@ async def carry_out_activity(prompt: str, call_tool: CallTool) -> dict[str, Any]
 
 def parse_activity(reply: str) -> Activity:
     """Parse the activity in the reply of `get_activity`."""
-    from fidelio.definitions.models import Activity  # noqa: PLC0415  # only workers need it, and it is slow to load
-    from fidelio.definitions.reading.toon import parse  # noqa: PLC0415  # only workers need it
-
     return Activity.model_validate(parse(reply.partition("\n\n")[2], "get_activity"))
 
 
 def applies(part: Step | Checkpoint, variables: Mapping[str, Any]) -> bool:
     """Whether the worker does this step or checkpoint: unless its condition is known to be false."""
-    from fidelio.definitions.conditions import holds  # noqa: PLC0415  # only workers need it
-
     return holds(part.condition, variables) is not False
 
 

@@ -23,27 +23,27 @@ def load_tools(dialect: str, app: Application) -> ServedTools:
 
 
 def _load_sessions(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # a server loads only the dialect that it serves
+    from fidelio.surfaces.mcp.dialects.sessions.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
 
-    return SessionsDialect(app).tools()
+    return open_tools(app)
 
 
 def _load_gates(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.gates.handlers import GatesDialect  # noqa: PLC0415  # a server loads only the dialect that it serves
+    from fidelio.surfaces.mcp.dialects.gates.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
 
-    return GatesDialect(app).tools()
+    return open_tools(app)
 
 
 def _load_navigator(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # a server loads only the dialect that it serves
+    from fidelio.surfaces.mcp.dialects.navigator.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
 
-    return NavigatorDialect(app).tools()
+    return open_tools(app)
 
 
 def _load_orchestrator(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # a server loads only the dialect that it serves
+    from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
 
-    return AgentToolset(app).tools()
+    return open_tools(app)
 
 
 _LOADERS = {"sessions": _load_sessions, "gates": _load_gates, "navigator": _load_navigator, "orchestrator": _load_orchestrator}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,28 +12,26 @@ from msgspec.structs import replace
 from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.definitions import META
+from fidelio.definitions.library import Library, WorkflowSummary
+from fidelio.definitions.models import Definition, Workflow
+from fidelio.engine.manifests import ActivityReport, StepReport
+from fidelio.engine.record import CheckpointAnswer, Record
+from fidelio.engine.transitions import list_transitions
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
-from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
-from fidelio.surfaces.mcp.schemas import HEALTH_CHECK
-from fidelio.toolkit import AskPerson, CallContext, Done, Tool
-
-if TYPE_CHECKING:
-    from fidelio.definitions.library import Library
-    from fidelio.definitions.library.listing import WorkflowSummary
-    from fidelio.definitions.models import Definition, Workflow
-    from fidelio.engine.record import CheckpointAnswer, Record
-    from fidelio.workflows.checkpoints import ResolvedCheckpoint
-    from fidelio.workflows.start import StartResult
-    from fidelio.workflows.trace import Trace
-    from fidelio.workflows.unit_of_work import CallResult
+from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity, none_if_unset
+from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
+from fidelio.workflows.checkpoints import ResolvedCheckpoint
+from fidelio.workflows.moves import Move
+from fidelio.workflows.start import StartResult
+from fidelio.workflows.trace import Trace
+from fidelio.workflows.unit_of_work import CallResult
 
 
-class Dialect:
+class Dialect(ToolHandlers):
     """Base class of the handlers of a dialect."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
-        self._started_at = now_ms()
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """Record a call whose arguments were refused, if it names a session."""
@@ -45,18 +43,6 @@ class Dialect:
         """Return the text of an error, without the directories of the server."""
         return self.app.remove_root_paths(str(error))
 
-    def make_health_tool(self, handler: Callable[[NoParameters, CallContext], Awaitable[Done]]) -> Tool[NoParameters]:
-        """Declare health_check, which is the same in every dialect."""
-        return Tool(
-            "health_check",
-            "Check the server",
-            "Returns the server's state, version, number of workflows and uptime. Needs no token.",
-            NoParameters,
-            handler,
-            read_only=True,
-            output_schema=HEALTH_CHECK,
-        )
-
     async def describe_health(self) -> dict[str, Any]:
         """Return the body of health_check."""
         return {
@@ -64,7 +50,7 @@ class Dialect:
             "server": self.app.settings.server_name,
             "version": self.app.settings.server_version,
             "workflows_available": len(list_startable_workflows(await self.app.library())),
-            "uptime_seconds": (now_ms() - self._started_at) // 1000,
+            "uptime_seconds": (now_ms() - self.app.started_at) // 1000,
         }
 
     async def ask_person(self, context: CallContext, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
@@ -92,6 +78,20 @@ def load_procedure(library: Library, instructions: str, *pages: str) -> str:
     return f"# How to begin\n\n{instructions}\n"
 
 
+def build_move(arguments: NextActivity) -> Move:
+    """Convert the arguments of next_activity to a move of the service."""
+    steps, activities = none_if_unset(arguments.step_manifest), none_if_unset(arguments.activity_manifest)
+    return Move(
+        arguments.activity_id,
+        none_if_unset(arguments.transition_condition),
+        None if steps is None else [StepReport(entry.step_id, entry.output) for entry in steps],
+        None
+        if activities is None
+        else [ActivityReport(e.activity_id, e.outcome, none_if_unset(e.transition_condition)) for e in activities],
+        arguments.variables,
+    )
+
+
 def build_meta(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
@@ -111,8 +111,6 @@ def add_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallRes
 
 def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """All transitions of the current activity, with `holds`: true, false, or null while it is undecided."""
-    from fidelio.engine.transitions import list_transitions  # noqa: PLC0415  # slow to import: the first reply must not wait for it
-
     return [
         {
             "to": transition.to,

@@ -6,17 +6,22 @@ Handlers translate arguments into calls of the service. Every reply is a compact
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from fidelio.app.application import Application
+from fidelio.definitions.models import Definition, Workflow
+from fidelio.engine.answers import AnswerChoice
+from fidelio.engine.checkpoints import list_pending_checkpoints
+from fidelio.engine.record import Record
 from fidelio.errors import PersonNeeded
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
     add_warnings,
     answer_json,
     build_meta,
+    build_move,
     definition_json,
     list_startable_workflows,
     load_procedure,
@@ -25,6 +30,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     trace_json,
     transitions_json,
 )
+from fidelio.surfaces.mcp.dialects.gates.declarations import INSTRUCTIONS
 from fidelio.surfaces.mcp.dialects.gates.parameters import (
     GetCheckpoint,
     GetResource,
@@ -38,25 +44,14 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     NextActivity,
     NoParameters,
     TokenReference,
-    build_move,
     none_if_unset,
 )
-from fidelio.surfaces.mcp.endpoint import ServedTools
-from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
+from fidelio.toolkit import CallContext, Done, Outcome
+from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
+from fidelio.workflows.content import SUMMARY_WITH_ROLES, ContentService, SkillText, summarize_workflow
+from fidelio.workflows.start import StartInput
+from fidelio.workflows.unit_of_work import CallResult, allow_always, refuse_while_pending
 
-if TYPE_CHECKING:
-    from fidelio.definitions.models import Definition, Workflow
-    from fidelio.engine.record import Record
-    from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
-    from fidelio.workflows.content import ContentService, SkillText
-    from fidelio.workflows.unit_of_work import CallResult
-
-
-INSTRUCTIONS = (
-    "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure and the workflows: "
-    "start_session, get_skills, get_workflow, next_activity. Entering an activity asks its checkpoints; answer every pending "
-    "one with respond_checkpoint before you go on. Always pass the newest session_token."
-)
 # More than the definitions of all workflows that a server runs at a time.
 MAX_CACHED_DEFINITIONS = 512
 
@@ -99,8 +94,6 @@ class DefinitionEncoder:
 
 def _definition_json(definition: Definition) -> dict[str, Any]:
     """The JSON of a definition in this dialect, where a workflow lists all its skills together."""
-    from fidelio.definitions.models import Workflow  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
     body = definition_json(definition)
     if isinstance(definition, Workflow) and "skills" in body:
         skill_ids = (definition.skills.primary, *definition.skills.supporting)
@@ -110,8 +103,6 @@ def _definition_json(definition: Definition) -> dict[str, Any]:
 
 def pending_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
     """The pending checkpoints, with `condition_holds`: true, false, or null while it is undecided."""
-    from fidelio.engine.checkpoints import list_pending_checkpoints  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
     return [
         {"checkpoint_id": pending.checkpoint, "condition_holds": truth, "request_id": pending.request}
         for pending, truth in list_pending_checkpoints(workflow, record)
@@ -156,16 +147,6 @@ class GatesDialect(Dialect):
         super().__init__(app)
         self._encoder = DefinitionEncoder()
 
-    def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.gates.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
-
-        return ServedTools(
-            ToolTable(declare_tools(self), on_misuse=self.record_refused_call, render_error=self.render_error),
-            instructions=INSTRUCTIONS,
-            program=self.app.program,
-            ask=self.app.ask,
-        )
-
     async def discover(self, _: NoParameters, context: CallContext) -> Done:
         library = await self.app.library()
         workflows = [
@@ -186,17 +167,12 @@ class GatesDialect(Dialect):
         return render_reply(context, await self.describe_health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
-        from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
-
         service = await self.app.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
         outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
         return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
-        from fidelio.workflows.content import SUMMARY_WITH_ROLES, summarize_workflow  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
@@ -221,8 +197,6 @@ class GatesDialect(Dialect):
         return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
-        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
@@ -235,8 +209,6 @@ class GatesDialect(Dialect):
         return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
     async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
         workflow = outcome.record.workflow
@@ -247,16 +219,12 @@ class GatesDialect(Dialect):
         return render_document(context, body, outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
         skill = skill_json(service.reads, outcome.result, outcome.record.workflow)
         return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import refuse_while_pending  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
         skills = outcome.result
@@ -264,8 +232,6 @@ class GatesDialect(Dialect):
         return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
-        from fidelio.workflows.unit_of_work import allow_always  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.traces.trace(
             arguments.session_token, arguments.trace_tokens, after=arguments.after, gate=allow_always

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from fidelio.definitions import META
+from fidelio.definitions.library import Library
+from fidelio.definitions.library.listing import WorkflowSummary
+from fidelio.definitions.models import Activity
+from fidelio.engine.checkpoints import find_checkpoint
+from fidelio.engine.phrases import checkpoint_not_found
+from fidelio.engine.transitions import explain_missing_transition
 from fidelio.errors import ComponentNotFound, DefinitionError
 from fidelio.surfaces.mcp.dialects.common import Dialect, as_json
 from fidelio.surfaces.mcp.dialects.navigator.parameters import (
@@ -21,13 +29,6 @@ from fidelio.surfaces.mcp.dialects.navigator.parameters import (
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
 from fidelio.toolkit import CallContext, Done
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from fidelio.definitions.library import Library
-    from fidelio.definitions.library.listing import WorkflowSummary
-    from fidelio.definitions.models import Activity
 
 Json = dict[str, Any]
 # Kinds of component that are addressed by number or name in a folder of a workflow.
@@ -60,9 +61,6 @@ class NavigatorLibrary(Dialect):
         return Done(_render((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
 
     async def get_checkpoint(self, arguments: GetCheckpoint, _: CallContext) -> Done:
-        from fidelio.engine.checkpoints import find_checkpoint  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-        from fidelio.engine.phrases import checkpoint_not_found  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         activity = (await self.library()).activity(arguments.workflow_id, arguments.activity_id)
         checkpoint = find_checkpoint(activity, arguments.checkpoint_id)
         if checkpoint is None:
@@ -72,8 +70,6 @@ class NavigatorLibrary(Dialect):
         return Done(as_json({**_dump(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
     async def validate_transition(self, arguments: ValidateTransition, _: CallContext) -> Done:
-        from fidelio.engine.transitions import explain_missing_transition  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         workflow = (await self.library()).workflow(arguments.workflow_id)
         reason = explain_missing_transition(workflow, arguments.from_activity, arguments.to_activity)
         body: Json = {"valid": False, "reason": reason} if reason else {"valid": True}

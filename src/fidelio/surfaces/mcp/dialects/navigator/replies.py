@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fidelio.definitions.models import Activity, Checkpoint, Option, Step
 from fidelio.engine.checkpoints import find_current_checkpoint, needs_person
+from fidelio.engine.moves import LoopPosition, PossibleMove
 from fidelio.engine.scope import collect_values, fill_template, find_expected_artifacts, render_text
 from fidelio.engine.transitions import ends_workflow
+from fidelio.errors import WorkflowRefusal
 from fidelio.surfaces.mcp.dialects.common import as_json, validation_json
 from fidelio.toolkit import CallContext, Done
-
-if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Checkpoint, Option, Step
-    from fidelio.engine.moves import LoopPosition, PossibleMove
-    from fidelio.errors import WorkflowRefusal
-    from fidelio.workflows.navigator.service import NavigatorReply
-    from fidelio.workflows.navigator.situations import NavigatorView
+from fidelio.workflows.navigator.service import NavigatorReply
+from fidelio.workflows.navigator.situations import NavigatorView
 
 Json = dict[str, Any]
 

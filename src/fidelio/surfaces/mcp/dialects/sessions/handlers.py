@@ -6,10 +6,16 @@ Handlers translate arguments into calls of the service. Small replies are JSON, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from fidelio.definitions.library import Library
+from fidelio.definitions.models import Workflow
+from fidelio.definitions.toon_writer import encode_toon
+from fidelio.engine.answers import AnswerChoice
+from fidelio.engine.checkpoints import describe_last_checkpoint, find_unattached_checkpoints
+from fidelio.engine.record import Record
 from fidelio.errors import DefinitionError, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
@@ -17,6 +23,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     answer_json,
     as_json,
     build_meta,
+    build_move,
     list_startable_workflows,
     load_procedure,
     resolution_json,
@@ -24,6 +31,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     trace_json,
     transitions_json,
 )
+from fidelio.surfaces.mcp.dialects.sessions.declarations import INSTRUCTIONS
 from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     GetResource,
     GetSkill,
@@ -37,25 +45,14 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     StartSession,
     TokenReference,
     YieldCheckpoint,
-    build_move,
     none_if_unset,
 )
-from fidelio.surfaces.mcp.endpoint import ServedTools, list_schema_resources
-from fidelio.toolkit import CallContext, Done, Outcome, ToolTable
+from fidelio.toolkit import CallContext, Done, Outcome
+from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
+from fidelio.workflows.content import SUMMARY, summarize_workflow
+from fidelio.workflows.start import StartInput
+from fidelio.workflows.unit_of_work import CallResult, person_remedy
 
-if TYPE_CHECKING:
-    from fidelio.definitions.library import Library
-    from fidelio.definitions.models import Workflow
-    from fidelio.engine.record import Record
-    from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
-    from fidelio.workflows.unit_of_work import CallResult
-
-
-INSTRUCTIONS = (
-    "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
-    "start_session, get_workflow, next_activity, get_activity. At a checkpoint call yield_checkpoint and stop until it was "
-    "answered; then call resume_checkpoint. Always pass the newest session_token."
-)
 MISSING_HANDLE = "Either checkpoint_handle or session_token must be provided."
 
 
@@ -91,8 +88,6 @@ def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -
     if yielded.answer is not None:
         answer = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **answer, "message": "This checkpoint was answered before in this visit. Go on."}
-    from fidelio.workflows.unit_of_work import person_remedy  # noqa: PLC0415  # slow to import: the first reply must not wait for it
-
     waiting = outcome.record.waiting
     demands_person = waiting is not None and waiting.request == yielded.request and waiting.person
     hint = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
@@ -124,24 +119,11 @@ class SessionsDialect(Dialect):
 
     _cached_summary: tuple[Workflow, str] | None = None
 
-    def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.dialects.sessions.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
-
-        return ServedTools(
-            ToolTable(declare_tools(self), on_misuse=self.record_refused_call, render_error=self.render_error),
-            instructions=INSTRUCTIONS,
-            resources=list_schema_resources(),
-            program=self.app.program,
-            ask=self.app.ask,
-        )
-
     async def discover(self, _: NoParameters, __: CallContext) -> Done:
         header_lines = [f"server: {self.app.settings.server_name}", f"version: {self.app.settings.server_version}"]
         return Done("\n".join([*header_lines, "", load_procedure(await self.app.library(), INSTRUCTIONS)]))
 
     async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         entries = list_startable_workflows(await self.app.library())
         return Done(encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
 
@@ -149,8 +131,6 @@ class SessionsDialect(Dialect):
         return render_reply(context, await self.describe_health())
 
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
-        from fidelio.workflows.start import StartInput  # noqa: PLC0415  # everything heavy waits for the first call
-
         service = await self.app.workflows()
         outcome = await service.sessions.start(
             StartInput(
@@ -164,8 +144,6 @@ class SessionsDialect(Dialect):
         return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow_status(self, arguments: TokenReference, context: CallContext) -> Done:
-        from fidelio.engine.checkpoints import describe_last_checkpoint  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.status(arguments.session_token)
         record, library = outcome.record, await self.app.library()
@@ -194,8 +172,6 @@ class SessionsDialect(Dialect):
         return render_reply(context, body, outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token)
         found = outcome.result
@@ -209,9 +185,6 @@ class SessionsDialect(Dialect):
 
     def _summary(self, workflow: Workflow) -> str:
         """Return the summary as TOON. The latest is cached: encoding takes longer than the rest of a call."""
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-        from fidelio.workflows.content import SUMMARY, summarize_workflow  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         if self._cached_summary is None or self._cached_summary[0] is not workflow:
             self._cached_summary = workflow, encode_toon(summarize_workflow(workflow, SUMMARY))
         return self._cached_summary[1]
@@ -229,8 +202,6 @@ class SessionsDialect(Dialect):
         )
 
     async def get_activity(self, arguments: TokenReference, context: CallContext) -> Done:
-        from fidelio.engine.checkpoints import find_unattached_checkpoints  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.reads.activity(arguments.session_token)
         found = outcome.result
@@ -260,8 +231,6 @@ class SessionsDialect(Dialect):
         return render_reply(context, body, outcome)
 
     async def present_checkpoint(self, arguments: PresentCheckpoint, context: CallContext) -> Done:
-        from fidelio.definitions.toon_writer import encode_toon  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         outcome = await service.checkpoints.present(_find_handle(arguments))
         presented = outcome.result
@@ -274,8 +243,6 @@ class SessionsDialect(Dialect):
         return render_document(context, encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
-        from fidelio.engine.answers import AnswerChoice  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self.app.workflows()
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-
-if TYPE_CHECKING:
-    from fidelio.workflows.moves import Move
 
 # With the length limit of an entry this bounds a manifest to about ten megabytes; real ones are far smaller.
 MAX_MANIFEST_ENTRIES = 500
@@ -185,20 +182,3 @@ class GetTrace(msgspec.Struct):
 def none_if_unset(value: Any) -> Any:
     """Return None for an argument that the caller left out."""
     return None if value is msgspec.UNSET else value
-
-
-def build_move(arguments: NextActivity) -> Move:
-    """Convert the arguments of next_activity to a move of the service."""
-    from fidelio.engine.manifests import ActivityReport, StepReport  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-    from fidelio.workflows.moves import Move  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
-    steps, activities = none_if_unset(arguments.step_manifest), none_if_unset(arguments.activity_manifest)
-    return Move(
-        arguments.activity_id,
-        none_if_unset(arguments.transition_condition),
-        None if steps is None else [StepReport(entry.step_id, entry.output) for entry in steps],
-        None
-        if activities is None
-        else [ActivityReport(e.activity_id, e.outcome, none_if_unset(e.transition_condition)) for e in activities],
-        arguments.variables,
-    )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from fidelio.app.application import Application
+from fidelio.ids import session_of_run
+from fidelio.processes.table import AGENT_MARKER, agent_above
+from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.schemas import (
     BOOLEAN,
     INTEGER,
@@ -16,10 +21,7 @@ from fidelio.surfaces.mcp.schemas import (
     object_schema,
 )
 from fidelio.surfaces.mcp.toolsets.orchestrator import parameters as p
-from fidelio.toolkit import Tool
-
-if TYPE_CHECKING:
-    from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset
+from fidelio.toolkit import Tool, ToolHandlers, ToolTable
 
 _STATUS: Schema = {"enum": ["running", "finished", "not_existent"]}
 _OPTION = object_schema("id", "label", id=TEXT, label=TEXT)
@@ -79,193 +81,190 @@ _BLUEPRINT = object_schema("name", "description", "permissions", name=TEXT, desc
 _BROKEN = object_schema("name", "error", name=TEXT, error=TEXT)
 _EVENT = object_schema("seq", "type", "time", "body", seq=INTEGER, type=TEXT, time=TEXT, body=OBJECT)
 
+INSTRUCTIONS = (
+    "Fidelio starts and watches other coding agents. list_agent_blueprints shows what can be started; start_agent_session with "
+    "async true returns at once; wait_for_agent_sessions waits; get_agent_session_result gives what the agent has found. "
+    "resume_agent_session goes on with a finished one, send_agent_message reaches a busy one."
+)
+TOOLS: tuple[Tool[Any], ...] = (
+    Tool(
+        "list_agent_blueprints",
+        "List agent blueprints",
+        "Lists the agent blueprints that sessions can be started from, each with name, description and what the agent may "
+        "do without asking.",
+        p.ListBlueprints,
+        read_only=True,
+        idempotent=True,
+        output_schema=object_schema(
+            "total",
+            "agents",
+            total=INTEGER,
+            agents=array_schema(_BLUEPRINT),
+            broken=array_schema(_BROKEN),
+            next_cursor=TEXT,
+        ),
+    ),
+    Tool(
+        "list_agent_sessions",
+        "List agent sessions",
+        "Lists agent sessions, newest first, each with name, id, project directory and status.",
+        p.ListSessions,
+        read_only=True,
+        idempotent=True,
+        output_schema=object_schema("total", "sessions", total=INTEGER, sessions=array_schema(_SESSION), next_cursor=TEXT),
+    ),
+    Tool(
+        "start_agent_session",
+        "Start an agent session",
+        "Starts a new agent session that begins to work at once, and returns its result. With async true it returns at "
+        "once and the agent works in the background. A call that takes too long for clients returns status running "
+        "instead; the work goes on.",
+        p.StartAgentSession,
+        open_world=True,
+        output_schema=_RESULT_OR_MESSAGE,
+    ),
+    Tool(
+        "resume_agent_session",
+        "Resume an agent session",
+        "Continues an agent session that has finished: the agent still knows what was said and done before.",
+        p.ResumeAgentSession,
+        open_world=True,
+        output_schema=_RESULT_OR_MESSAGE,
+    ),
+    Tool(
+        "delete_all_agent_sessions",
+        "Delete all agent sessions",
+        "Stops and permanently deletes all agent sessions, or those of one project.",
+        p.DeleteAllSessions,
+        destructive=True,
+        idempotent=True,
+        output_schema=object_schema("message", "removed", message=TEXT, removed=INTEGER),
+    ),
+    Tool(
+        "get_agent_session_status",
+        "Status of an agent session",
+        "Returns status running, finished or not_existent, and behind it the state, the reason, what the agent did last "
+        "and what it has used. wait_seconds waits for a change.",
+        p.GetStatus,
+        read_only=True,
+        idempotent=True,
+        output_schema=_SESSION_STATUS,
+    ),
+    Tool(
+        "get_agent_session_result",
+        "Result of an agent session",
+        "Returns the result of a finished agent session, a part at a time when it is long. A run that failed is an error "
+        "with the reason and what the agent had said until then.",
+        p.GetResult,
+        read_only=True,
+        idempotent=True,
+        output_schema=_RESULT,
+    ),
+    Tool(
+        "wait_for_agent_sessions",
+        "Wait for agent sessions",
+        "Waits until any or all of the agent sessions have finished, and returns early when they have.",
+        p.WaitForSessions,
+        read_only=True,
+        idempotent=True,
+        output_schema=object_schema(
+            "finished",
+            "running",
+            "deleted",
+            "sessions",
+            finished=TEXTS,
+            running=TEXTS,
+            deleted=TEXTS,
+            sessions=array_schema(_SESSION),
+        ),
+    ),
+    Tool(
+        "stop_agent_session",
+        "Stop an agent session",
+        "Stops the agent at work, with everything it has started. The session stays and can be resumed.",
+        p.SessionReference,
+        idempotent=True,
+        output_schema=_SESSION_STATUS,
+    ),
+    Tool(
+        "delete_agent_session",
+        "Delete an agent session",
+        "Stops and permanently deletes one agent session; its name is free again.",
+        p.SessionReference,
+        destructive=True,
+        output_schema=object_schema(
+            "session_name",
+            "session_id",
+            "status",
+            session_name=TEXT,
+            session_id=TEXT,
+            status=_STATUS,
+            kept_worktree=TEXT,
+        ),
+    ),
+    Tool(
+        "send_agent_message",
+        "Send a message to an agent",
+        "Sends a message to an agent: a busy agent gets it with its next turn, an idle agent starts to work on it.",
+        p.SendMessage,
+        open_world=True,
+        output_schema=_ACCEPTED,
+    ),
+    Tool(
+        "get_agent_session_events",
+        "What an agent did",
+        "Returns what happened in an agent session, in order: what the agent said, the tools it used, how its runs ended.",
+        p.GetEvents,
+        read_only=True,
+        idempotent=True,
+        output_schema=object_schema(
+            "events", "next_after", "more", events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_QUESTIONS
+        ),
+    ),
+    Tool(
+        "answer_agent_question",
+        "Answer an agent's question",
+        "Answers the question or permission request that an agent session waits for; its status shows them with their "
+        "options. Ask your user first: the record says that you passed the answer on. An agent cannot answer for itself or "
+        "for those who started it.",
+        p.AnswerQuestion,
+        output_schema=_SESSION_STATUS,
+    ),
+    Tool(
+        "run_workflow",
+        "Let agents carry out a workflow",
+        "Carries out a workflow with agents, one activity at a time, in the background; questions wait in the inbox of a "
+        "person. Calling it again goes on with a run that was interrupted or has failed, and says how it stands.",
+        p.RunWorkflow,
+        open_world=True,
+        output_schema=object_schema(
+            "session_id",
+            "workflow_id",
+            "status",
+            session_id=TEXT,
+            workflow_id=TEXT,
+            status=TEXT,
+            activity=TEXT,
+            completed_activities=TEXTS,
+            question=TEXT,
+            reason=TEXT,
+        ),
+    ),
+)
 
-def declare_tools(toolset: AgentToolset) -> list[Tool[Any]]:
-    return [*_declare_contract(toolset), *_declare_extensions(toolset)]
 
+def open_tools(app: Application, *, environ: Mapping[str, str] | None = None) -> ServedTools:
+    # An agent that Fidelio started has its run id in the environment; sessions that it starts are its children.
+    parent = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
 
-def _declare_contract(toolset: AgentToolset) -> list[Tool[Any]]:
-    return [
-        Tool(
-            "list_agent_blueprints",
-            "List agent blueprints",
-            "Lists the agent blueprints that sessions can be started from, each with name, description and what the agent may "
-            "do without asking.",
-            p.ListBlueprints,
-            toolset.list_agent_blueprints,
-            read_only=True,
-            idempotent=True,
-            output_schema=object_schema(
-                "total",
-                "agents",
-                total=INTEGER,
-                agents=array_schema(_BLUEPRINT),
-                broken=array_schema(_BROKEN),
-                next_cursor=TEXT,
-            ),
-        ),
-        Tool(
-            "list_agent_sessions",
-            "List agent sessions",
-            "Lists agent sessions, newest first, each with name, id, project directory and status.",
-            p.ListSessions,
-            toolset.list_agent_sessions,
-            read_only=True,
-            idempotent=True,
-            output_schema=object_schema("total", "sessions", total=INTEGER, sessions=array_schema(_SESSION), next_cursor=TEXT),
-        ),
-        Tool(
-            "start_agent_session",
-            "Start an agent session",
-            "Starts a new agent session that begins to work at once, and returns its result. With async true it returns at "
-            "once and the agent works in the background. A call that takes too long for clients returns status running "
-            "instead; the work goes on.",
-            p.StartAgentSession,
-            toolset.start_agent_session,
-            open_world=True,
-            output_schema=_RESULT_OR_MESSAGE,
-        ),
-        Tool(
-            "resume_agent_session",
-            "Resume an agent session",
-            "Continues an agent session that has finished: the agent still knows what was said and done before.",
-            p.ResumeAgentSession,
-            toolset.resume_agent_session,
-            open_world=True,
-            output_schema=_RESULT_OR_MESSAGE,
-        ),
-        Tool(
-            "delete_all_agent_sessions",
-            "Delete all agent sessions",
-            "Stops and permanently deletes all agent sessions, or those of one project.",
-            p.DeleteAllSessions,
-            toolset.delete_all_agent_sessions,
-            destructive=True,
-            idempotent=True,
-            output_schema=object_schema("message", "removed", message=TEXT, removed=INTEGER),
-        ),
-        Tool(
-            "get_agent_session_status",
-            "Status of an agent session",
-            "Returns status running, finished or not_existent, and behind it the state, the reason, what the agent did last "
-            "and what it has used. wait_seconds waits for a change.",
-            p.GetStatus,
-            toolset.get_agent_session_status,
-            read_only=True,
-            idempotent=True,
-            output_schema=_SESSION_STATUS,
-        ),
-        Tool(
-            "get_agent_session_result",
-            "Result of an agent session",
-            "Returns the result of a finished agent session, a part at a time when it is long. A run that failed is an error "
-            "with the reason and what the agent had said until then.",
-            p.GetResult,
-            toolset.get_agent_session_result,
-            read_only=True,
-            idempotent=True,
-            output_schema=_RESULT,
-        ),
-    ]
+    def load_handlers() -> ToolHandlers:
+        from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # the first call loads the services, not the start
 
+        return AgentToolset(app, parent)
 
-def _declare_extensions(toolset: AgentToolset) -> list[Tool[Any]]:
-    return [
-        Tool(
-            "wait_for_agent_sessions",
-            "Wait for agent sessions",
-            "Waits until any or all of the agent sessions have finished, and returns early when they have.",
-            p.WaitForSessions,
-            toolset.wait_for_agent_sessions,
-            read_only=True,
-            idempotent=True,
-            output_schema=object_schema(
-                "finished",
-                "running",
-                "deleted",
-                "sessions",
-                finished=TEXTS,
-                running=TEXTS,
-                deleted=TEXTS,
-                sessions=array_schema(_SESSION),
-            ),
-        ),
-        Tool(
-            "stop_agent_session",
-            "Stop an agent session",
-            "Stops the agent at work, with everything it has started. The session stays and can be resumed.",
-            p.SessionReference,
-            toolset.stop_agent_session,
-            idempotent=True,
-            output_schema=_SESSION_STATUS,
-        ),
-        Tool(
-            "delete_agent_session",
-            "Delete an agent session",
-            "Stops and permanently deletes one agent session; its name is free again.",
-            p.SessionReference,
-            toolset.delete_agent_session,
-            destructive=True,
-            output_schema=object_schema(
-                "session_name",
-                "session_id",
-                "status",
-                session_name=TEXT,
-                session_id=TEXT,
-                status=_STATUS,
-                kept_worktree=TEXT,
-            ),
-        ),
-        Tool(
-            "send_agent_message",
-            "Send a message to an agent",
-            "Sends a message to an agent: a busy agent gets it with its next turn, an idle agent starts to work on it.",
-            p.SendMessage,
-            toolset.send_agent_message,
-            open_world=True,
-            output_schema=_ACCEPTED,
-        ),
-        Tool(
-            "get_agent_session_events",
-            "What an agent did",
-            "Returns what happened in an agent session, in order: what the agent said, the tools it used, how its runs ended.",
-            p.GetEvents,
-            toolset.get_agent_session_events,
-            read_only=True,
-            idempotent=True,
-            output_schema=object_schema(
-                "events", "next_after", "more", events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_QUESTIONS
-            ),
-        ),
-        Tool(
-            "answer_agent_question",
-            "Answer an agent's question",
-            "Answers the question or permission request that an agent session waits for; its status shows them with their "
-            "options. Ask your user first: the record says that you passed the answer on. An agent cannot answer for itself or "
-            "for those who started it.",
-            p.AnswerQuestion,
-            toolset.answer_agent_question,
-            output_schema=_SESSION_STATUS,
-        ),
-        Tool(
-            "run_workflow",
-            "Let agents carry out a workflow",
-            "Carries out a workflow with agents, one activity at a time, in the background; questions wait in the inbox of a "
-            "person. Calling it again goes on with a run that was interrupted or has failed, and says how it stands.",
-            p.RunWorkflow,
-            toolset.run_workflow,
-            open_world=True,
-            output_schema=object_schema(
-                "session_id",
-                "workflow_id",
-                "status",
-                session_id=TEXT,
-                workflow_id=TEXT,
-                status=TEXT,
-                activity=TEXT,
-                completed_activities=TEXTS,
-                question=TEXT,
-                reason=TEXT,
-            ),
-        ),
-    ]
+    return ServedTools(
+        ToolTable(TOOLS, load_handlers),
+        instructions=INSTRUCTIONS,
+        program=app.program,
+        ask=app.ask,
+    )

@@ -1,21 +1,21 @@
-"""Handlers of the orchestrator's tools, and the background runs of workflows.
+"""Handlers of the orchestrator's tools.
 
 Translation only: the rules are in `fidelio.orchestrator` and `fidelio.conductor`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from fidelio.app.application import Application
 from fidelio.clock import now_ms
-from fidelio.errors import AgentSessionNotFound, BadAgentInput, ConductorFailure, ExecutorFailure, UsageProblem
+from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
 from fidelio.ids import is_short_handle, session_of_run
-from fidelio.processes.table import AGENT_MARKER, agent_above
-from fidelio.surfaces.mcp.endpoint import ServedTools
+from fidelio.orchestrator.blueprints.catalogue import list_in_thread
+from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.orchestrator.runs.context import resolve_project
+from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import (
     AnswerQuestion,
     DeleteAllSessions,
@@ -42,113 +42,25 @@ from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
     started_json,
 )
 from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
-from fidelio.toolkit import CallContext, Done, ToolTable
+from fidelio.toolkit import CallContext, Done, ToolHandlers
 
 if TYPE_CHECKING:
-    from fidelio.conductor.conductor import Conductor
-    from fidelio.conductor.plan import Plan
-    from fidelio.engine.record import Record
-    from fidelio.orchestrator.record.model import AgentSession
-    from fidelio.orchestrator.service.service import AgentService
-    from fidelio.workflows.service import WorkflowService
+    from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns
 
-
-INSTRUCTIONS = (
-    "Fidelio starts and watches other coding agents. list_agent_blueprints shows what can be started; start_agent_session with "
-    "async true returns at once; wait_for_agent_sessions waits; get_agent_session_result gives what the agent has found. "
-    "resume_agent_session goes on with a finished one, send_agent_message reaches a busy one."
-)
 # The longest wait for the agent host to record an answer.
 ANSWER_NOTED_MS = 2_000
-PROGRESS_SECONDS = 10.0
 POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and get_agent_session_result for its result."
 
 
-class WorkflowRuns:
-    """Background runs of workflows in this process, for run_workflow.
+class AgentToolset(ToolHandlers):
+    """Handlers of the orchestrator's tools. `parent` is the session of the agent that started this server, or empty."""
 
-    Only the tasks are held here: the state of a run is in the ledger, and calling the tool again continues it.
-    """
-
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, parent: str) -> None:
         self._app = app
-        self._tasks: dict[str, asyncio.Task[object]] = {}
-        # Reasons of failed runs that could not record the failure themselves.
-        self._failures: dict[str, str] = {}
-
-    async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
-        """Start or continue the run, and return its status after at most `seconds`."""
-        from fidelio.conductor.context import ignore_event  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
-        conductor = await self._app.conductor(ignore_event)
-        record = await conductor.find_or_start(plan, force_new=anew)
-        if record.session not in self._tasks:
-            self._failures.pop(record.session, None)
-            task: asyncio.Task[object] = asyncio.create_task(conductor.run(record.session))
-            self._tasks[record.session] = task
-            task.add_done_callback(partial(self._on_end, record.session))
-        await self._watch(context, conductor, record.session, seconds)
-        return await self._status(conductor, record.session)
-
-    def _on_end(self, session: str, task: asyncio.Task[object]) -> None:
-        """Keep the reason of a failure that the conductor could not record; otherwise the run would end without a trace."""
-        self._tasks.pop(session, None)
-        problem = None if task.cancelled() else task.exception()
-        if problem is not None and not isinstance(problem, ConductorFailure):
-            self._failures[session] = f"{problem} Call run_workflow again to continue the run."
-
-    async def _watch(self, context: CallContext, conductor: Conductor, session: str, seconds: float) -> None:
-        """Wait for the end of the run, and report its progress to the client."""
-        started_at = now_ms()
-        while (task := self._tasks.get(session)) is not None and (
-            remaining_seconds := seconds - (now_ms() - started_at) / 1000
-        ) > 0:
-            await asyncio.wait([task], timeout=min(remaining_seconds, PROGRESS_SECONDS))
-            status = await self._status(conductor, session)
-            await context.report((now_ms() - started_at) / 1000, None, status.get("activity") or status["status"])
-
-    async def _status(self, conductor: Conductor, session: str) -> dict[str, Any]:
-        service = await self._app.workflows()
-        record = await service.current_record(session)
-        failed = self._failures.get(session) or await conductor.load_last_failure(session)
-        body = {
-            "session_id": session,
-            "workflow_id": record.workflow,
-            "status": "failed" if failed else record.status,
-            "activity": record.activity,
-            "completed_activities": list(record.completed),
-            "question": await _answer_command(service, record),
-            "reason": failed,
-        }
-        return {key: value for key, value in body.items() if value}
-
-
-async def _answer_command(service: WorkflowService, record: Record) -> str:
-    """Return the command that answers the open request of the run, or of the workflow that it has started."""
-    while record.suspended_by:
-        record = await service.current_record(record.suspended_by)
-    return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""
-
-
-class AgentToolset:
-    """Handlers of the orchestrator's tools."""
-
-    def __init__(self, app: Application, *, environ: Mapping[str, str] | None = None) -> None:
-        self._app = app
-        self._workflow_runs = WorkflowRuns(app)
-        # An agent that Fidelio started has its run id in the environment; sessions that it starts are its children.
-        self._parent = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
-
-    def tools(self) -> ServedTools:
-        from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import declare_tools  # noqa: PLC0415  # the descriptions are read only when they are listed
-
-        return ServedTools(
-            ToolTable(declare_tools(self)), instructions=INSTRUCTIONS, program=self._app.program, ask=self._app.ask
-        )
+        self._parent = parent
+        self._workflow_runs: WorkflowRuns | None = None
 
     async def list_agent_blueprints(self, arguments: ListBlueprints, _: CallContext) -> Done:
-        from fidelio.orchestrator.blueprints.catalogue import list_in_thread  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         listing = await list_in_thread(self._app.blueprints().list, _resolve_project(arguments))
         body = blueprints_json(listing, arguments.cursor, arguments.limit)
         return render_json(body) if arguments.response_format == "json" else Done(render_blueprints(body), structured=body)
@@ -165,8 +77,6 @@ class AgentToolset:
         return Done(render_sessions(page.items, body), structured=body)
 
     async def start_agent_session(self, arguments: StartAgentSession, context: CallContext) -> Done:
-        from fidelio.orchestrator.record.model import StartAgent  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
         service = await self._app.agents()
         start = StartAgent(
             name=arguments.session_name,
@@ -295,17 +205,12 @@ class AgentToolset:
         return current
 
     async def run_workflow(self, arguments: RunWorkflow, context: CallContext) -> Done:
-        from fidelio.conductor.plan import DEFAULT_WORKER, Plan  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
+        from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns, build_plan  # noqa: PLC0415  # brings the conductor and pydantic, 150 ms
 
         service = await self._app.agents()
-        plan = Plan(
-            workflow=arguments.workflow_id,
-            project=_resolve_project(arguments) or service.project,
-            agent=arguments.agent_blueprint_name or DEFAULT_WORKER,
-            activity_agents=arguments.activity_agents,
-            inputs=arguments.inputs,
-            caller=self._caller(context),
-        )
+        plan = build_plan(arguments, _resolve_project(arguments) or service.project, self._caller(context))
+        if self._workflow_runs is None:
+            self._workflow_runs = WorkflowRuns(self._app)
         status = await self._workflow_runs.run(context, plan, anew=arguments.new, seconds=arguments.wait_seconds)
         return render_json({**status, **{key: context.render(status[key]) for key in ("question", "reason") if key in status}})
 
@@ -375,8 +280,6 @@ def _make_reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]],
 
 
 def _resolve_project(arguments: Any) -> str | None:
-    from fidelio.orchestrator.runs.context import resolve_project  # noqa: PLC0415  # loaded by the first call of the tool: the handshake must not wait for it
-
     return resolve_project(arguments.project_dir) if arguments.project_dir else None
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from fidelio.clock import format_iso
+from fidelio.errors import ExecutorFailure
+from fidelio.ledger.model import Event, Request
+from fidelio.orchestrator.record.model import AgentSession, RunResult
 from fidelio.surfaces.views import requests_json, shorten_values
 from fidelio.toolkit import CallContext, Done
-
-if TYPE_CHECKING:
-    from fidelio.errors import ExecutorFailure
-    from fidelio.ledger.model import Event, Request
-    from fidelio.orchestrator.record.model import AgentSession, RunResult
 
 NO_BLUEPRINTS, NO_SESSIONS = "No agent blueprints found", "No sessions found"
 # Characters of a result in a reply.

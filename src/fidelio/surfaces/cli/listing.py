@@ -1,0 +1,60 @@
+"""`fidelio list`: the workflows on the search path. Unlike the other commands over definitions it needs no models."""
+
+from __future__ import annotations
+
+import click
+
+from fidelio.definitions.library import WorkflowSummary
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    escape_line,
+    json_option,
+    print_json,
+    print_table,
+    with_cli_context,
+    workflows_option,
+)
+
+
+@click.command("list")
+@workflows_option
+@json_option
+@with_cli_context
+def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
+    """List the workflows on the search path.
+
+    Only the file of each workflow is read; `fidelio lint` and `fidelio doctor` also read activities, skills and other files.
+    """
+    library = cli.open(directories, with_bundled=with_bundled).open_library()
+    entries, root_findings = library.list(), library.root_findings()
+    for finding in root_findings:
+        click.echo(escape_line(str(finding)), err=True)
+    if as_json:
+        found = [finding.as_json() for finding in root_findings]
+        print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found})
+    elif not entries:
+        click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
+    else:
+        print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"])
+        for entry in entries:
+            for finding in entry.findings:
+                click.echo(escape_line(str(finding)), err=True)
+
+
+def _entry_json(entry: WorkflowSummary) -> dict[str, object]:
+    return {
+        "id": entry.id,
+        "title": entry.title,
+        "version": entry.version,
+        "description": entry.description,
+        "tags": list(entry.tags),
+        "from": entry.root,
+        "file": entry.file,
+        "broken": entry.broken,
+        "findings": [finding.as_json() for finding in entry.findings],
+    }
+
+
+def _entry_row(entry: WorkflowSummary) -> dict[str, str]:
+    title = f"(broken) {entry.title}" if entry.broken else entry.title
+    return {"id": entry.id, "version": entry.version or "-", "from": entry.root, "title": title}
