@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fidelio.definitions.library import Library, files, memo
+from fidelio.definitions.library import Library, Root, files, memo
+from fidelio.definitions.library.library import LISTING_MAX_AGE
 from fidelio.definitions.reading.document import ParsedDocument, read_bytes
 from tests.definitions.libraries import activity, library, manifest, save, skill
 from tests.support import proves
@@ -167,3 +171,71 @@ def test_the_hash_covers_borrowed_activities_and_not_where_the_library_lies(
     here = shelf.content_hash("v")
     root.rename(copy)
     assert moved.content_hash("v") == here
+
+
+@proves("library.list-age")
+def test_a_list_is_made_again_when_it_is_250_ms_old(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    shelf = Library([Root(root, "root")], clock=lambda: now)
+    listed = shelf.list()
+    looks = list[str]()
+
+    def looking(path: str) -> memo.Signature | None:
+        looks.append(path)
+        return memo.make_signature(Path(path).stat())
+
+    monkeypatch.setattr(memo, "read_signature", looking)
+    save(root, {"u.yaml": manifest("u")})
+    now += LISTING_MAX_AGE - 0.001
+    assert shelf.list() is listed
+    assert looks == []
+
+    now += 0.001
+    assert [entry.id for entry in shelf.list()] == ["meta", "u", "v", "w"]
+
+
+@proves("library.list-age")
+def test_an_old_list_is_kept_while_nothing_has_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memo, "TICK_MS", -1_000_000)
+    times = count()
+    shelf = Library([Root(root, "root")], clock=lambda: next(times))
+
+    assert shelf.list() is shelf.list()
+
+
+@proves("library.changes")
+def test_the_definition_of_a_session_is_never_old(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memo, "TICK_MS", -1_000_000)
+    shelf = Library([Root(root, "root")], clock=lambda: 0.0)
+    before = shelf.version("w")
+    assert shelf.version("w") is before
+
+    save(root, {"w/activities/01-a.yaml": activity("a", description="Changed.")})
+
+    assert shelf.version("w").hash != before.hash
+
+
+@proves("library.changes")
+def test_what_two_threads_compute_at_once_is_recorded_for_each(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memo, "TICK_MS", -1_000_000)
+    shared, inside, done = memo.Memo(), threading.Event(), threading.Event()
+    reader = files.Files(str(root), shared)
+
+    def slow(_: str | None) -> str:
+        inside.set()
+        assert done.wait(10)
+        return reader.read(str(root / "w" / "workflow.yaml")).raw.decode()
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def start_slow(_: Future[str] | None) -> Future[str]:
+            waiting = pool.submit(shared.get_or_make, "slow", slow)
+            assert inside.wait(10)
+            return waiting
+
+        waiting = shared.get_or_make("quick", start_slow)
+        done.set()
+        first = waiting.result(10)
+    save(root, {"w/workflow.yaml": manifest("w", description="Changed.")})
+
+    assert shared.get_or_make("slow", slow) != first

@@ -243,18 +243,20 @@ COMPONENT_FOLDERS: tuple[ComponentFolder, ...] = ("skills", "resources", "templa
 
 
 class WorkflowLoader:
-    """Assembles workflows, and caches them as long as all their sources are the same."""
+    """Assembles workflows. A workflow stays the same object as long as all its sources are the same."""
 
     def __init__(self, locations: WorkflowLocations) -> None:
         self._locations = locations
-        self._assembled: dict[str, AssembledWorkflow] = {}
 
     def load(self, location: WorkflowLocation) -> AssembledWorkflow:
+        key = ("assembled", location.id, location.manifest)
+        return self._locations.memo.get_or_make(key, lambda earlier: self._load(location, earlier))
+
+    def _load(self, location: WorkflowLocation, earlier: AssembledWorkflow | None) -> AssembledWorkflow:
         manifest, sources = collect_activity_sources(location, self._locations)
-        cached = self._assembled.get(location.id)
-        if cached is None or cached.manifest is not manifest or cached.sources != sources:
-            cached = self._assembled[location.id] = assemble(location, manifest, sources)
-        return cached
+        if earlier is not None and earlier.manifest is manifest and earlier.sources == sources:
+            return earlier
+        return assemble(location, manifest, sources)
 
     def contents(self, location: WorkflowLocation) -> Iterator[tuple[str, str]]:
         """The name and digest of every file of the workflow; an unreadable file has the digest "unreadable"."""

@@ -1,13 +1,10 @@
-"""Cached access to the files of a library root: each file is read and parsed once until it changes.
+"""Access to the files of a library root through its memo: each file is read and parsed once until it changes.
 
-A file is unchanged if its times, size and inode are. That is not enough for a file that was written within the last two
-seconds, because an edit that keeps the size can fall into the same tick of the clock. Such a file is read again and parsed only
-if its bytes differ. Only regular files below the root are opened, after following all symbolic links.
+A file that was written a moment ago is read again, and parsed only if its bytes differ. Only regular files below the root are
+opened, after following all symbolic links.
 
 A missing file and a file that the system refuses to open are different: a process without free descriptors cannot open any
 file, which does not mean that the file is missing. The second case has its own error and is not cached.
-
-There is no lock: in the worst case two threads read the same file twice.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from fidelio.definitions.findings import error
-from fidelio.definitions.library.memo import Memo, Signature, is_settled, make_signature, read_signature
+from fidelio.definitions.library.memo import Memo, Signature, make_signature, read_signature
 from fidelio.definitions.reading.document import Format, ParsedDocument, read_bytes
 from fidelio.definitions.reading.positions import MAX_BYTES, make_error
 from fidelio.errors import InaccessibleDefinition, UnreadableDefinition
@@ -37,8 +34,6 @@ class FileContent:
 
     name: str
     raw: bytes
-    signature: Signature
-    settled: bool
     _document: ParsedDocument | UnreadableDefinition | None = None
     _digest: str = ""
     models: dict[type[Any], Any] = field(default_factory=dict)
@@ -60,10 +55,8 @@ class FileContent:
 
 
 class _Listing(NamedTuple):
-    signature: Signature
-    settled: bool
-    files: tuple[str, ...]
-    directories: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
 
 
 class Files:
@@ -72,49 +65,39 @@ class Files:
     def __init__(self, root: str, memo: Memo) -> None:
         self.root = root
         self._memo = memo
-        self._contents: dict[str, FileContent] = {}
-        self._listings: dict[str, _Listing] = {}
 
     def read(self, path: str) -> FileContent:
         """The current content of the file, or `UnreadableDefinition`."""
-        content, signature = self._contents.get(path), read_signature(path)
-        self._memo.touch(path, signature)
-        if content and content.settled and content.signature == signature:
-            return content
+        return self._memo.get_or_make(("file", self.root, path), lambda earlier: self._read(path, earlier))
+
+    def _read(self, path: str, earlier: FileContent | None) -> FileContent:
+        self._memo.touch(path, read_signature(path))
         self._check_inside(path)
-        raw, read = self._access(path, _read_regular)
-        self._memo.touch(path, read)
-        if content and content.raw == raw:
-            content.signature, content.settled = read, is_settled(read)
-            return content
-        self._contents[path] = fresh = FileContent(path, raw, read, is_settled(read))
-        return fresh
+        raw, signature = self._access(path, _read_regular)
+        self._memo.touch(path, signature)
+        return earlier if earlier is not None and earlier.raw == raw else FileContent(path, raw)
 
     def files(self, path: str) -> tuple[str, ...]:
         """The names in a directory that are not directories; none if the directory is missing."""
-        listing = self._listing(path)
-        return listing.files if listing else ()
+        return self._listing(path).files
 
     def directories(self, path: str) -> tuple[str, ...]:
-        listing = self._listing(path)
-        return listing.directories if listing else ()
+        return self._listing(path).directories
 
     def everything(self, path: str) -> tuple[str, ...]:
         listing = self._listing(path)
-        return (*listing.files, *listing.directories) if listing else ()
+        return (*listing.files, *listing.directories)
 
-    def _listing(self, path: str) -> _Listing | None:
+    def _listing(self, path: str) -> _Listing:
+        return self._memo.get_or_make(("directory", self.root, path), lambda _: self._list(path))
+
+    def _list(self, path: str) -> _Listing:
         signature = self._access(path, _stat_directory)
         self._memo.touch(path, signature)
         if signature is None:
-            return None
-        cached = self._listings.get(path)
-        if cached and cached.settled and cached.signature == signature:
-            return cached
+            return _Listing()
         self._check_inside(path)
-        files, directories = self._access(path, _list_directory)
-        self._listings[path] = listing = _Listing(signature, is_settled(signature), files, directories)
-        return listing
+        return self._access(path, _list_directory)
 
     def _access(self, path: str, look: Callable[[str], T]) -> T:
         """The result of `look`. If the system refuses access, the memo must not cache a result that depends on it."""
@@ -151,8 +134,7 @@ def _stat_directory(path: str) -> Signature | None:
         raise _make_listing_error(path, problem) from None
 
 
-def _list_directory(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of files and those of directories."""
+def _list_directory(path: str) -> _Listing:
     try:
         with os.scandir(path) as entries:
             names = sorted((entry.name, _is_directory(entry)) for entry in entries)
@@ -161,7 +143,7 @@ def _list_directory(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     except OSError as problem:
         raise _make_listing_error(path, problem) from None
     files = tuple(name for name, is_directory in names if not is_directory)
-    return files, tuple(name for name, is_directory in names if is_directory)
+    return _Listing(files, tuple(name for name, is_directory in names if is_directory))
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

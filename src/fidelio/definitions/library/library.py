@@ -6,6 +6,7 @@ Files are read when they are needed and parsed again only when they have changed
 from __future__ import annotations
 
 import builtins
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ from fidelio.definitions.library.files import DefinitionSource, compute_digest
 from fidelio.definitions.library.identifiers import ComponentName, check_id, suggest_names
 from fidelio.definitions.library.listing import WorkflowSummary, summarize_workflow
 from fidelio.definitions.library.locations import ComponentFolder, Root, WorkflowLocations, find_component
+from fidelio.definitions.library.memo import Memo
 from fidelio.errors import ComponentNotFound, UnreadableDefinition, WorkflowNotFound
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from fidelio.definitions.library.loading import LoadedDefinition
     from fidelio.definitions.models import Activity, Workflow
     from fidelio.definitions.models.components import Resource, Rules, Skill, Template
+
+# A person or an agent that lists workflows right after a change does not notice this delay. It lets a client that asks for the
+# list with every turn do so at no cost, while looking at all files of 500 workflows takes 9 ms.
+LISTING_MAX_AGE = 0.25
 
 ComponentKind = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
 
@@ -44,12 +50,15 @@ class Library:
     """Workflows from several roots, in order of increasing precedence: the last root that has an id provides the workflow.
 
     `absent` are roots of the search path whose directory did not exist when the library was opened. They are not searched.
+    `clock` returns seconds; it decides how old a list is.
     """
 
-    def __init__(self, roots: Sequence[Root], *, absent: Sequence[Root] = ()) -> None:
+    def __init__(
+        self, roots: Sequence[Root], *, absent: Sequence[Root] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.roots = tuple(roots)
         self.absent = tuple(absent)
-        self._locations = WorkflowLocations(self.roots)
+        self._locations = WorkflowLocations(self.roots, Memo(clock))
 
     @cached_property
     def _loader(self) -> WorkflowLoader:
@@ -66,7 +75,10 @@ class Library:
         return ComponentLoader(self._loader)
 
     def list(self) -> tuple[WorkflowSummary, ...]:
-        """All workflows, including those that cannot be loaded; only manifests are read."""
+        """All workflows, including those that cannot be loaded; only manifests are read. The list may be 250 ms old."""
+        return self._locations.memo.get_or_make("list", lambda _: self._list(), max_age=LISTING_MAX_AGE)
+
+    def _list(self) -> tuple[WorkflowSummary, ...]:
         return tuple(summarize_workflow(location) for location in self._locations.all().values())
 
     def entry(self, workflow: str) -> WorkflowSummary:
@@ -149,7 +161,7 @@ class Library:
 
     def content_hash(self, workflow: str) -> str:
         """A hash of all files of the workflow, including borrowed activities."""
-        return self._locations.memo.get_or_make(("hash", workflow), lambda: self._hash(workflow))
+        return self._locations.memo.get_or_make(("hash", workflow), lambda _: self._hash(workflow))
 
     def _hash(self, workflow: str) -> str:
         lines = sorted(f"{name}\0{digest}\n" for name, digest in self._loader.contents(self._locations.find(workflow)))
@@ -157,7 +169,7 @@ class Library:
 
     def version(self, workflow: str) -> WorkflowVersion:
         """The workflow and its hash, with a single check of its files."""
-        return self._locations.memo.get_or_make(("version", workflow), lambda: self._version(workflow))
+        return self._locations.memo.get_or_make(("version", workflow), lambda _: self._version(workflow))
 
     def _version(self, workflow: str) -> WorkflowVersion:
         assembled = self._assembled(workflow)
@@ -179,6 +191,4 @@ class Library:
         return tuple(sorted(set(found)))
 
     def _assembled(self, workflow: str) -> AssembledWorkflow:
-        return self._locations.memo.get_or_make(
-            ("assembled", workflow), lambda: self._loader.load(self._locations.find(workflow))
-        )
+        return self._loader.load(self._locations.find(workflow))

@@ -102,8 +102,8 @@ class WorkflowLocation(NamedTuple):
 class WorkflowLocations:
     """All workflows of all roots. The last root that has an id provides the whole workflow."""
 
-    def __init__(self, roots: Sequence[Root]) -> None:
-        self.memo = Memo()
+    def __init__(self, roots: Sequence[Root], memo: Memo) -> None:
+        self.memo = memo
         self._roots = [(root, Files(os.fspath(root.path), self.memo)) for root in roots]
 
     def all(self) -> dict[str, WorkflowLocation]:
@@ -116,7 +116,7 @@ class WorkflowLocations:
 
     def find(self, workflow: str) -> WorkflowLocation:
         name = check_id(workflow)
-        location = self.memo.get_or_make(("location", name), lambda: self._search(name))
+        location = self.memo.get_or_make(("location", name), lambda _: self._search(name))
         if location is None:
             remedy = suggest_names(name, self.all()) or "`fidelio list` or the tool list_workflows shows what there is."
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
