@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from fidelio.definitions.models import Workflow
+from fidelio.engine import apply_move as apply_move_module
+from fidelio.engine import moves, transition_events
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.moves import PossibleMove, Situation, describe_situation
-from fidelio.engine.record import LOOP_ADVANCED
+from fidelio.engine.record import LOOP_ADVANCED, Record
 from fidelio.engine.state import Refusal
+from fidelio.engine.transitions import CandidateTransition, list_transitions
 from tests.engine.builders import (
     NOW,
     activity,
@@ -56,6 +60,26 @@ def test_only_where_moves_are_enforced_an_unknown_way_is_blocked() -> None:
     refused = make(FORK, strict, go("two"))
     assert isinstance(refused, Refusal)
     assert refused.code == "not-known"
+
+
+@proves("engine.ways-once")
+@pytest.mark.parametrize("fidelity", ["advise", "enforce"])
+def test_the_transitions_are_computed_once_for_a_situation_and_the_move_from_it(
+    monkeypatch: pytest.MonkeyPatch, fidelity: str
+) -> None:
+    computed = list[Record]()
+
+    def counting(definition: Workflow, record: Record, *, reported_only: bool = False) -> list[CandidateTransition]:
+        computed.append(record)
+        return list_transitions(definition, record, reported_only=reported_only)
+
+    definition = workflow(activity("one", transitions=[to("two"), to("three")]), activity("two"), activity("three"))
+    for module in (apply_move_module, moves, transition_events):
+        monkeypatch.setattr(module, "list_transitions", counting)
+    record = started(entered("one"), fidelity=fidelity)
+
+    made(definition, record, go("two"))
+    assert len(computed) == 1
 
 
 @proves("navigator.enforced")

@@ -7,6 +7,7 @@ import pytest
 from fidelio.engine.record import Record
 from fidelio.engine.state import Problem, Refusal, build_refusal, list_warnings
 from fidelio.engine.transition_events import check_claim, check_drift, check_transition
+from fidelio.engine.transitions import list_transitions
 from tests.engine.builders import (
     activity,
     answered,
@@ -110,8 +111,10 @@ def test_a_default_is_claimed_by_its_name_or_by_nothing(claim: str | None) -> No
 def test_the_answer_that_leads_on_may_be_claimed_or_left_unsaid() -> None:
     record = at("two", yielded("ask"), answered("back", transitionTo="one"))
 
-    assert check_claim(FORK, record, "one", "checkpoint:ask:back") == []
-    assert check_claim(FORK, record, "one", "default") == []
+    candidates = list_transitions(FORK, record)
+
+    assert check_claim(FORK, record, "one", "checkpoint:ask:back", candidates) == []
+    assert check_claim(FORK, record, "one", "default", candidates) == []
     assert said(record, "four") == [
         "Condition mismatch: transition to 'four' does not hold: the answer to a checkpoint leads to 'one'."
     ]

@@ -12,13 +12,13 @@ from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
 from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
 from fidelio.engine.manifests import MAX_OUTPUT_LENGTH
-from fidelio.engine.moves import Action, PossibleMove, Situation, describe_situation
+from fidelio.engine.moves import Action, PossibleMove, describe_situation
 from fidelio.engine.progress import find_loop_items
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import LoopIteration, Record, Refusal
 from fidelio.engine.transition_events import draft_transition
-from fidelio.engine.transitions import target_exists
+from fidelio.engine.transitions import list_transitions, target_exists
 from fidelio.engine.variables import check_size, draft_step_variables
 
 if TYPE_CHECKING:
@@ -58,16 +58,11 @@ class MoveActor:
 
 
 def apply_move(
-    workflow: Workflow,
-    record: Record,
-    request: MoveRequest,
-    context: AnswerContext,
-    actor: MoveActor,
-    *,
-    found: Situation | None = None,
+    workflow: Workflow, record: Record, request: MoveRequest, context: AnswerContext, actor: MoveActor
 ) -> list[EventDraft] | Refusal:
-    """The events of the move, if `describe_situation` offers it; `found` is its result, if the caller already has it."""
-    offered = found or describe_situation(workflow, record, now=context.now, person=context.demands_person)
+    """The events of the move, if `describe_situation` offers it."""
+    transitions, person = list_transitions(workflow, record), context.demands_person
+    offered = describe_situation(workflow, record, now=context.now, person=person, transitions=transitions)
     move = next((move for move in offered.offered if (move.action, move.target) == (request.action, request.target)), None)
     if move is None:
         return _explain_refusal(workflow, record, request, offered.blocked, context)
@@ -77,7 +72,8 @@ def apply_move(
         case "advance_loop":
             return _advance_loop(workflow, record, move, request.items)
         case "transition":
-            return draft_transition(workflow, record, request.target, new_visit=request.target == record.activity)
+            new_visit = request.target == record.activity
+            return draft_transition(workflow, record, request.target, new_visit=new_visit, candidates=transitions)
         case _:
             return _answer_checkpoint(workflow, record, request, context, actor)
 

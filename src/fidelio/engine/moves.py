@@ -24,7 +24,7 @@ from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import Record, Refusal, build_refusal
 from fidelio.engine.transition_events import check_transition
-from fidelio.engine.transitions import CandidateTransition, list_open_transitions, list_transitions, target_exists
+from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -90,21 +90,31 @@ class Situation:
         return (*self.required, *self.optional)
 
 
-def describe_situation(workflow: Workflow, record: Record, *, now: int = 0, person: bool = False) -> Situation:
+def describe_situation(
+    workflow: Workflow,
+    record: Record,
+    *,
+    now: int = 0,
+    person: bool = False,
+    transitions: Sequence[CandidateTransition] | None = None,
+) -> Situation:
     """The possible moves. `now` matters only to checkpoints that advance automatically after a time.
 
-    `person`: the server demands people for all answers.
+    `person`: the server demands people for all answers. `transitions` are those of the record, if the caller has them.
     """
-    return _SituationBuilder(workflow, record, AnswerContext(now, demands_person=person, min_response_ms=0)).build()
+    context = AnswerContext(now, demands_person=person, min_response_ms=0)
+    found = list_transitions(workflow, record) if transitions is None else transitions
+    return _SituationBuilder(workflow, record, context, found).build()
 
 
 @dataclass(frozen=True, slots=True)
 class _SituationBuilder:
-    """Builds the situation of a session."""
+    """Builds the situation of a session. `transitions` are those of its record, computed once."""
 
     workflow: Workflow
     record: Record
     context: AnswerContext
+    transitions: Sequence[CandidateTransition]
 
     def build(self) -> Situation:
         workflow, record = self.workflow, self.record
@@ -144,14 +154,15 @@ class _SituationBuilder:
         blocked = [
             *(move for move in others if move.reason),
             *_make_task_moves(tasks, why, "CHECKPOINT_BLOCKING"),
-            *_make_transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE"),
+            *_make_transition_moves(select_open(self.transitions), why, "ACTIVITY_NOT_COMPLETE"),
         ]
         optional = tuple(move for move in others if not move.reason)
         return Situation(position, (self._make_answer_move(checkpoint),), optional, tuple(blocked), checkpoint.id)
 
     def _build_transitions_only(self, position: SessionPosition) -> Situation:
         """The activity has no more tasks: before the first activity, and if an answer leads to another activity."""
-        return Situation(position, self._list_open_transition_moves(), blocked=tuple(self._list_blocked_transition_moves()))
+        moves = self._list_transition_moves()
+        return Situation(position, _select_possible(moves), blocked=_select_blocked(moves))
 
     def _build_in_progress(
         self, position: SessionPosition, tasks: Sequence[ActivityTask], checkpoints: Sequence[Checkpoint]
@@ -160,22 +171,17 @@ class _SituationBuilder:
         free = tasks[:-1] if mandatory else tasks
         moves = [move for task in free for move in self._list_moves_for(task)]
         moves += [self._make_answer_move(checkpoint) for checkpoint in checkpoints]
-        optional = [move for move in moves if not move.reason]
-        blocked = [move for move in moves if move.reason]
+        optional, blocked = _select_possible(moves), _select_blocked(moves)
         if mandatory is None:
-            return Situation(
-                position,
-                self._list_open_transition_moves(),
-                tuple(optional),
-                (*blocked, *self._list_blocked_transition_moves()),
-            )
+            moves = self._list_transition_moves()
+            return Situation(position, _select_possible(moves), optional, (*blocked, *_select_blocked(moves)))
         moves = self._list_moves_for(mandatory)
-        first, *others = [move for move in moves if not move.reason]
-        blocked += [move for move in moves if move.reason]
+        first, *others = _select_possible(moves)
         why = f"'{mandatory.id}' is to be done first."
-        blocked += _make_transition_moves(list_open_transitions(self.workflow, self.record), why, "ACTIVITY_NOT_COMPLETE")
+        transitions = _make_transition_moves(select_open(self.transitions), why, "ACTIVITY_NOT_COMPLETE")
+        blocked = (*blocked, *_select_blocked(moves), *transitions)
         before = find_checkpoint_before(self.workflow, self.record, mandatory)
-        return Situation(position, (first,), (*optional, *others), tuple(blocked), before.id if before else "")
+        return Situation(position, (first,), (*optional, *others), blocked, before.id if before else "")
 
     def _list_moves_for(self, task: ActivityTask) -> list[PossibleMove]:
         """The moves for a task: the task itself, or the answers to the checkpoint before it."""
@@ -203,42 +209,28 @@ class _SituationBuilder:
             return False
         return not find_loop_items(loop, collect_values(self.workflow, self.record))
 
-    def _list_open_transition_moves(self) -> tuple[PossibleMove, ...]:
-        """Moves for the open transitions; none while a child session has to end first."""
+    def _list_transition_moves(self) -> list[PossibleMove]:
+        """The moves along the transitions, the open ones first. While a child session has to end first, all are blocked."""
+        open_transitions = select_open(self.transitions)
         if self.record.children:
-            return ()
-        return tuple(
-            _make_transition_moves(
-                [
-                    candidate
-                    for candidate in list_open_transitions(self.workflow, self.record)
-                    if self._find_doubt(candidate.to) is None
-                ]
-            )
-        )
-
-    def _find_doubt(self, target: str) -> Refusal | None:
-        """The refusal of an open transition at the level `enforce`: its condition depends on unset variables."""
-        if self.record.fidelity == "advise":
-            return None
-        return build_refusal(check_transition(self.workflow, self.record, target), self.record.fidelity)
-
-    def _list_blocked_transition_moves(self) -> Iterator[PossibleMove]:
-        transitions, open_transitions = (
-            list_transitions(self.workflow, self.record),
-            list_open_transitions(self.workflow, self.record),
-        )
-        if self.record.children:
-            yield from _make_transition_moves(open_transitions, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE")
-            return
-        for candidate in open_transitions:
-            if (refusal := self._find_doubt(candidate.to)) is not None:
-                reason = f"{refusal.sentence} {refusal.remedy}".rstrip()
-                yield PossibleMove("transition", candidate.to, reason=reason, code=refusal.code)
+            return list(_make_transition_moves(open_transitions, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE"))
         names = {candidate.to for candidate in open_transitions}
-        for candidate in {candidate.to: candidate for candidate in transitions if candidate.to not in names}.values():
-            why = "It cannot be read." if candidate.to in self.workflow.broken else _explain_closed(candidate)
-            yield PossibleMove("transition", candidate.to, reason=why, code="INVALID_TRANSITION")
+        closed = {candidate.to: candidate for candidate in self.transitions if candidate.to not in names}
+        return [*map(self._make_open_move, open_transitions), *map(self._make_closed_move, closed.values())]
+
+    def _make_open_move(self, candidate: CandidateTransition) -> PossibleMove:
+        """The move of an open transition. At the level `enforce` it is blocked if its condition depends on unset variables."""
+        if self.record.fidelity == "advise":
+            return PossibleMove("transition", candidate.to)
+        problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions)
+        if (refusal := build_refusal(problems, self.record.fidelity)) is None:
+            return PossibleMove("transition", candidate.to)
+        reason = f"{refusal.sentence} {refusal.remedy}".rstrip()
+        return PossibleMove("transition", candidate.to, reason=reason, code=refusal.code)
+
+    def _make_closed_move(self, candidate: CandidateTransition) -> PossibleMove:
+        why = "It cannot be read." if candidate.to in self.workflow.broken else _explain_closed(candidate)
+        return PossibleMove("transition", candidate.to, reason=why, code="INVALID_TRANSITION")
 
     def _make_answer_move(self, checkpoint: Checkpoint) -> PossibleMove:
         options = tuple(option.id for option in checkpoint.options)
@@ -271,6 +263,14 @@ class _SituationBuilder:
             return []
         why = early if found.code == "checkpoint.too-early" else found.sentence
         return [PossibleMove(move.action, move.target, reason=why, code=found.code)]
+
+
+def _select_possible(moves: Sequence[PossibleMove]) -> tuple[PossibleMove, ...]:
+    return tuple(move for move in moves if not move.reason)
+
+
+def _select_blocked(moves: Sequence[PossibleMove]) -> tuple[PossibleMove, ...]:
+    return tuple(move for move in moves if move.reason)
 
 
 def _make_task_moves(tasks: Sequence[ActivityTask], reason: str = "", code: str = "") -> Iterator[PossibleMove]:

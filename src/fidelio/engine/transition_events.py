@@ -33,25 +33,31 @@ if TYPE_CHECKING:
 _DEFAULT_CLAIMS = ("", "default")
 
 
-def check_transition(workflow: Workflow, record: Record, target: str, claim: str | None = None) -> list[Problem]:
-    """The problems of a transition to `target` and of the condition that is claimed for it."""
-    candidates = list_transitions(workflow, record)
+def check_transition(
+    workflow: Workflow,
+    record: Record,
+    target: str,
+    claim: str | None = None,
+    *,
+    candidates: Sequence[CandidateTransition] | None = None,
+) -> list[Problem]:
+    """The problems of a transition to `target` and of the condition that is claimed for it.
+
+    `candidates` are the transitions of the record, if the caller has them.
+    """
+    candidates = list_transitions(workflow, record) if candidates is None else candidates
     if is_activity_missing(workflow, record):
         return [_missing_activity_problem(workflow, record, begins=bool(_transitions_to(workflow, candidates, target)))]
     return _check_direct(workflow, record, target, candidates) or [
-        *_check_claimed_condition(workflow, record, target, claim, candidates),
+        *check_claim(workflow, record, target, claim, candidates),
         *_check_holds(workflow, record, target, claim, candidates),
     ]
 
 
-def check_claim(workflow: Workflow, record: Record, target: str, claim: str | None) -> list[Problem]:
-    """Compare a claimed condition with those of all transitions to the target; None claims nothing."""
-    return _check_claimed_condition(workflow, record, target, claim, list_transitions(workflow, record))
-
-
-def _check_claimed_condition(
+def check_claim(
     workflow: Workflow, record: Record, target: str, claim: str | None, candidates: Sequence[CandidateTransition]
 ) -> list[Problem]:
+    """Compare a claimed condition with those of all transitions to the target; None claims nothing."""
     matching = _transitions_to(workflow, candidates, target)
     if claim is None or not matching or not record.activity or any(_matches(claim, candidate) for candidate in matching):
         return []
@@ -206,20 +212,23 @@ def draft_transition(
     manifest: Sequence[dict[str, str]] | None = None,
     warnings: Sequence[str] = (),
     new_visit: bool | None = None,
+    candidates: Sequence[CandidateTransition] | None = None,
 ) -> list[EventDraft]:
     """The events of a transition to `target`, which is not checked here.
 
     `new_visit` decides whether entering the current activity begins a new visit; None derives it from the transitions.
+    `candidates` are the transitions of the record, if the caller has them.
     """
+    candidates = list_transitions(workflow, record) if candidates is None else candidates
     if new_visit is None:
-        new_visit = target == record.activity and starts_new_visit(workflow, record, condition)
+        new_visit = target == record.activity and starts_new_visit(workflow, record, condition, candidates)
     body: dict[str, Any] = {"activity": target, "from": record.activity, "condition": condition or ""}
     body |= {"manifest": list(manifest)} if manifest is not None else {}
     body |= {"warnings": list(warnings)} if warnings else {}
     if target == record.activity and not new_visit:
         return [EventDraft(ENTERED, body)]
     body |= {"again": True} if new_visit else {}
-    body |= _passed_activities(workflow, record, target) | _describe_loop_move(workflow, record, target)
+    body |= _passed_activities(target, candidates) | _describe_loop_move(workflow, record, target)
     type_ = COMPLETED if ends_workflow(workflow, target) else ENTERED
     # A loop through other activities neither runs the exit actions of its own activity nor, on return, its entry actions.
     leaving = [] if body["how"] == "loop" else _draft_exit_actions(workflow, record)
@@ -227,7 +236,7 @@ def draft_transition(
     return drafts if body["how"] == "return" else [*drafts, *_draft_entry_actions(workflow, fold_drafts(record, drafts, 0))]
 
 
-def starts_new_visit(workflow: Workflow, record: Record, claim: str | None) -> bool:
+def starts_new_visit(workflow: Workflow, record: Record, claim: str | None, candidates: Sequence[CandidateTransition]) -> bool:
     """Whether a transition to the current activity begins a new visit."""
     if record.forced == record.activity:
         return True
@@ -238,16 +247,12 @@ def starts_new_visit(workflow: Workflow, record: Record, claim: str | None) -> b
     ]
     if not own or all(candidate.holds is False for candidate in own):
         return False
-    claimed = bool(claim) and not check_claim(workflow, record, record.activity, claim)
+    claimed = bool(claim) and not check_claim(workflow, record, record.activity, claim, candidates)
     return claimed or any(candidate.holds for candidate in own)
 
 
-def _passed_activities(workflow: Workflow, record: Record, target: str) -> dict[str, Any]:
-    if not find_skipped_activities(workflow, record):
-        return {}
-    candidate = next(
-        (candidate for candidate in list_transitions(workflow, record) if candidate.to == target and candidate.via), None
-    )
+def _passed_activities(target: str, candidates: Sequence[CandidateTransition]) -> dict[str, Any]:
+    candidate = next((candidate for candidate in candidates if candidate.to == target and candidate.via), None)
     return {"passed": list(candidate.via)} if candidate is not None else {}
 
 

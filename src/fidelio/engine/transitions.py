@@ -7,10 +7,8 @@ choice to the transitions; if there are none, it ends the workflow. A skipped ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import is_
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import ref
 
 import msgspec
 from msgspec.structs import replace
@@ -42,14 +40,12 @@ __all__ = [
     "list_open_transitions",
     "list_outgoing_transitions",
     "list_transitions",
+    "select_open",
 ]
 
 TERMINAL = "__terminal__"
 # Names that definitions use for the end of the workflow, unless an activity has that name.
 TERMINAL_NAMES = frozenset({TERMINAL, "workflow-end", "end-workflow"})
-
-# About the number of sessions that the agents of one server use at the same time.
-CACHE_SIZE = 64
 
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
 
@@ -147,45 +143,11 @@ def _is_known(workflow: Workflow, target: str) -> bool:
     return target_exists(workflow, target) or target in workflow.broken
 
 
-class _TransitionCache:
-    """Cache of the transitions of recent sessions, each with the values that they depend on.
-
-    These values are compared by identity, because 1 and true are equal and conditions distinguish them. The first value, which
-    few sessions share, is the key of the dictionary.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, tuple[tuple[object, ...], tuple[CandidateTransition, ...]]] = {}
-
-    def get(self, key: tuple[object, ...]) -> tuple[CandidateTransition, ...] | None:
-        entry = self._entries.get(id(key[0]))
-        return entry[1] if entry is not None and all(map(is_, entry[0], key)) else None
-
-    def put(self, key: tuple[object, ...], found: Iterable[CandidateTransition]) -> tuple[CandidateTransition, ...]:
-        if len(self._entries) >= CACHE_SIZE:
-            self._entries.clear()
-        entry = self._entries[id(key[0])] = key, tuple(found)
-        return entry[1]
-
-
-_transition_cache, _open_transition_cache = _TransitionCache(), _TransitionCache()
-
-
-def list_transitions(workflow: Workflow, record: Record, *, reported_only: bool = False) -> Sequence[CandidateTransition]:
+def list_transitions(workflow: Workflow, record: Record, *, reported_only: bool = False) -> list[CandidateTransition]:
     """All transitions from the current activity, in order, evaluated.
 
     With `reported_only`, only values that were set count: no defaults, and an absent variable is unknown.
     """
-    if reported_only:
-        return _compute_transitions(workflow, record, reported_only=True)
-    key = (*_make_cache_key(workflow, record), record.answers)
-    cached = _transition_cache.get(key)
-    if cached is not None:
-        return cached
-    return _transition_cache.put(key, _compute_transitions(workflow, record, reported_only=False))
-
-
-def _compute_transitions(workflow: Workflow, record: Record, *, reported_only: bool) -> list[CandidateTransition]:
     if record.status == "completed":
         return []
     values = ConditionValues(
@@ -219,34 +181,13 @@ def explain_missing_transition(workflow: Workflow, source: str, target: str) -> 
 
 def list_open_transitions(workflow: Workflow, record: Record) -> tuple[CandidateTransition, ...]:
     """The transitions that can be taken now, each target once."""
-    key = _make_cache_key(workflow, record)
-    cached = _open_transition_cache.get(key)
-    if cached is not None:
-        return cached
-    found = {
-        candidate.to: candidate
-        for candidate in reversed(_compute_transitions(workflow, record, reported_only=False))
-        if candidate.open
-    }
-    return _open_transition_cache.put(key, reversed(found.values()))
+    return select_open(list_transitions(workflow, record))
 
 
-def _make_cache_key(workflow: Workflow, record: Record) -> tuple[object, ...]:
-    """All values that the open transitions depend on. Completing a step changes none of them, and few moves change any.
-
-    The weak reference to the workflow is the same object as long as the workflow exists, and does not keep it alive.
-    """
-    here = record.here
-    return (
-        record.variables,
-        ref(workflow),
-        record.status == "completed",
-        here.activity,
-        here.running,
-        record.outer,
-        record.skipped,
-        record.forced,
-    )
+def select_open(candidates: Sequence[CandidateTransition]) -> tuple[CandidateTransition, ...]:
+    """The candidates that can be taken now: for each target the first of them."""
+    found = {candidate.to: candidate for candidate in reversed(candidates) if candidate.open}
+    return tuple(reversed(found.values()))
 
 
 def _list_entry_transitions(workflow: Workflow, record: Record, values: ConditionValues) -> list[CandidateTransition]:

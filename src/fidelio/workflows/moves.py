@@ -22,7 +22,7 @@ from fidelio.engine.manifests import (
 from fidelio.engine.record import Record, fold_drafts
 from fidelio.engine.state import build_refusal, list_warnings
 from fidelio.engine.transition_events import check_drift, check_transition, draft_transition
-from fidelio.engine.transitions import TERMINAL, ends_workflow
+from fidelio.engine.transitions import TERMINAL, CandidateTransition, ends_workflow, list_transitions
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
 from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
@@ -200,10 +200,18 @@ class MoveService:
         if move.steps and move.to != call.record.activity:
             report += draft_reported_steps(version.workflow, fold_drafts(call.record, report, 0), move.steps)
         informed = fold_drafts(call.record, report, self._unit.clock())
-        warnings = self._check_move(version, call.record, informed, move, per_iteration=per_iteration)
+        candidates = list_transitions(version.workflow, informed)
+        warnings = self._check_move(version, call.record, informed, move, candidates, per_iteration=per_iteration)
         steps = None if move.steps is None else encode_manifest(move.steps)
         drafts = draft_transition(
-            version.workflow, informed, move.to, condition=move.claim, manifest=steps, warnings=warnings, new_visit=new_visit
+            version.workflow,
+            informed,
+            move.to,
+            condition=move.claim,
+            manifest=steps,
+            warnings=warnings,
+            new_visit=new_visit,
+            candidates=candidates,
         )
         moved = MoveResult(version.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
@@ -211,13 +219,23 @@ class MoveService:
         return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
 
     def _check_move(
-        self, version: WorkflowVersion, record: Record, informed: Record, move: Move, *, per_iteration: bool
+        self,
+        version: WorkflowVersion,
+        record: Record,
+        informed: Record,
+        move: Move,
+        candidates: Sequence[CandidateTransition],
+        *,
+        per_iteration: bool,
     ) -> tuple[str, ...]:
-        """Return the warnings of a move; raise if it is refused. `informed` is the record with the reports of this call."""
+        """Return the warnings of a move; raise if it is refused.
+
+        `informed` is the record with the reports of this call, and `candidates` are its transitions.
+        """
         workflow, person = version.workflow, self._unit.policy.demands_person
         leaving = move.to != record.activity
         problems = [
-            *check_transition(workflow, informed, move.to, move.claim),
+            *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
             *check_drift(record, workflow.version, version.hash),
             *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,8 +35,6 @@ LONGEST_TRACE = 300
 _INFORMATION = ("cond", "skill", "pv", "pact", "pwf", "pcp", "v", "wf", "aid")
 # Session ids of other servers that can be adopted: at most as long as a UUID, in characters that every ledger accepts.
 _ADOPTABLE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:~-]{0,35}")
-CACHED_TOKENS = 64
-MAX_CACHED_SIZE = 16_384
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +103,6 @@ class SessionTokens:
         self._traces = Seal(keys, "trace")
         self._states = PackedSeal(keys, "state")
         self._clock = clock
-        self._cached_claims: dict[str, Claims] = {}
 
     def make(self, session: str, record: Record, *, agent: str, subject: TokenSubject | None = None) -> str:
         """Make a session token. `subject` is the request that it refers to if that is not the pending request.
@@ -141,14 +137,7 @@ class SessionTokens:
         if record.armed:
             claims["pcp"] = [pending.checkpoint for pending in record.pending]
             claims["pcpt"] = record.armed[0].yielded_at // 1000
-        token = _seal_bounded(self._sessions, claims, LONGEST_TOKEN if record.visits or record.parent else LONGEST_FRESH)
-        self._cache(token, Claims(**claims))
-        return token
-
-    def _cache(self, token: str, claims: Claims) -> None:
-        if len(self._cached_claims) >= CACHED_TOKENS:
-            del self._cached_claims[next(iter(self._cached_claims))]
-        self._cached_claims[token] = claims
+        return _seal_bounded(self._sessions, claims, LONGEST_TOKEN if record.visits or record.parent else LONGEST_FRESH)
 
     def make_state(self, carried: Sequence[CarriedSession], *, agent: str) -> str:
         """Make a state token, which opens the last of these sessions and carries all of them."""
@@ -168,17 +157,10 @@ class SessionTokens:
         if len(content) > MAX_BYTES:
             # Too large to carry the records: such a token opens the session only where the ledger has it.
             return self._states.seal(msgspec.json.encode({**claims, "carried": ()}))
-        token = self._states.seal(content)
-        if len(content) <= MAX_CACHED_SIZE:
-            self._cache(token, StateClaims(**claims))
-        return token
+        return self._states.seal(content)
 
     def open(self, token: str) -> Claims:
         """Return the claims of a genuine token or a short handle; raise `BadToken` for any other."""
-        # The token of a call is nearly always the one that the previous call returned.
-        cached = self._cached_claims.get(token)
-        if cached is not None:
-            return cached
         if is_short_handle(token):
             return Claims(sid=token)
         if is_packed(token):
@@ -231,7 +213,6 @@ def _seal_bounded(seal: Seal, claims: dict[str, Any], longest: int, *, spare: Se
     return token
 
 
-@lru_cache(maxsize=1024)
 def shorten_claim(text: str) -> str:
     """Return a text as a token contains it: a long text is replaced by its digest."""
     # Measured as JSON: a character takes up to four bytes, or six if it is escaped.

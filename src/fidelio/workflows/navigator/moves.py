@@ -18,7 +18,7 @@ from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation, describe_situation
 from fidelio.engine.record import CHILD_STARTED, ENTERED, EventDraft, Record, fold_drafts
 from fidelio.engine.transition_events import draft_transition
-from fidelio.engine.transitions import ends_workflow, list_open_transitions
+from fidelio.engine.transitions import ends_workflow, list_transitions, select_open
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
 from fidelio.engine.variables import draft_report
 from fidelio.errors import DefinitionError, SessionNotFound
@@ -73,10 +73,11 @@ def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
 
 def draft_first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
     """Draft the entry into the first activity of a new session, if only a single activity can be entered."""
-    entries = () if workflow.independent else list_open_transitions(workflow, record)
+    candidates = list_transitions(workflow, record)
+    entries = () if workflow.independent else select_open(candidates)
     if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
         return []
-    return draft_transition(workflow, record, entries[0].to)
+    return draft_transition(workflow, record, entries[0].to, candidates=candidates)
 
 
 def find_elicited_option(record: Record, act: MoveRequest, elicited: Collection[str]) -> str | None:

@@ -132,10 +132,9 @@ class NavigatorService:
         async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
             await self._require_current(call)
             version, deleted = self._situations.load_version(call)
-            situation = self._situations.pop_cached(call.session.id, call.record, version)
             error = deleted or deleted_activity_error(self._unit, call, version.workflow)
             warnings = (str(error),) if error is not None else self._checkpoints.variable_warnings(version, call.record, {})
-            return WorkflowDecision(_CallOutcome(version, situation=situation), warnings=warnings)
+            return WorkflowDecision(_CallOutcome(version), warnings=warnings)
 
         return await self._build_reply(await self._perform(tool, self._unit.open_token(token), decide))
 
@@ -199,9 +198,7 @@ class NavigatorService:
                 outcome = _CallOutcome(version, messages.describe_answer(act.target, option), consequences.situation)
                 events = build_events(consequences.drafts, call.agent)
                 return WorkflowDecision(outcome, events=events, requests=consequences.requests)
-            # The latest state of the session is neither stale nor repeated.
-            is_latest = self._situations.is_latest_state(call.session.id, call.record, token)
-            repeated = None if is_latest else await self._confirm_repeated(call, version, act)
+            repeated = await self._confirm_repeated(call, version, act)
             return repeated or await self._decide_move(call, version, act, variables)
 
         async def decide_request(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
@@ -300,10 +297,9 @@ class NavigatorService:
             since = await last_move_time(self._unit.ledger, call.session.id, call.record)
             requests, act = (request,), replace_fields(act, request=request.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
-        cached = self._situations.pop_cached(call.session.id, informed, version) if informed is call.record else None
         actor = MoveActor(f"agent:{call.agent}", channel, assurance_of(channel))
         record, context = with_server_level(self._unit, informed), self._checkpoints.answer_context()
-        drafts = apply_move(workflow, record, act, context, actor, found=cached)
+        drafts = apply_move(workflow, record, act, context, actor)
         if isinstance(drafts, Refusal):
             raise await self._answer_error(call, version, act, drafts)
         return requests, drafts
@@ -373,7 +369,6 @@ class NavigatorService:
                 f"{message} {messages.describe_switch(outcome.version.workflow, version.workflow, begins=outcome.is_started)}"
             )
         state = self._unit.tokens.make_state(await self._situations.collect_carried(session, record), agent=agent)
-        self._situations.cache_view(view, version, state)
         return NavigatorReply(view, message, state, token, call_result.warnings, outcome.resource)
 
     async def load_view(self, token: str) -> NavigatorView:

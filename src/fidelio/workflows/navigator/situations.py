@@ -42,8 +42,8 @@ from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load
 from fidelio.workflows.moves import move_not_allowed
 from fidelio.workflows.navigator import messages
 from fidelio.workflows.navigator.moves import with_server_level
-from fidelio.workflows.tokens import MAX_CACHED_SIZE, CarriedSession, Claims, StateClaims, shorten_claim
-from fidelio.workflows.unit_of_work import CACHED_SESSIONS, WorkflowCall, WorkflowUnit, refuse_unanswered_end
+from fidelio.workflows.tokens import CarriedSession, Claims, StateClaims, shorten_claim
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, refuse_unanswered_end
 
 
 def placeholder_version(record: Record) -> WorkflowVersion:
@@ -107,42 +107,23 @@ class _ResourceList(msgspec.Struct, frozen=True):
     readable: tuple[str, ...]
 
 
-class _CachedView(msgspec.Struct, frozen=True):
-    """The situation of a session whose last event is `seq`, and its state token; empty if that is too large to cache."""
-
-    seq: int
-    version: WorkflowVersion
-    situation: Situation
-    state: str
-
-
 class SituationReader:
-    """Builds the views of navigated sessions, and caches the last ones."""
+    """Builds the views of navigated sessions."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._meta_versions: tuple[WorkflowVersion, WorkflowVersion] | None = None
         self._resource_lists: dict[str, _ResourceList] = {}
-        self._views: dict[str, _CachedView] = {}
 
     def version(self, workflow_id: str) -> WorkflowVersion:
         """Load a definition. `meta` gets no initial activity: the agent selects from its independent activities."""
-        return self._without_meta_entry(self._unit.library.version(workflow_id))
+        return _without_meta_entry(self._unit.library.version(workflow_id))
 
     def load_version(self, call: WorkflowCall) -> tuple[WorkflowVersion, DefinitionDeleted | None]:
         """Load the definition of a session. If it was deleted, return a substitute and the error."""
         try:
-            return self._without_meta_entry(load_definition(self._unit, call)), None
+            return _without_meta_entry(load_definition(self._unit, call)), None
         except DefinitionDeleted as error:
             return placeholder_version(call.record), error
-
-    def _without_meta_entry(self, version: WorkflowVersion) -> WorkflowVersion:
-        if version.workflow.id != META:
-            return version
-        if self._meta_versions is None or self._meta_versions[0] is not version:
-            workflow = version.workflow.model_copy(update={"initial_activity": None})
-            self._meta_versions = version, version._replace(workflow=workflow)
-        return self._meta_versions[1]
 
     async def collect_carried(self, session: str, record: Record) -> list[CarriedSession]:
         """Collect the parents that wait for the session, and the session last, for a state token."""
@@ -197,25 +178,6 @@ class SituationReader:
         optional = tuple(move for move in situation.optional if move.action != "transition")
         return replace(situation, required=required, optional=optional, blocked=(*situation.blocked, *blocked))
 
-    def cache_view(self, view: NavigatorView, version: WorkflowVersion, state: str) -> None:
-        """Cache the situation for the next call. With an open request it depends on the time, so it is not cached."""
-        if view.record.waiting is not None:
-            return
-        if len(self._views) >= CACHED_SESSIONS:
-            self._views.pop(next(iter(self._views)))
-        cached_state = state if len(state) <= MAX_CACHED_SIZE else ""
-        self._views[view.session] = _CachedView(view.record.seq, version, view.situation, cached_state)
-
-    def pop_cached(self, session: str, record: Record, version: WorkflowVersion) -> Situation | None:
-        """Remove and return the cached situation, if it is that of this record and definition."""
-        cached = self._views.pop(session, None)
-        return cached.situation if cached is not None and cached.seq == record.seq and cached.version is version else None
-
-    def is_latest_state(self, session: str, record: Record, token: str) -> bool:
-        """Whether the token is the state of the last reply, and nothing was committed since."""
-        cached = self._views.get(session)
-        return cached is not None and cached.seq == record.seq and cached.state == token
-
     async def _remaining_wait(self, session: str, record: Record, situation: Situation) -> int:
         minimum = self._unit.policy.min_response_ms if situation.checkpoint else 0
         if not minimum:
@@ -248,6 +210,12 @@ class SituationReader:
                 yield number, problem.sentence
             else:
                 yield number, ""
+
+
+def _without_meta_entry(version: WorkflowVersion) -> WorkflowVersion:
+    if version.workflow.id != META:
+        return version
+    return version._replace(workflow=version.workflow.model_copy(update={"initial_activity": None}))
 
 
 def _is_same_number(number: str, reference: str) -> bool:
