@@ -34,8 +34,10 @@ MEANINGS = {
     4: "What was named does not exist.",
     5: "The ledger cannot be used: busy, full, damaged, unreachable, or written by another version.",
     command_line.UNEXPECTED: "An internal error of Fidelio. Please report it with the output of `--debug`.",
+    command_line.HUNG_UP: "Stopped by SIGHUP: the terminal was closed.",
     command_line.INTERRUPTED: "Stopped from the keyboard.",
     command_line.CLOSED_PIPE: "The reader closed the output.",
+    command_line.TERMINATED: "Stopped by SIGTERM.",
 }
 
 

@@ -59,14 +59,15 @@ async def test_a_killed_run_resumes_where_it_was(setup: RunSetup) -> None:
             assert names == [f"{begun['session']}-{n}-{name}" for n, name in enumerate(("greet", "compose", "farewell"), 1)]
 
 
-@proves("conductor.goes-on")
+@proves("conductor.goes-on", "cli.signals")
 async def test_a_new_run_can_be_forced(setup: RunSetup) -> None:
     async with asyncio.timeout(SECONDS):
         first = await run_hello(setup)
         begun = await until(first, "begun")
         await until(first, "waiting")
-        os.killpg(first.pid, signal.SIGKILL)
-        await first.wait()
+        first.send_signal(signal.SIGTERM)
+        _, said = await first.communicate()
+        assert (first.returncode, b"Give the same command again" in said) == (143, True)
         second = await run_hello(setup, "--new")
         anew = await until(second, "begun")
         os.killpg(second.pid, signal.SIGKILL)

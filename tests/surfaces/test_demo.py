@@ -125,8 +125,8 @@ async def test_the_demo_waits_in_the_inbox_for_a_person_and_does_what_the_answer
         fidelio("answer", request, answer)
         await line_with(output, f"answered {answer} over cli")
         await line_with(output, "The workflow has ended.")
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 143
     report = report_in(fidelio)
 
     assert (steps_in(report), report["differences"]) == (STEPS_FOR[answer], [])
@@ -171,7 +171,7 @@ async def test_an_agent_connects_by_the_address_that_is_printed(environ: dict[st
         async with Client(address) as client:
             listed = await client.list_tools()
         process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
+        assert await process.wait() == 143
 
     assert len(listed.tools) == 16
 

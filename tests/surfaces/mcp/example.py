@@ -147,9 +147,9 @@ def protocol(example: Example) -> Protocol:
     return Protocol(IDENTITY, example.tools(), example_states())
 
 
-async def main() -> None:
+async def main() -> int:
     stdio.DRAIN_SECONDS = 1.0  # so that a test need not wait for the whole bound
-    await stdio.serve_stdio(protocol(Example()))
+    return await stdio.serve_stdio(protocol(Example()))
 
 
 def as_json(value: Any) -> Any:
@@ -157,4 +157,4 @@ def as_json(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(asyncio.run(main()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 
+from fidelio.surfaces.cli.context import Terminated, run_async
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from tests.surfaces.mcp.example import IDENTITY, Example, example_states
@@ -22,4 +23,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        run_async(main())
+    except Terminated as end:
+        sys.exit(end.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

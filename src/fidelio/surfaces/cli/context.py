@@ -9,8 +9,8 @@ import shutil
 import signal
 import sys
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -106,20 +106,43 @@ def workflows_option(command: F) -> F:
     )(command)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP ended the command. It is handled like Ctrl-C, except for the exit code."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + number
+
+
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine. SIGTERM and SIGHUP act like Ctrl-C, so that cleanup code runs."""
-    with _interrupt_on(signal.SIGTERM, signal.SIGHUP):
-        return asyncio.run(work)
+    """Run a coroutine. SIGTERM and SIGHUP cancel it, as Ctrl-C does, so that cleanup code runs.
 
-
-@contextmanager
-def _interrupt_on(*numbers: signal.Signals) -> Iterator[None]:
-    # Only where the default action is set: `nohup` makes a process ignore SIGHUP.
-    replaced = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
-    for number in replaced:
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    They do not raise SIGINT for that: a process that a shell starts in the background ignores SIGINT.
+    """
+    received: list[int] = []
     try:
-        yield
+        return asyncio.run(_cancel_on_signals(work, received))
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        raise Terminated(received[0]) from None
+
+
+async def _cancel_on_signals(work: Coroutine[Any, Any, T], received: list[int]) -> T:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def cancel(number: int, _: object) -> None:
+        received.append(number)
+        # A signal does not wake the loop; this call does.
+        loop.call_soon_threadsafe(task.cancel)
+
+    # Only where the default action is set: `nohup` makes a process ignore SIGHUP.
+    replaced = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in replaced:
+        signal.signal(number, cancel)
+    try:
+        return await work
     finally:
         for number in replaced:
             signal.signal(number, signal.SIG_DFL)

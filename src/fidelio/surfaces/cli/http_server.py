@@ -123,10 +123,12 @@ async def _serve(
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result))
     companion_task = asyncio.create_task(_run_with_url(url, companion))
-    await asyncio.wait([server_task, companion_task], return_when=asyncio.FIRST_COMPLETED)
-    if companion_task.done() and companion_task.exception() is None and not ends:
-        await server_task
-    await _stop_tasks(companion_task, server_task)
+    try:
+        await asyncio.wait([server_task, companion_task], return_when=asyncio.FIRST_COMPLETED)
+        if companion_task.done() and companion_task.exception() is None and not ends:
+            await asyncio.wait([server_task])
+    finally:
+        await _stop_tasks(companion_task, server_task)
 
 
 async def _run_with_url(url: asyncio.Future[str], companion: ServerTask) -> None:

@@ -17,12 +17,12 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from fidelio import __version__
 from fidelio.errors import FidelioError, UsageProblem
-from fidelio.surfaces.cli.context import CliContext, escape_line
+from fidelio.surfaces.cli.context import CliContext, Terminated, escape_line
 from fidelio.surfaces.commands import COMMANDS, PROGRAM, add_home_option, find_program, substitute_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
 # Exit codes in addition to those of the error classes; docs/reference/cli.md lists them all.
-INTERRUPTED, UNEXPECTED, CLOSED_PIPE = 130, 70, 141
+INTERRUPTED, UNEXPECTED, CLOSED_PIPE, HUNG_UP, TERMINATED = 130, 70, 141, 129, 143
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -154,7 +154,9 @@ def _print_error(error: BaseException) -> int:
         case click.ClickException():
             sentence, exit_code = _add_help_hint(error), error.exit_code
         case KeyboardInterrupt() | click.Abort():
-            sentence, exit_code = "Stopped.", INTERRUPTED
+            # click raises its `Abort` from the interrupt.
+            cause = error.__cause__
+            sentence, exit_code = "Stopped.", cause.exit_code if isinstance(cause, Terminated) else INTERRUPTED
         case OSError() if error.errno in _DISK_FULL:
             discard_output()
             sentence, exit_code = f"The output cannot be written: {error.strerror}. Free some space, or write it elsewhere.", 1

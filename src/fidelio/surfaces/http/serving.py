@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,19 +51,6 @@ class _Server(uvicorn.Server):
         # uvicorn would log an error for every stream that the shutdown cuts.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals by a graceful shutdown. The default raises the signal again afterwards, which skips clean-up.
-
-        Open streams of the SDK find the server by the instance of `handle_exit`, so the handler must be this method.
-        """
-        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def _config(app: Starlette) -> uvicorn.Config:

@@ -46,8 +46,7 @@ def serve(options: McpOptions) -> int:
     reserve_standard_descriptors()
     set_gc_threshold()
     _disable_pydantic_plugins()
-    asyncio.run(_serve(options))
-    return 0
+    return asyncio.run(_serve(options))
 
 
 def _disable_pydantic_plugins() -> None:
@@ -62,12 +61,14 @@ def _disable_pydantic_plugins() -> None:
         sys.modules.setdefault(loader.__name__, loader)
 
 
-async def _serve(options: McpOptions) -> None:
+async def _serve(options: McpOptions) -> int:
     settings = load_server_settings(options)
     _check_directories(options.workflows, settings)
     async with make_application(options, settings) as app:
         app.on_failure = partial(_print_error, options=options)
-        await serve_stdio(Protocol(make_identity(settings), load_tools(options.tools, app), make_request_states(settings)))
+        return await serve_stdio(
+            Protocol(make_identity(settings), load_tools(options.tools, app), make_request_states(settings))
+        )
 
 
 def _check_directories(directories: Sequence[str], settings: Settings) -> None:

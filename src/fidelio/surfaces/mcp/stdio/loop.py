@@ -32,14 +32,17 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 Deliver = Callable[[dict[str, Any]], None]
 
 
-async def serve_stdio(protocol: Protocol) -> None:
-    """Serve until the client closes its end or a signal arrives; calls in flight get `DRAIN_SECONDS` to finish."""
+async def serve_stdio(protocol: Protocol) -> int:
+    """Serve until the client closes its end or a signal arrives; calls in flight get `DRAIN_SECONDS` to finish.
+
+    Return the exit code: 0, or 128 plus the number of the signal.
+    """
     with private_standard_streams() as (source, sink):
         connection = _Connection(protocol, sink)
         connection.reader = await open_reader(source, connection.on_chunk, connection.closed.set)
         loop = asyncio.get_running_loop()
         for signal_number in _SIGNALS:
-            loop.add_signal_handler(signal_number, connection.closed.set)
+            loop.add_signal_handler(signal_number, connection.stop, signal_number)
         try:
             await connection.closed.wait()
         finally:
@@ -47,11 +50,13 @@ async def serve_stdio(protocol: Protocol) -> None:
                 loop.remove_signal_handler(signal_number)
         connection.reader.close()
         await connection.finish()
+        return connection.exit_code
 
 
 class _Connection:
     def __init__(self, protocol: Protocol, sink: int) -> None:
         self.closed = asyncio.Event()
+        self.exit_code = 0
         self.reader: InputReader | None = None
         self._writer = OutputWriter(sink, on_drained=self._update_flow, on_broken=self.closed.set)
         self._lines = LineSplitter(MAX_MESSAGE)
@@ -198,6 +203,10 @@ class _Connection:
             future.set_exception(NoAnswer("The client could not ask its user."))
 
     # Shutdown
+
+    def stop(self, signal_number: int) -> None:
+        self.exit_code = 128 + signal_number
+        self.closed.set()
 
     async def finish(self) -> None:
         for future in self._pending.values():
