@@ -13,6 +13,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from tests.support.command_line import run_command
+
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
 Fidelio = Callable[..., subprocess.CompletedProcess[str]]
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
@@ -35,7 +37,17 @@ def environ(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def fidelio(environ: dict[str, str], tmp_path: Path) -> Fidelio:
-    """Run a command in a separate process."""
+    """Run a command in the process of the test."""
+
+    def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return run_command(arguments, environ={**environ, **changes}, directory=tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def fidelio_process(environ: dict[str, str], tmp_path: Path) -> Fidelio:
+    """Run a command in a separate process, for what depends on it."""
 
     def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "fidelio", *arguments]

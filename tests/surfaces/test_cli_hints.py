@@ -119,7 +119,7 @@ def test_every_error_and_every_empty_list_names_commands_of_the_same_home(
 
 @proves("hints.home")
 async def test_a_waiting_agent_is_answered_with_the_command_in_its_status(
-    fidelio: Fidelio, shell: Shell, tmp_path: Path
+    fidelio_process: Fidelio, shell: Shell, tmp_path: Path
 ) -> None:
     settings = load_settings(str(tmp_path / HOME), environ={})
     settings.home.agents.mkdir()
@@ -130,7 +130,7 @@ async def test_a_waiting_agent_is_answered_with_the_command_in_its_status(
             await service.start(StartAgent(name="aria", prompt="?", blueprint="asker", project=str(tmp_path)))
             await wait_until(service, "aria", lambda now: now.run.state == "waiting")
             plain, exact = [
-                await asyncio.to_thread(fidelio, *HERE, "agents", "status", "aria", *more) for more in ((), ("--json",))
+                await asyncio.to_thread(fidelio_process, *HERE, "agents", "status", "aria", *more) for more in ((), ("--json",))
             ]
             answered = await asyncio.to_thread(shell, command_in(plain.stdout, "answer").replace("OPTION", "go"))
             await wait_until_finished(service, "aria")
