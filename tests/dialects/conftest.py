@@ -26,6 +26,7 @@ from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.toolkit import AskPerson, Done
 from tests.dialects.sample_workflow import write_sample_workflow
 from tests.support.tool_calls import call_tool
+from tests.support.transports import parametrize_transport
 from tests.surfaces.mcp.reply_checks import Strict, check_plain
 
 
@@ -177,16 +178,20 @@ def http(settings: Settings, library: Path, dialect: str) -> Opens:
     return open_player
 
 
-@pytest.fixture(params=["memory", "stdio", "http"])
-def opens(request: pytest.FixtureRequest) -> Opens:
-    """Every way in, one after the other."""
-    found: Opens = request.getfixturevalue(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_transport(metafunc)
+
+
+@pytest.fixture
+def opens(request: pytest.FixtureRequest, transport: str) -> Opens:
+    """A player over the transport of the test."""
+    found: Opens = request.getfixturevalue(transport)
     return found
 
 
 @pytest.fixture
 async def play(opens: Opens) -> AsyncIterator[Player]:
-    """The same player over every way in."""
+    """The player over the transport of the test."""
     async with opens() as player:
         yield player
 

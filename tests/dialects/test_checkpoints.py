@@ -222,6 +222,7 @@ async def test_a_default_that_was_taken_can_be_taken_again(opens: Opens, library
 
 
 @proves("sessions.answer-once", "sessions.person")
+@pytest.mark.every_transport
 async def test_after_a_person_has_answered_another_answer_of_the_model_is_refused(opens: Opens, settings: Settings) -> None:
     async with opens() as play:
         _, handle = await yielded(play, "conductor")
@@ -262,6 +263,7 @@ async def test_resuming_without_an_answer_is_an_error_and_repeating_it_is_not(pl
 
 
 @proves("sessions.timers")
+@pytest.mark.every_transport
 async def test_an_answer_faster_than_a_person_is_refused(opens: Opens, settings: Settings) -> None:
     slow = settings._replace(min_response_ms=60_000)
     async with opens(house_settings=slow) as play:
@@ -302,6 +304,7 @@ async def test_nobody_is_sent_to_a_tool_that_refuses_where_a_person_is_demanded(
 
 
 @proves("sessions.person")
+@pytest.mark.every_transport
 async def test_the_server_can_demand_a_person_everywhere(opens: Opens) -> None:
     async with opens(person=True) as play:
         _, handle = await yielded(play)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from toon_format import decode
 
 from tests.dialects.conftest import Opens, Player
@@ -126,6 +127,7 @@ async def test_a_resource_found_by_the_skill_of_another_activity_is_warned_of(op
 
 
 @proves("sessions.walk", "sessions.complete")
+@pytest.mark.every_transport
 async def test_an_honest_walk_has_no_warning_and_ends_completed(play: Player) -> None:
     token = await play.at("tune")
     token = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).json["checkpoint_handle"]
@@ -194,6 +196,7 @@ async def test_what_does_not_exist_is_an_error_that_says_what_does(play: Player)
 
 
 @proves("sessions.errors")
+@pytest.mark.every_transport
 async def test_missing_and_wrong_arguments_name_the_field(play: Player) -> None:
     missing = await play("get_workflow")
     wrong = await play("next_activity", session_token=await play.start(), activity_id=7)

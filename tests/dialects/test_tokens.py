@@ -59,6 +59,7 @@ async def test_only_a_move_from_another_activity_is_stale(play: Player) -> None:
 
 
 @proves("sessions.two-agents")
+@pytest.mark.every_transport
 async def test_of_two_agents_that_move_at_once_one_moves(opens: Opens) -> None:
     async with opens() as play:
         token = await play.at("tune")
@@ -114,6 +115,7 @@ async def test_another_agent_inherits_with_a_warning_that_names_both(play: Playe
 
 
 @proves("sessions.adopt")
+@pytest.mark.every_transport
 async def test_a_forged_token_is_adopted_as_a_session_of_its_own(play: Player) -> None:
     genuine = await play.at("tune")
     adopted = await play("start_session", session_token=forged(genuine))

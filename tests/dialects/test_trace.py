@@ -90,6 +90,7 @@ async def test_more_than_a_record_can_hold_is_refused_with_one_error_event(memor
 
 
 @proves("sessions.trace", "workflows.record")
+@pytest.mark.every_transport
 async def test_the_trace_survives_a_restart_and_verifies(opens: Opens, settings: Settings) -> None:
     async with opens() as play:
         moved = await play("next_activity", session_token=await play.start(), activity_id="tune")

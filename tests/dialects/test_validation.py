@@ -86,6 +86,7 @@ async def test_a_claim_that_is_known_to_be_false_is_warned_of_although_another_w
 
 
 @proves("sessions.enforce")
+@pytest.mark.every_transport
 async def test_where_it_is_enforced_a_step_is_not_done_before_its_question_is_answered(opens: Opens) -> None:
     async with opens(fidelity="enforce") as play:
         token = await play.at("tune")
@@ -130,6 +131,7 @@ async def test_where_it_is_enforced_the_same_problems_are_refused(opens: Opens, 
 
 
 @proves("sessions.drift")
+@pytest.mark.every_transport
 async def test_a_definition_that_changes_during_a_session_is_noticed(opens: Opens, library: Path) -> None:
     file = library / "score" / "activities" / "03-bow.yaml"
     async with opens() as play:

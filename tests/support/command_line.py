@@ -1,7 +1,7 @@
 """Run a command of Fidelio in the process of the test.
 
-A process of its own takes half a second, mostly for imports. Here the command has its own environment, directory and streams, and
-everything else is that of the test: tests of signals, descriptors and imports need a process.
+A process of its own takes half a second, mostly for imports. Here the command has its own environment, directory and streams,
+and everything else is that of the test: tests of signals, descriptors and imports need a process.
 """
 
 from __future__ import annotations

@@ -108,6 +108,7 @@ async def test_the_default_is_taken_once_its_time_since_arming_has_run_out(memor
 
 
 @proves("gates.person")
+@pytest.mark.every_transport
 async def test_a_model_cannot_answer_for_the_person_but_the_person_can(play: Player, settings: Settings) -> None:
     token = await play.at("tune")
     refused = await respond(play, token, "conductor", option_id="begin")

@@ -62,6 +62,7 @@ async def test_a_condition_is_weighed_with_what_is_known(memory: Opens, mood: st
 
 
 @proves("gates.arm")
+@pytest.mark.every_transport
 async def test_every_armed_checkpoint_is_a_request_in_the_inbox(play: Player, settings: Settings) -> None:
     entered = await play("next_activity", session_token=await play.start(), activity_id="tune")
     async with await open_ledger(settings.ledger) as ledger:

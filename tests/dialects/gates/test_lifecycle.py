@@ -234,6 +234,7 @@ async def test_empty_values_that_an_author_wrote_are_kept(memory: Opens, library
 
 
 @proves("gates.complete", "gates.definition")
+@pytest.mark.every_transport
 async def test_an_honest_walk_gets_no_warning_and_ends(play: Player, settings: Settings) -> None:
     token = await answer_all(play, settings, await play.at("tune"))
     tune = [{"step_id": step, "output": "done"} for step in ("hear", "ask")]

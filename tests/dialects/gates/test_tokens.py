@@ -47,6 +47,7 @@ async def test_the_workflow_has_to_be_that_of_the_token(play: Player) -> None:
 
 
 @proves("gates.tokens", "gates.start")
+@pytest.mark.every_transport
 async def test_a_token_that_is_not_genuine_is_an_error_everywhere_and_starts_nothing(play: Player, settings: Settings) -> None:
     genuine = await play.at("tune")
     claims = base64.urlsafe_b64encode(json.dumps({"wf": "score", "act": "tune", "sid": "x"}).encode()).decode()

@@ -57,6 +57,7 @@ async def test_a_way_of_which_nobody_has_said_whether_it_holds_is_blocked_and_re
 
 
 @proves("navigator.enforced", "navigator.steps")
+@pytest.mark.every_transport
 async def test_a_step_without_an_output_is_not_complete_where_moves_are_enforced(guide: Guide) -> None:
     await guide.start("strict")
     assert guide.last["availableActions"]["required"][0]["needs"] == "output"

@@ -173,6 +173,7 @@ async def test_a_skill_of_the_workflow_comes_before_the_universal_one(play: Play
 
 
 @proves("navigator.texts")
+@pytest.mark.every_transport
 async def test_resources_and_templates_are_listed_and_served_as_they_are(play: Player) -> None:
     resources = (await play("list_workflow_resources", workflow_id="tour")).json
     templates = (await play("list_templates", workflow_id="tour")).json

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from fidelio.workflows.navigator.moves import MAX_CHILD_DEPTH
@@ -16,6 +18,7 @@ async def crossing(guide: Guide) -> Guide:
 
 
 @proves("navigator.triggers")
+@pytest.mark.every_transport
 async def test_the_position_moves_into_the_child_and_back_at_its_end(guide: Guide) -> None:
     await crossing(guide)
     assert guide.place() == ("crossing", "sail", "steer")

@@ -16,6 +16,7 @@ KEYS = ["success", "position", "message", "status", "availableActions", "checkpo
 
 
 @proves("navigator.reply", "navigator.steps", "navigator.checkpoints", "navigator.transitions", "navigator.end")
+@pytest.mark.every_transport
 async def test_a_walk_from_the_first_step_to_the_end(guide: Guide) -> None:
     await guide.start("tour")
     assert list(guide.last) == KEYS

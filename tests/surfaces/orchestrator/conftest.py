@@ -25,6 +25,7 @@ from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from fidelio.toolkit import Done, Reporter
 from tests.support.tool_calls import call_tool
+from tests.support.transports import parametrize_transport
 from tests.surfaces.mcp.reply_checks import check_plain
 
 SECONDS = 60.0
@@ -127,13 +128,17 @@ async def over_http(settings: Settings, project: Path) -> AsyncIterator[ToolClie
             await asyncio.wait([serving], timeout=10)
 
 
-TRANSPORTS = {"memory": in_memory, "stdio": over_stdio, "http": over_http}
+OPEN = {"memory": in_memory, "stdio": over_stdio, "http": over_http}
 
 
-@pytest.fixture(params=list(TRANSPORTS))
-async def client(request: pytest.FixtureRequest, settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
-    """The same client over every transport."""
-    async with asyncio.timeout(SECONDS), TRANSPORTS[request.param](settings, project) as client:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_transport(metafunc)
+
+
+@pytest.fixture
+async def client(transport: str, settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
+    """A client over the transport of the test."""
+    async with asyncio.timeout(SECONDS), OPEN[transport](settings, project) as client:
         yield client
 
 

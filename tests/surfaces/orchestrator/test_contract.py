@@ -45,6 +45,7 @@ def test_the_tools_are_those_that_clients_know(settings: Settings) -> None:
 
 
 @proves("orchestrator-tools.contract", "orchestrator-tools.listing", "orchestrator-tools.broken-blueprints")
+@pytest.mark.every_transport
 async def test_blueprints_are_listed_in_both_formats_and_a_broken_one_apart(client: ToolClient) -> None:
     client.script("singer", [{"result": "La."}])
     (client.project / ".fidelio" / "agents" / "broken.md").write_text("---\nname: broken\n---\n")
@@ -62,6 +63,7 @@ async def test_blueprints_are_listed_in_both_formats_and_a_broken_one_apart(clie
 
 
 @proves("orchestrator-tools.contract", "orchestrator-tools.synchronous")
+@pytest.mark.every_transport
 async def test_a_synchronous_start_returns_the_result_and_a_resume_goes_on(client: ToolClient) -> None:
     client.script("counter", [{"result": "One: {prompt}"}], [{"result": "Two: {prompt}"}])
     assert (await client.start("count", "counter", "begin")).text == "One: begin"
@@ -70,6 +72,7 @@ async def test_a_synchronous_start_returns_the_result_and_a_resume_goes_on(clien
 
 
 @proves("orchestrator-tools.contract", "orchestrator-tools.asynchronous", "orchestrator-tools.status")
+@pytest.mark.every_transport
 async def test_an_asynchronous_session_is_running_until_it_has_finished_also_when_it_is_resumed(client: ToolClient) -> None:
     gate = client.project / "gate"
     client.script("slow", [{"result": "First."}], [{"pause": {"until": str(gate), "seconds": 30}}, {"result": "Second."}])
@@ -91,6 +94,7 @@ async def test_an_asynchronous_session_is_running_until_it_has_finished_also_whe
 
 
 @proves("orchestrator-tools.contract", "orchestrator-tools.listing")
+@pytest.mark.every_transport
 async def test_sessions_are_listed_in_both_formats_and_all_are_removed(client: ToolClient) -> None:
     assert (await client("list_agent_sessions")).text == "No sessions found"
     assert (await client("delete_all_agent_sessions")).text == "No sessions to remove"
@@ -146,6 +150,7 @@ async def test_a_name_that_is_taken_says_what_to_do(client: ToolClient) -> None:
 
 
 @proves("orchestrator-tools.contract")
+@pytest.mark.every_transport
 async def test_a_name_that_nobody_has_says_what_to_do(client: ToolClient) -> None:
     for tool, more in (("resume_agent_session", {"prompt": "x"}), ("get_agent_session_result", {})):
         reply = await client(tool, session_name="ghost", **more)

@@ -93,6 +93,7 @@ async def test_a_stopped_session_has_finished_and_can_be_resumed(client: ToolCli
 
 
 @proves("orchestrator-tools.questions", "orchestrator-tools.status")
+@pytest.mark.every_transport
 async def test_a_question_is_told_and_answered_once(client: ToolClient) -> None:
     ask = {"ask": {"text": "May I?", "kind": "permission", "options": {"yes": "Go on", "no": "Stop"}}}
     client.script("polite", [ask, {"result": "You said {answer.option}."}])
@@ -144,6 +145,7 @@ async def test_a_long_result_is_given_in_parts_and_a_failed_one_with_what_was_sa
 
 
 @proves("orchestrator-tools.events")
+@pytest.mark.every_transport
 async def test_events_are_read_on_from_a_cursor(client: ToolClient) -> None:
     client.script("chatty", [{"say": "y" * 5_000}, {"result": "Done."}])
     await client.start("task", "chatty")

@@ -21,6 +21,7 @@ ASYNC: dict[str, Any] = {"async": True}
 
 
 @proves("orchestrator-tools.questions")
+@pytest.mark.every_transport
 async def test_every_look_at_a_waiting_session_shows_what_it_asks(client: ToolClient) -> None:
     client.script("polite", [ASK, {"result": "You said {answer.option}."}])
     place = {"session_name": "task", "project_dir": str(client.project)}
