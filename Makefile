@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # Arguments for pytest or the benchmarks: make test ARGS="tests/tokens -k forged"
 ARGS ?=
+# Processes that run tests. Four keep two cores busy, because many tests wait for other processes; any number works.
+WORKERS ?= 4
 # The tool that `make walk` traces.
 CALL ?= next_activity
 BIN := .venv/bin
@@ -23,7 +25,7 @@ run: ## Install Fidelio into .venv, show the tour and run a demo agent (Ctrl-C e
 test: ## Run the tests (ARGS="..." is passed to pytest)
 	@scripts/setup.sh test
 	@scripts/parts.sh
-	@$(BIN)/pytest -m "not soak" -n 2 $(ARGS)
+	@$(BIN)/pytest -m "not soak" -n $(WORKERS) $(ARGS)
 
 soak: ## Run the long tests too
 	@scripts/setup.sh test

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Runs every check, also after one has failed, so that one run reports all problems.
+# Runs all checks side by side, also after one has failed, so that one run reports all problems.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
+names=()
+jobs=()
 failed=()
 
 check() {
-  local name=$1
+  names+=("$1")
   shift
-  quietly "$@" || failed+=("$name")
+  quietly "$@" &
+  jobs+=($!)
 }
 
 bin=.venv/bin
@@ -21,6 +24,10 @@ check "line budget" $bin/python -m scripts.line_budget
 check "vocabulary" $bin/python -m scripts.check_vocabulary
 check "changelog" $bin/python -m scripts.changelog check
 check "docs" $bin/python -m scripts.check_docs
+
+for number in "${!jobs[@]}"; do
+  wait "${jobs[$number]}" || failed+=("${names[$number]}")
+done
 
 if [ ${#failed[@]} -gt 0 ]; then
   list=$(printf ', %s' "${failed[@]}")

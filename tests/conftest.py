@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 
 import pytest
@@ -19,6 +20,17 @@ settings.register_profile(
 settings.load_profile("fidelio")
 
 _OURS = ("FIDELIO_CACHE", "FIDELIO_REQUIRE_ALL", "FIDELIO_TEST_POSTGRES")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="Run the tests in the random order of this seed.")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
 
 
 def pytest_configure(config: pytest.Config) -> None:

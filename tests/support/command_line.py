@@ -23,18 +23,18 @@ def run_command(
     arguments: Sequence[str], *, environ: Mapping[str, str], directory: Path, text: str = "", encoding: str = "utf-8"
 ) -> subprocess.CompletedProcess[str]:
     """Run `fidelio` with these arguments and return its exit code and output. `text` is its standard input."""
-    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding) for name in ("stdout", "stderr")}
-    stdin = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
+    stdin, stdout, stderr = (
+        io.TextIOWrapper(io.BytesIO(start), encoding=encoding) for start in (text.encode(encoding), b"", b"")
+    )
     argv = [str(program.__file__), *arguments]
     with (
         chdir(directory),
         patch.dict(os.environ, environ, clear=True),
-        patch.multiple(sys, argv=argv, stdin=stdin, **streams),
+        patch.multiple(sys, argv=argv, stdin=stdin, stdout=stdout, stderr=stderr),
         _without_event_loop(),
     ):
         code = _exit_code()
-    stdout, stderr = (_text(streams[name]) for name in ("stdout", "stderr"))
-    return subprocess.CompletedProcess(argv, code, stdout, stderr)
+    return subprocess.CompletedProcess(argv, code, _text(stdout), _text(stderr))
 
 
 def _exit_code() -> int:

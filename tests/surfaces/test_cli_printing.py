@@ -15,6 +15,7 @@ from mcp.types import CallToolResult
 
 from fidelio.surfaces.cli.context import escape_line
 from tests.support import proves
+from tests.support.command_line import run_command
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_end_to_end import call
 
@@ -131,13 +132,20 @@ def test_honest_text_stays_as_it_is(text: str) -> None:
 @proves("cli.encoding")
 # Click takes plain ASCII for a UTF-8 terminal that was not set up, and writes UTF-8.
 @pytest.mark.parametrize(("encoding", "read_as"), [("latin-1", "latin-1"), ("cp437", "cp437"), ("ascii", "utf-8")])
-async def test_a_terminal_without_unicode_shows_everything_in_its_own_signs(
-    encoding: str, read_as: str, session: str, environ: dict[str, str]
+def test_a_terminal_without_unicode_gets_its_own_signs(encoding: str, read_as: str, environ: dict[str, str]) -> None:
+    done = printed({**environ, "PYTHONIOENCODING": encoding}, "tour", encoding=read_as)
+
+    assert (done.returncode, done.stderr, "hello" in done.stdout) == (0, "", True)
+
+
+@proves("cli.encoding")
+@pytest.mark.parametrize("encoding", ["latin-1", "cp437"])
+async def test_every_command_prints_in_the_signs_of_the_terminal(
+    encoding: str, session: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    speaking = {**environ, "PYTHONIOENCODING": encoding}
-    commands = [("tour",), ("report", session), ("events", session), ("draw", "hello", "--format", "mermaid"), ("doctor",)]
+    commands = [("report", session), ("events", session), ("draw", "hello", "--format", "mermaid"), ("doctor",)]
     for command in [*commands, ("draw", "hello"), ("show", "hello"), ("lint",), ("trace", session)]:
-        done = printed(speaking, *command, encoding=read_as)
+        done = run_command(command, environ=environ, directory=tmp_path, encoding=encoding)
         assert (command, done.returncode, done.stderr) == (command, 0, "")
         assert done.stdout
 

@@ -29,7 +29,7 @@ def run(environ: dict[str, str], *arguments: str, output: int) -> tuple[int, str
 
 
 @proves("cli.closed-pipe")
-@pytest.mark.parametrize("command", [["tour"], ["--help"], ["list", "--help"], ["list"], ["demo", "--headless"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["tour"], ["list", "--help"], ["list"]], ids=" ".join)
 def test_a_closed_pipe_ends_a_command_silently_with_141(environ: dict[str, str], command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -58,7 +58,7 @@ def test_a_pipe_that_closes_during_output_ends_a_command_silently_with_141(envir
 
 @proves("cli.closed-pipe")
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("command", [["tour"], ["--help"], ["demo", "--headless"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["tour"], ["--help"]], ids=" ".join)
 def test_a_full_disk_is_reported_in_one_sentence(environ: dict[str, str], command: list[str]) -> None:
     with FULL.open("wb") as full:
         code, said = run(environ, *command, output=full.fileno())
@@ -68,7 +68,7 @@ def test_a_full_disk_is_reported_in_one_sentence(environ: dict[str, str], comman
 
 
 @proves("cli.closed-pipe")
-@pytest.mark.parametrize("command", ["tour", "doctor", "show hello", "sessions"])
+@pytest.mark.parametrize("command", ["tour", "sessions"])
 def test_a_command_without_standard_output_does_its_work(
     environ: dict[str, str], fidelio: Fidelio, home: Path, command: str
 ) -> None:

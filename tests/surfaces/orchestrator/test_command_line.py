@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,7 @@ import yaml
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.main import run
 from tests.support import proves
-
-SECONDS = 60
+from tests.support.command_line import run_command
 
 
 class Shell:
@@ -29,10 +26,7 @@ class Shell:
 
     def __call__(self, *arguments: str, text: str = "", code: int = 0) -> str:
         environ = {**os.environ, "FIDELIO_HOME": str(self.home)}
-        command = [sys.executable, "-m", "fidelio", "agents", *arguments]
-        done = subprocess.run(
-            command, cwd=self.project, env=environ, input=text, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+        done = run_command(["agents", *arguments], environ=environ, directory=self.project, text=text)
         assert done.returncode == code, (done.stdout, done.stderr)
         return done.stdout + (done.stderr if code else "")
 
@@ -153,6 +147,5 @@ def test_the_record_says_who_gave_an_agent_more_to_do(agents: Shell) -> None:
     agents("wait", "one", "--timeout", "40")
     environ = {**os.environ, "FIDELIO_HOME": str(agents.home)}
     session = json.loads(agents("list", "--json"))["sessions"][0]["session_id"]
-    command = [sys.executable, "-m", "fidelio", "events", session, "--type", "run.queued", "--json"]
-    told = subprocess.run(command, cwd=agents.project, env=environ, capture_output=True, text=True, timeout=SECONDS, check=True)
+    told = run_command(["events", session, "--type", "run.queued", "--json"], environ=environ, directory=agents.project)
     assert told.stdout.count('"actor": "cli"') == 2

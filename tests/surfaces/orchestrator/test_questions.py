@@ -46,18 +46,18 @@ async def test_every_look_at_a_waiting_session_shows_what_it_asks(client: ToolCl
 
 @proves("orchestrator-tools.own-questions")
 @pytest.mark.parametrize("kind", ["permission", "question"])
-@pytest.mark.parametrize("caller", ["asker", "child", "grandchild"])
-async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings, project: Path, kind: str, caller: str) -> None:
+async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings, project: Path, kind: str) -> None:
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
         client.script("polite", [{"ask": {**ASK["ask"], "kind": kind}}, {"result": "You said {answer.option}."}])
         ids = {"asker": (await client.start("asker", "polite")).body["session_id"]}
         for above, name in (("asker", "child"), ("child", "grandchild")):
             async with in_memory(settings, project, {"FIDELIO_AGENT": f"{ids[above]}.1"}) as below:
                 ids[name] = (await below.start(name, **ASYNC)).body["session_id"]
-        async with in_memory(settings, project, {"FIDELIO_AGENT": f"{ids[caller]}.1"}) as below:
-            refused = await below("answer_agent_question", session_name=ids["asker"], option_id="yes")
-        assert refused.is_error
-        assert "Let a person answer" in refused.text
+        for caller in ids.values():
+            async with in_memory(settings, project, {"FIDELIO_AGENT": f"{caller}.1"}) as below:
+                refused = await below("answer_agent_question", session_name=ids["asker"], option_id="yes")
+            assert refused.is_error
+            assert "Let a person answer" in refused.text
         assert (await client("get_agent_session_status", session_name=ids["asker"])).body["state"] == "waiting"
 
 
