@@ -7,12 +7,15 @@ ARGS ?=
 WORKERS ?= 4
 # The tool that `make walk` traces.
 CALL ?= next_activity
+# How many mutants `make mutants` runs, and which; ARGS names packages or files: make mutants ARGS="tokens engine/moves.py"
+SAMPLE ?= 20
+SEED ?= 1
 BIN := .venv/bin
 
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak lint format bench walk docs requirements changelog pins clean
+.PHONY: help run test soak lint format bench walk mutants docs requirements changelog pins clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +51,10 @@ bench: ## Measure, and fail when a promised bound is exceeded
 walk: ## Show the files that a tool call enters, in order: make walk CALL=next_activity
 	@scripts/setup.sh run
 	@$(BIN)/python -m scripts.walk $(CALL)
+
+mutants: ## Change the source in small ways and list the changes that no test notices (SAMPLE, SEED, ARGS="tokens")
+	@scripts/setup.sh test
+	@$(BIN)/python -m scripts.mutants --sample $(SAMPLE) --seed $(SEED) $(ARGS)
 
 docs: ## Generate the reference pages
 	@scripts/setup.sh run
