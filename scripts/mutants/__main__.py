@@ -37,7 +37,7 @@ MAPS = ROOT / ".build" / "mutants"
 # Where the tests are that enter a package without starting a process.
 TESTS = {
     "engine": ("tests/engine", "tests/workflows", "tests/conductor"),
-    "ledger": ("tests/ledger/contract", "tests/ledger/sqlite", "tests/ledger/*.py"),
+    "ledger": ("tests/ledger/contract", "tests/ledger/sqlite", "tests/ledger/test_[!k]*.py"),
     "tokens": ("tests/tokens",),
     "workflows": ("tests/workflows", "tests/dialects"),
 }

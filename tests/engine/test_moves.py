@@ -73,7 +73,7 @@ def test_steps_come_in_order_and_what_may_be_left_out_is_optional() -> None:
     record = made(SCORE, record, done("a"))
     assert optional(SCORE, record) == ["b", "c"]
     assert required(SCORE, record) == [("respond_to_checkpoint", "ask")]
-    assert describe_situation(SCORE, record).position == SessionPosition("wf", "one", "b", 2)
+    assert describe_situation(SCORE, record).position == SessionPosition("wf", "one", "b", 2, "b")
 
 
 @proves("engine.step-order")

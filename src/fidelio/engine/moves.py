@@ -7,7 +7,7 @@ moves may be made before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
@@ -43,7 +43,7 @@ class PossibleMove:
     target: str
     options: tuple[str, ...] = ()
     reason: str = ""
-    task: ActivityTask | None = field(default=None, compare=False)
+    task: ActivityTask | None = None
     person: bool = False
     needs: Literal["", "output", "loop_items"] = ""
     code: str = ""
@@ -71,7 +71,7 @@ class SessionPosition:
     activity: str = ""
     step: str = ""
     step_number: int = 0
-    step_name: str = field(default="", compare=False)
+    step_name: str = ""
     loops: tuple[LoopPosition, ...] = ()
 
 

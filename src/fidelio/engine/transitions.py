@@ -60,9 +60,6 @@ class DeclaredTransition(msgspec.Struct, frozen=True):
     checkpoint: str = ""
     option: str = ""
 
-    def holds(self, variables: Mapping[str, Any], *, reported_only: bool = False) -> Truth:
-        return holds(self.condition, variables, reported_only=reported_only)
-
     @property
     def text(self) -> str:
         """The condition as an agent claims it; empty if there is none."""
@@ -94,7 +91,7 @@ class ConditionValues(msgspec.Struct, frozen=True):
     reported_only: bool
 
     def evaluate(self, edge: DeclaredTransition) -> Truth:
-        return edge.holds(self.values, reported_only=self.reported_only) if edge.condition is not None else None
+        return holds(edge.condition, self.values, reported_only=self.reported_only) if edge.condition is not None else None
 
 
 def list_outgoing_transitions(activity: Activity) -> Iterator[DeclaredTransition]:
