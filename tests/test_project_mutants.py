@@ -98,18 +98,24 @@ def mutant() -> Mutant:
 
 
 @proves("project.mutants")
-def test_the_tests_of_a_mutant_enter_its_function_and_the_quickest_is_first(mutant: Mutant) -> None:
-    here, beside = frozenset({"fidelio/ferry.py:5"}), frozenset({"fidelio/ferry.py:50"})
+def test_the_tests_of_a_mutant_run_its_line_or_enter_its_function(mutant: Mutant) -> None:
     recorded = [
-        Recorded("too long together", MOST_SECONDS, here),
-        Recorded("slow", 2, here),
-        Recorded("quick", 1, here),
-        Recorded("other", 1, beside),
+        Recorded("too long together", MOST_SECONDS, ran(5, mutant.number)),
+        Recorded("slow", 2, ran(5, mutant.number)),
+        Recorded("quick", 1, ran(5, mutant.number)),
+        Recorded("enters", 0, ran(5)),
+        Recorded("beside", 0, ran(50)),
+        Recorded("elsewhere", 0, {}),
     ]
 
+    assert names(choose_tests(mutant, recorded[1:])) == ["quick", "slow", "enters"]
     assert names(choose_tests(mutant, recorded)) == ["quick", "slow"]
     assert names(choose_tests(mutant, recorded[:1])) == ["too long together"]
-    assert names(choose_tests(replace(mutant, function=None), recorded)) == ["quick", "other", "slow"]
+    assert names(choose_tests(replace(mutant, function=None), recorded[2:])) == ["quick", "enters", "beside"]
+
+
+def ran(*lines: int) -> dict[str, list[int]]:
+    return {"fidelio/ferry.py": [*lines]}
 
 
 def names(tests: Iterable[Recorded]) -> list[str]:
@@ -120,7 +126,7 @@ def names(tests: Iterable[Recorded]) -> list[str]:
 def test_a_test_runs_against_the_mutant_and_the_source_stays_as_it_is(tmp_path: Path) -> None:
     file = SOURCE / "fidelio" / "tokens" / "seal.py"
     before = file.read_bytes()
-    test = Recorded("tests/tokens/test_seal.py::test_a_token_opens_until_its_expiry_and_not_after", 1, frozenset())
+    test = Recorded("tests/tokens/test_seal.py::test_a_token_opens_until_its_expiry_and_not_after", 1, {})
     found = {mutant.mutation: mutant for mutant in mutants_of(SOURCE, ["tokens/seal.py"])}
     workplace = Workplace(tmp_path)
 

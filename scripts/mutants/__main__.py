@@ -1,10 +1,9 @@
 """Mutation sampling: change the source in small ways and see whether a test notices.
 
 `python -m scripts.mutants tokens --sample 20` never changes the working tree. The package is copied to a temporary directory
-that comes first on PYTHONPATH; each mutant replaces one file of the copy and runs, quickest first, the tests that enter the
-changed function. One traced run of the tests in `TESTS` says which these are. Texts are not mutated: they are wording or SQL. A
-survivor that no test can or should notice is listed with its reason in `survivors.yaml`, by its source text, so that the entry
-outlives shifted lines.
+that comes first on PYTHONPATH; each mutant replaces one file of the copy and runs the tests that run the changed line or enter
+its function. One traced run of the tests in `TESTS` says which these are. A survivor that no test can or should notice is
+listed with its reason in `survivors.yaml`, by its source text, so that the entry outlives shifted lines.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -41,8 +40,10 @@ TESTS = {
     "tokens": ("tests/tokens",),
     "workflows": ("tests/workflows", "tests/dialects"),
 }
+# A test over a transport is slow and enters no more than the same test without.
+RECORDED = "not stdio and not http"
 # Per mutant: seconds of tests as recorded, and how much longer than that they may take before they count as hanging.
-MOST_SECONDS, PATIENCE, GRACE_SECONDS = 30.0, 3, 30
+MOST_SECONDS, PATIENCE, GRACE_SECONDS = 30.0, 3, 60
 KILLED, TIMED_OUT, KNOWN, SURVIVED, NOT_ENTERED = "killed", "timed out", "listed", "survived", "not tested"
 # pytest's codes: passed, failed, and three for what a mutant that breaks an import causes. Not: no tests, or the wrong source.
 ENDINGS = range(5)
@@ -50,21 +51,19 @@ ENDINGS = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One test: its duration, and the functions that it entered as `file:first line`."""
+    """One test: its duration, and the lines that it ran by file."""
 
     id: str
     seconds: float
-    entered: frozenset[str]
+    lines: Mapping[str, Sequence[int]]
 
 
 def choose_tests(mutant: Mutant, recorded: Iterable[Recorded]) -> list[Recorded]:
-    """The quickest first, up to a bound; what is no function belongs to every function of the file."""
-    wanted = f"{mutant.file}:{mutant.function or ''}"
-    whole = mutant.function is None
-    entering = (
-        test for test in recorded if any((whole and place.startswith(wanted)) or place == wanted for place in test.entered)
-    )
-    quickest = sorted(entering, key=lambda test: test.seconds)
+    """Those that run the line before those that enter the function, and the quickest first, up to a bound."""
+    ran = [(mutant.number in lines, test) for test in recorded if (lines := test.lines.get(mutant.file, ()))]
+    # What is no function is run at import, where no test is running.
+    entering = [(hit, test) for hit, test in ran if mutant.function is None or mutant.function in test.lines[mutant.file]]
+    quickest = [test for _, test in sorted(entering, key=lambda found: (not found[0], found[1].seconds))]
     totals = accumulate(test.seconds for test in quickest)
     return [test for test, total in zip(quickest, totals, strict=True) if total <= MOST_SECONDS] or quickest[:1]
 
@@ -77,10 +76,11 @@ class Workplace:
         # The times of the files are kept, so that their compiled forms stay valid and that of a mutant does not.
         shutil.copytree(source, self._copy)
 
-    def record(self, files: Sequence[str]) -> str:
-        """The tests that pass, each with its seconds and the functions that it enters."""
+    def record(self, package: str) -> str:
+        """The tests that pass, each with its seconds and the lines of the package that it runs."""
         record = self._place / "record.json"
-        self._pytest(files, {"MUTANTS_RECORD": str(record)}, None)
+        files = [str(file.relative_to(ROOT)) for pattern in TESTS[package] for file in sorted(ROOT.glob(pattern))]
+        self._pytest([*files, "-k", RECORDED], {"MUTANTS_RECORD": str(record), "MUTANTS_PACKAGE": package}, None)
         return record.read_text("utf-8")
 
     def run(self, mutant: Mutant, tests: Sequence[Recorded]) -> str:
@@ -136,16 +136,15 @@ class Workplace:
 @cache
 def recorded_tests(workplace: Workplace, package: str) -> list[Recorded]:
     """From an earlier run if neither the source nor the tests have changed since."""
-    files = [str(file.relative_to(ROOT)) for pattern in TESTS[package] for file in sorted(ROOT.glob(pattern))]
     digest = hashlib.sha256()
     for file in sorted((*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"))):
         digest.update(file.read_bytes())
     kept = MAPS / f"{package}-{digest.hexdigest()[:16]}.json"
     if not kept.exists():
-        print(f"recording what the tests of {package} enter", flush=True)
+        print(f"recording what the tests of {package} run", flush=True)
         MAPS.mkdir(parents=True, exist_ok=True)
-        kept.write_text(workplace.record(files), "utf-8")
-    return [Recorded(name, seconds, frozenset(entered)) for name, seconds, entered in json.loads(kept.read_text("utf-8"))]
+        kept.write_text(workplace.record(package), "utf-8")
+    return [Recorded(name, seconds, lines) for name, seconds, lines in json.loads(kept.read_text("utf-8"))]
 
 
 def read_listed() -> dict[tuple[str, str, str], str]:

@@ -105,8 +105,8 @@ def _variants(node: Code) -> Iterator[tuple[Code, ast.AST]]:
             yield node, ast.Constant(not value)
         case ast.Constant(int() | float() as number):
             yield node, ast.Constant(number + 1)
-        case ast.Call(ast.Name("isinstance" | "next")):
-            return  # swapped arguments of these fail whenever they are run
+        case ast.Call(ast.Name("isinstance" | "next" | "max" | "min")):
+            return  # with swapped arguments these always fail or do the same
         case ast.Call(called, [first, second, *rest], keywords) if ast.Starred not in (type(first), type(second)):
             yield node, ast.Call(called, [second, first, *rest], keywords)
         case _:

@@ -1,7 +1,8 @@
-"""pytest plugin of `scripts.mutants`: records which functions each test enters, or runs a given list of tests in its order.
+"""pytest plugin of `scripts.mutants`: records which lines each test runs, or runs a given list of tests in its order.
 
 Both are told by environment variables, because the plugin runs in the process of pytest: MUTANTS_SOURCE is the copy of the
-package that has to be the imported one, MUTANTS_RECORD the file to write, MUTANTS_RUN the file with the ids to run.
+package that has to be the imported one, MUTANTS_RECORD the file to write, MUTANTS_PACKAGE what to trace, and MUTANTS_RUN the
+file with the ids to run.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import fidelio
 
 SOURCE = os.environ["MUTANTS_SOURCE"]
+TRACED = os.path.join(SOURCE, "fidelio", os.environ.get("MUTANTS_PACKAGE", ""), "")  # noqa: PTH118 -- with a separator at the end
 RECORD, RUN = os.environ.get("MUTANTS_RECORD"), os.environ.get("MUTANTS_RUN")
 # None of pytest's own codes.
 WRONG_SOURCE = 99
-_records: list[tuple[str, float, list[str]]] = []
+_records: list[tuple[str, float, dict[str, list[int]]]] = []
 _passed: set[str] = set()
 
 
@@ -42,27 +46,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not RECORD:
         return (yield)
-    codes, begun = set[CodeType](), time.monotonic()
-
-    def enter(frame: FrameType, _event: str, _argument: object) -> None:
-        codes.add(frame.f_code)
-
-    threading.settrace(enter)
-    sys.settrace(enter)
+    tracer, begun = Tracer(), time.monotonic()
+    threading.settrace(tracer.enter)
+    sys.settrace(tracer.enter)
     try:
         return (yield)
     finally:
         sys.settrace(None)
         threading.settrace(None)
-        _records.append((item.nodeid, time.monotonic() - begun, sorted(_ours(codes))))
+        _records.append((item.nodeid, time.monotonic() - begun, {file: sorted(lines) for file, lines in tracer.lines.items()}))
 
 
-def _ours(codes: set[CodeType]) -> set[str]:
-    """`file:first line` of the functions of the package."""
-    root = f"{SOURCE}{os.sep}"
-    return {
-        f"{code.co_filename.removeprefix(root)}:{code.co_firstlineno}" for code in codes if code.co_filename.startswith(root)
-    }
+class Tracer:
+    """Collects the lines of the traced package that are run; the first line of an entered function is one of them."""
+
+    def __init__(self) -> None:
+        self.lines = defaultdict[str, set[int]](set)
+
+    def enter(self, frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
+        file = frame.f_code.co_filename
+        if not file.startswith(TRACED):
+            return None
+        lines = self.lines[file.removeprefix(f"{SOURCE}{os.sep}")]
+        lines.add(frame.f_code.co_firstlineno)
+
+        def visit(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any]:
+            lines.add(frame.f_lineno)
+            return visit
+
+        return visit
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

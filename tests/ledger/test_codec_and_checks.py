@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fidelio.errors import BadRecord
 from fidelio.ledger.checks import check_change, check_path
-from fidelio.ledger.encoding import decode, encode
-from fidelio.ledger.model import Change, NewEvent
+from fidelio.ledger.encoding import decode, encode, encode_event, split_batches
+from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, decode_text_cursor, encode_cursor
 from tests.support import proves
 
@@ -78,3 +80,54 @@ def test_a_path_that_could_mean_another_place_is_refused(path: str) -> None:
 def test_one_change_holds_a_bounded_number_of_parts() -> None:
     with pytest.raises(BadRecord, match="10000"):
         check_change(Change(session="s_a", events=(NewEvent(type="note"),) * 10_001))
+
+
+NUL = "a\0b"
+EVENT = NewEvent(type="note")
+ASKED = OpenRequest(id="r_a", kind="checkpoint", key="k", question="Why?")
+CLOSED = CloseRequest(id="r_a")
+NOTE = PutDocument(space="notes", path="plan.md", text="")
+JOB = NewJob(kind="work", session="s_a")
+CHANGE = Change(
+    session="s_a", create=NewSession(kind="workflow"), events=(EVENT,), requests=(ASKED, CLOSED), documents=(NOTE,), jobs=(JOB,)
+)
+
+
+@proves("ledger.limits")
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(session=NUL),
+        *(
+            Change(session="s_a", create=replace(NewSession(kind="workflow"), **{key: NUL}))
+            for key in ("namespace", "name", "parent")
+        ),
+        *(Change(session="s_a", events=(replace(EVENT, **{key: NUL}),)) for key in ("type", "actor", "id")),
+        *(
+            Change(session="s_a", requests=(replace(ASKED, **{key: NUL}),))
+            for key in ("id", "kind", "key", "question", "subject")
+        ),
+        *(Change(session="s_a", requests=(replace(CLOSED, **{key: NUL}),)) for key in ("id", "by", "channel", "assurance")),
+        *(Change(session="s_a", documents=(replace(NOTE, **{key: NUL}),)) for key in ("space", "path", "author")),
+        *(Change(session="s_a", jobs=(replace(JOB, **{key: NUL}),)) for key in ("kind", "session", "key", "id")),
+    ],
+)
+def test_no_name_with_a_control_character_is_stored(change: Change) -> None:
+    check_change(CHANGE)
+    with pytest.raises(BadRecord):
+        check_change(change)
+
+
+@proves("ledger.limits")
+@pytest.mark.parametrize("bad", [{"actor": NUL}, {"reason": NUL}, {"sessions": [NUL]}])
+def test_nothing_is_erased_with_an_actor_a_reason_or_an_id_that_cannot_be_stored(bad: dict[str, Any]) -> None:
+    with pytest.raises(BadRecord):
+        split_batches(**{"sessions": ["s_a"], "actor": "ada", "reason": "asked for"} | bad)
+
+
+@proves("ledger.events")
+def test_an_event_without_an_id_gets_one_of_twelve_random_bytes() -> None:
+    one, other = (encode_event(EVENT, now=1).id for _ in range(2))
+
+    assert re.fullmatch("e_[0-9a-f]{24}", one)
+    assert one != other

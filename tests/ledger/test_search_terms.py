@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.model import FieldMatch
-from fidelio.ledger.search import Term, collect_texts, compute_rank, explain_match, iter_fields, parse_query, tokenize
+from fidelio.ledger.search import (
+    EXCERPT_LENGTH,
+    Term,
+    collect_texts,
+    compute_rank,
+    explain_match,
+    iter_fields,
+    parse_query,
+    tokenize,
+)
 from tests.support import proves
 
 
@@ -98,3 +107,10 @@ def test_words_together_in_a_short_field_score_higher_than_scattered_ones() -> N
     long = explain_match([("a", "red apple " + "and so on " * 50)], parse_query("red apple"))
 
     assert compute_rank(together) > compute_rank(long) > compute_rank(scattered) > compute_rank(()) == 0
+
+
+@proves("ledger.search")
+def test_a_field_counts_between_half_a_term_and_a_whole_one_more_by_its_length() -> None:
+    assert compute_rank((FieldMatch("a", ("red",), ""),)) == 2
+    assert compute_rank((FieldMatch("a", ("red",), "x" * EXCERPT_LENGTH),)) == 1.5
+    assert compute_rank((FieldMatch("a", ("red",), ""), FieldMatch("b", ("red",), "x"))) == 2.1
