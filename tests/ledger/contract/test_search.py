@@ -64,6 +64,16 @@ async def test_a_phrase_stays_together_and_inside_one_field(ledger: Ledger) -> N
 
 
 @proves("ledger.search")
+async def test_a_phrase_is_neither_one_word_nor_its_first_word(ledger: Ledger) -> None:
+    await start(ledger, "s_a")
+    await say(ledger, "s_a", {"a": "redapple pie"})
+    await say(ledger, "s_a", {"a": "red pie"})
+
+    assert await found(ledger, '"red apple" pie') == []
+    assert await found(ledger, '"red app"* pie') == []
+
+
+@proves("ledger.search")
 async def test_a_star_finds_beginnings_of_every_length(ledger: Ledger) -> None:
     await start(ledger, "s_a")
     await say(ledger, "s_a", {"a": "permission denied"})

@@ -24,6 +24,7 @@ async def test_a_new_session_is_active_and_empty(ledger: Ledger, clock: MovingCl
     assert session == done.session
     assert (session.kind, session.namespace, session.name, session.parent) == ("agent", "/p", "Ada", None)
     assert (session.status, session.reason, session.record) == ("active", "", {})
+    assert not session.has_record
     assert (session.last_seq, session.head) == (0, hash_session_id("s_a"))
     assert session.created_at == session.updated_at == clock.now
 
@@ -88,6 +89,7 @@ async def test_status_reason_and_record_change_with_the_event_that_led_there(led
     session = await ledger.session("s_a")
     assert session == done.session
     assert (session.status, session.reason, session.record) == ("waiting", "a person", {"at": [1, None, "ü"]})
+    assert session.has_record
     assert (session.last_seq, session.head, session.updated_at) == (2, done.events[0].hash, clock.now)
     assert session.created_at == clock.now - 5
 

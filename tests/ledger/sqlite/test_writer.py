@@ -111,6 +111,34 @@ async def test_a_writer_that_dies_leaves_nobody_waiting(tmp_path: Path) -> None:
     await ledger.close()
 
 
+@proves("ledger.closed")
+async def test_work_whose_batch_was_not_sent_before_the_writer_closes_is_done_once(tmp_path: Path) -> None:
+    done: list[Transaction] = []
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        both = [asyncio.create_task(ledger._writer.execute(done.append, is_brief=True)) for _ in range(2)]
+        await asyncio.sleep(0)  # the first is committed, the second waits for the end of this iteration of the loop
+        assert len(done) == 1
+        ledger._writer.close()
+        await asyncio.gather(*both)
+
+    assert len(done) == 2
+
+
+@proves("ledger.closed")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_work_whose_batch_was_not_sent_before_the_writer_dies_is_refused(tmp_path: Path) -> None:
+    done: list[Transaction] = []
+    async with await open_sqlite(tmp_path / "ledger.db") as ledger:
+        _, refused = [asyncio.create_task(ledger._writer.execute(done.append, is_brief=True)) for _ in range(2)]
+        await asyncio.sleep(0)  # the second waits for the end of this iteration of the loop
+        ledger._writer._queue.put(None)  # type: ignore[arg-type]  # a bug, on which the thread dies
+        ledger._writer._thread.join(TIMEOUT_SECONDS)
+        with pytest.raises(LedgerClosed):
+            await refused
+
+    assert len(done) == 1
+
+
 @proves("ledger.many-processes")
 async def test_several_event_loops_can_share_a_ledger(tmp_path: Path) -> None:
     async with await open_sqlite(tmp_path / "ledger.db") as ledger:
