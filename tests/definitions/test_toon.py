@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.reading import read_text, toon
-from fidelio.definitions.reading.toon import decoding as toon_decoder
 from fidelio.errors import UnreadableDefinition
 from tests.support import proves
 
@@ -168,19 +165,3 @@ def test_every_key_and_item_has_a_line_and_a_column() -> None:
         ("keyed", "k"): (16, 3),
         ("keyed", "k", "v"): (16, 3),
     }
-
-
-@proves("reading.whole-or-not", "library.list")
-@pytest.mark.parametrize("whole", [True, False])
-def test_the_decoder_works_with_and_without_the_rest_of_its_package(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
-    monkeypatch.delitem(sys.modules, toon_decoder.PACKAGE, raising=False)
-    if whole:
-        monkeypatch.setattr(toon_decoder, "find_spec", lambda _name: None)
-
-    loads, problem = toon_decoder.load_decoder()
-
-    assert loads("a[2]: 1,x\n") == {"a": [1, "x"]}
-    assert (toon_decoder.PACKAGE in sys.modules) is whole
-    with pytest.raises(problem) as caught:
-        loads("a[2]: 1\n")
-    assert vars(caught.value)["line"] == 1

@@ -2,28 +2,21 @@
 
 The decoder is strict about counts and indentation, but accepts some mistakes: a list without a count becomes a key that begins
 with a dash, a line indented with other characters than spaces becomes a key of another object. If that may have happened, the
-data is compared with an independent walk over the lines (`toon.lines`), which is imported only for this.
+data is compared with an independent walk over the lines (`toon.lines`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
+
+from toon_format import ToonDecodeError, loads
 
 from fidelio.definitions.findings import Finding, warning
 from fidelio.definitions.reading.positions import MAX_DEPTH, LineIndex, Path, Position, Positions, make_depth_error, make_error
-from fidelio.definitions.reading.toon.decoding import load_decoder
+from fidelio.definitions.reading.toon.lines import ToonNode, walk
 from fidelio.errors import UnreadableDefinition
-
-if TYPE_CHECKING:
-    from toon_format import ToonDecodeError
-
-    from fidelio.definitions.reading.toon.lines import ToonNode
-
-    loads: Callable[[str], Any]
-else:
-    loads, ToonDecodeError = load_decoder()
 
 _COUNT = re.compile(r"Declared length (\d+) but found (\d+)")
 _KEY = re.compile(r'\s*(?:- )?("(?:[^"\\]|\\.)*"|[^\[\s]*)\[')
@@ -47,12 +40,6 @@ def parse(text: str, name: str) -> Any:
         raise make_depth_error(name) from None
     _check(text, data, name)
     return data
-
-
-def walk(text: str) -> Iterator[ToonNode]:
-    from fidelio.definitions.reading.toon import lines as toon_lines  # noqa: PLC0415  # a sound file is read without it
-
-    return toon_lines.walk(text)
 
 
 def locate(text: str) -> Positions:
