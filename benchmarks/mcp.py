@@ -174,6 +174,7 @@ def our_app() -> Any:
         RequestStates,  # the same
         ServedTools,
     )
+    from fidelio.surfaces.mcp.protocol import Protocol  # noqa: PLC0415  # only the servers load the SDK
     from fidelio.tokens.keyring import FixedKeys  # noqa: PLC0415  # only the servers load the SDK
     from fidelio.toolkit import CallContext, Done, Tool, ToolHandlers, ToolTable  # noqa: PLC0415  # only the servers load the SDK
 
@@ -184,7 +185,8 @@ def our_app() -> Any:
             return Done("x" * arguments.size)
 
     table = ToolTable([Tool("echo", "Echo", "Replies with a text.", parameters, read_only=True)], Handlers)
-    return create_app({"/mcp": ServedTools(table)}, Identity("ours", "1"), RequestStates(lambda: FixedKeys(b"k" * 32)))
+    states = RequestStates(lambda: FixedKeys(b"k" * 32))
+    return create_app({"/mcp": Protocol(Identity("ours", "1"), ServedTools(table), states)})
 
 
 def bare_app() -> Any:

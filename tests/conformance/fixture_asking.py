@@ -6,27 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
-    INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
-    CallToolRequestParams,
     CreateMessageRequest,
     CreateMessageRequestParams,
     CreateMessageResult,
-    GetPromptRequestParams,
     SamplingMessage,
     TextContent,
 )
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.mcp.endpoint import RequestStates
+from fidelio.surfaces.mcp.endpoint import CAPABILITIES_KEY, INVALID_PARAMS, ProtocolError, RequestStates
+from fidelio.surfaces.mcp.protocol import RequestContext
 from fidelio.tokens.keyring import FixedKeys
 from tests.conformance.fixture_content import Json, get_prompt, text
 
 Context = ServerRequestContext[Any, Any]
-Special = Callable[[Context, CallToolRequestParams], Awaitable[Json]]
+Special = Callable[[Json, RequestContext], Awaitable[Json]]
 
 STATES = RequestStates(lambda: FixedKeys(b"only for the conformance suite.."))
 
@@ -55,8 +52,8 @@ ROOTS: Json = {"method": "roots/list", "params": {}}
 # Up to 2025-11-25: a request in the middle of the call
 
 
-async def sampling(context: Context, params: CallToolRequestParams) -> Json:
-    words = str((params.arguments or {})["prompt"])
+async def sampling(context: Context) -> Json:
+    words = str((context.params or {})["arguments"]["prompt"])
     message = SamplingMessage(role="user", content=TextContent(type="text", text=words))
     request = CreateMessageRequest(params=CreateMessageRequestParams(messages=[message], max_tokens=100))
     about = ServerMessageMetadata(related_request_id=context.request_id)
@@ -65,10 +62,11 @@ async def sampling(context: Context, params: CallToolRequestParams) -> Json:
 
 
 def elicitation(schema: Json) -> Special:
-    async def handler(context: Context, params: CallToolRequestParams) -> Json:
-        message = str((params.arguments or {}).get("message", "Please fill this in."))
-        result = await context.session.elicit_form(message, schema, context.request_id)
-        return says(f"Elicitation completed: action={result.action}, content={result.content}")
+    async def handler(params: Json, request: RequestContext) -> Json:
+        message = str(params.get("arguments", {}).get("message", "Please fill this in."))
+        assert request.elicit is not None
+        result: Any = await request.elicit({"message": message, "requestedSchema": schema})
+        return says(f"Elicitation completed: action={result['action']}, content={result.get('content')}")
 
     return handler
 
@@ -76,9 +74,12 @@ def elicitation(schema: Json) -> Special:
 # From 2026-07-28 on: a result that says what is missing
 
 
-def still_needed(params: CallToolRequestParams | GetPromptRequestParams, wanted: Mapping[str, Json]) -> bool:
-    given = params.input_responses or {}
-    return not all(key in given for key in wanted)
+def given(params: Json) -> Json:
+    return dict(params.get("inputResponses") or {})
+
+
+def still_needed(params: Json, wanted: Mapping[str, Json]) -> bool:
+    return not given(params).keys() >= wanted.keys()
 
 
 def missing(wanted: Mapping[str, Json], state: str | None = None) -> Json:
@@ -87,65 +88,61 @@ def missing(wanted: Mapping[str, Json], state: str | None = None) -> Json:
 
 
 def asking(**wanted: Json) -> Special:
-    async def handler(_: Context, params: CallToolRequestParams) -> Json:
-        if still_needed(params, wanted):
-            return missing(wanted)
-        return says(f"Received: {params.input_responses}")
+    async def handler(params: Json, _: RequestContext) -> Json:
+        return missing(wanted) if still_needed(params, wanted) else says(f"Received: {given(params)}")
 
     return handler
 
 
 def asking_with_state(**wanted: Json) -> Special:
-    async def handler(_: Context, params: CallToolRequestParams) -> Json:
-        if params.request_state is None or still_needed(params, wanted):
-            return missing(wanted, STATES.write("r_1", params.name, {}))
+    async def handler(params: Json, _: RequestContext) -> Json:
+        if "requestState" not in params or still_needed(params, wanted):
+            return missing(wanted, STATES.write("r_1", params["name"], {}))
         opened(params)
-        return says(f"state-ok: {params.input_responses}")
+        return says(f"state-ok: {given(params)}")
 
     return handler
 
 
-def opened(params: CallToolRequestParams) -> str:
+def opened(params: Json) -> str:
     try:
-        return STATES.read(params.request_state or "", params.name, {})
+        return STATES.read(params["requestState"], params["name"], {})
     except UsageProblem as error:
-        raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
+        raise ProtocolError(INVALID_PARAMS, str(error)) from error
 
 
-async def multi_round(_: Context, params: CallToolRequestParams) -> Json:
-    reached = opened(params) if params.request_state else "start"
-    given = params.input_responses or {}
-    if reached == "first" and "step1" in given:
+async def multi_round(params: Json, _: RequestContext) -> Json:
+    reached = opened(params) if "requestState" in params else "start"
+    if reached == "first" and "step1" in given(params):
         colour = ask_for("Step 2: What is your favorite color?", fields(color={"type": "string"}))
-        return missing({"step2": colour}, STATES.write("second", params.name, {}))
-    if reached == "second" and "step2" in given:
+        return missing({"step2": colour}, STATES.write("second", params["name"], {}))
+    if reached == "second" and "step2" in given(params):
         return says("Both steps are done.")
     name = ask_for("Step 1: What is your name?", fields(name={"type": "string"}))
-    return missing({"step1": name}, STATES.write("first", params.name, {}))
+    return missing({"step1": name}, STATES.write("first", params["name"], {}))
 
 
-async def by_capability(context: Context, params: CallToolRequestParams) -> Json:
-    declared = context.session.client_capabilities
-    wanted: dict[str, Json] = {}
-    if declared is not None and declared.elicitation is not None:
-        wanted["user_name"] = NAME
-    if declared is not None and declared.sampling is not None:
-        wanted["greeting"] = ask_model("Generate a greeting", 50)
+def declared(params: Json) -> Json:
+    return dict(params.get("_meta", {}).get(CAPABILITIES_KEY, {}))
+
+
+async def by_capability(params: Json, _: RequestContext) -> Json:
+    askable = {"elicitation": ("user_name", NAME), "sampling": ("greeting", ask_model("Generate a greeting", 50))}
+    wanted = dict(question for capability, question in askable.items() if capability in declared(params))
     return missing(wanted) if wanted and still_needed(params, wanted) else says("Nothing to ask.")
 
 
-async def needs_sampling(context: Context, _: CallToolRequestParams) -> Json:
-    declared = context.session.client_capabilities
-    if declared is None or declared.sampling is None:
+async def needs_sampling(params: Json, _: RequestContext) -> Json:
+    if "sampling" not in declared(params):
         data: Json = {"requiredCapabilities": {"sampling": {}}}
-        raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message="This tool needs sampling.", data=data)
+        raise ProtocolError(MISSING_REQUIRED_CLIENT_CAPABILITY, "This tool needs sampling.", data)
     return says("Sampling is there.")
 
 
-async def prompt_or_question(context: Context, params: GetPromptRequestParams) -> Json:
-    if params.name != "test_input_required_result_prompt":
-        return await get_prompt(context, params)
+async def prompt_or_question(params: Json) -> Json:
+    if params.get("name") != "test_input_required_result_prompt":
+        return await get_prompt(params)
     wanted = {"user_context": ask_for("What context should the prompt use?", fields(context={"type": "string"}))}
     if still_needed(params, wanted):
         return missing(wanted)
-    return {"messages": [{"role": "user", "content": text(f"Context: {params.input_responses}")}]}
+    return {"messages": [{"role": "user", "content": text(f"Context: {given(params)}")}]}

@@ -7,26 +7,13 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mcp.server.lowlevel.server import Server
-from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CompleteRequestParams,
-    GetPromptRequestParams,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    SetLevelRequestParams,
-    SubscribeRequestParams,
-    UnsubscribeRequestParams,
-)
-
-from fidelio.surfaces.http.sdk import COMPLETE
+from fidelio.surfaces.mcp.endpoint import INVALID_PARAMS, ProtocolError
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 
 Json = dict[str, Any]
-Handler = Callable[[Any, Any], Awaitable[Json]]
+Handler = Callable[[Json], Awaitable[Json]]
 TEXT, BINARY, TEMPLATE = "test://static-text", "test://static-binary", "test://template/{id}/data"
 _TEMPLATED = re.compile(r"test://template/([^/]+)/data")
 
@@ -50,18 +37,18 @@ def embedded(uri: str, mime: str, words: str) -> Json:
 # Resources
 
 
-async def list_resources(_: Any, __: PaginatedRequestParams) -> Json:
+async def list_resources(_: Json) -> Json:
     named = {"name": "text", "description": "A text.", "mimeType": "text/plain"}
     picture = {"name": "binary", "description": "A picture.", "mimeType": "image/png"}
     return {"resources": [{"uri": TEXT, **named}, {"uri": BINARY, **picture}]}
 
 
-async def list_templates(_: Any, __: PaginatedRequestParams) -> Json:
+async def list_templates(_: Json) -> Json:
     return {"resourceTemplates": [{"uriTemplate": TEMPLATE, "name": "template", "description": "Data by id."}]}
 
 
-async def read_resource(_: Any, params: ReadResourceRequestParams) -> Json:
-    uri = str(params.uri)
+async def read_resource(params: Json) -> Json:
+    uri = str(params["uri"])
     if uri == TEXT:
         words = "This is the content of the static text resource."
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": words}]}
@@ -70,7 +57,7 @@ async def read_resource(_: Any, params: ReadResourceRequestParams) -> Json:
     if found := _TEMPLATED.fullmatch(uri):
         data = {"id": found[1], "templateTest": True, "data": f"Data for ID: {found[1]}"}
         return {"contents": [{"uri": uri, "mimeType": "application/json", "text": json.dumps(data)}]}
-    raise MCPError(code=INVALID_PARAMS, message="Resource not found", data={"uri": uri})
+    raise ProtocolError(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
 # Prompts
@@ -80,10 +67,11 @@ PROMPTS = {
     "test_prompt_with_arguments": ["arg1", "arg2"],
     "test_prompt_with_embedded_resource": ["resourceUri"],
     "test_prompt_with_image": [],
+    "test_input_required_result_prompt": [],
 }
 
 
-async def list_prompts(_: Any, __: PaginatedRequestParams) -> Json:
+async def list_prompts(_: Json) -> Json:
     return {
         "prompts": [
             {"name": name, "description": "A prompt.", "arguments": [{"name": a, "required": True} for a in wanted]}
@@ -104,40 +92,32 @@ def prompt_messages(name: str, given: dict[str, str]) -> list[Json]:
         case "test_prompt_with_image":
             return [image(), text("Please analyze the image above.")]
         case _:
-            raise MCPError(code=INVALID_PARAMS, message="There is no such prompt")
+            raise ProtocolError(INVALID_PARAMS, "There is no such prompt")
 
 
-async def get_prompt(_: Any, params: GetPromptRequestParams) -> Json:
-    content = prompt_messages(params.name, params.arguments or {})
+async def get_prompt(params: Json) -> Json:
+    content = prompt_messages(params["name"], params.get("arguments", {}))
     return {"messages": [{"role": "user", "content": part} for part in content]}
 
 
 # The rest
 
 
-async def complete(_: Any, __: CompleteRequestParams) -> Json:
+async def complete(_: Json) -> Json:
     return {"completion": {"values": ["paris", "park", "party"], "total": 3, "hasMore": False}}
 
 
-async def accept(_: Any, __: Any) -> Json:
+async def accept(_: Json) -> Json:
     return {}
 
 
-def whole(handler: Handler) -> Handler:
-    """Says of every result that it is complete, unless the handler says otherwise."""
-
-    async def marked(context: Any, params: Any) -> Json:
-        return {**COMPLETE, **await handler(context, params)}
-
-    return marked
-
-
-def add_content(server: Server[Any]) -> None:
-    server.add_request_handler("resources/list", PaginatedRequestParams, whole(list_resources))
-    server.add_request_handler("resources/templates/list", PaginatedRequestParams, whole(list_templates))
-    server.add_request_handler("resources/read", ReadResourceRequestParams, whole(read_resource))
-    server.add_request_handler("resources/subscribe", SubscribeRequestParams, accept)
-    server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, accept)
-    server.add_request_handler("prompts/list", PaginatedRequestParams, whole(list_prompts))
-    server.add_request_handler("completion/complete", CompleteRequestParams, whole(complete))
-    server.add_request_handler("logging/setLevel", SetLevelRequestParams, accept)
+METHODS: dict[str, Handler] = {
+    "resources/list": list_resources,
+    "resources/templates/list": list_templates,
+    "resources/read": read_resource,
+    "prompts/list": list_prompts,
+    "completion/complete": complete,
+}
+# The newest revision has no such methods.
+HANDSHAKE_METHODS = ("resources/subscribe", "resources/unsubscribe", "logging/setLevel")
+CACHED = ("resources/list", "resources/templates/list", "resources/read", "prompts/list")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPDeprecationWarning
-from mcp_types import CallToolRequestParams, GetPromptRequestParams, PaginatedRequestParams
 
+from fidelio.surfaces.mcp.protocol import RequestContext
 from tests.conformance.fixture_asking import (
     NAME,
     ROOTS,
@@ -24,11 +23,10 @@ from tests.conformance.fixture_asking import (
     fields,
     multi_round,
     needs_sampling,
-    prompt_or_question,
     sampling,
     says,
 )
-from tests.conformance.fixture_content import PROMPTS, Json, embedded, image, sound, text, whole
+from tests.conformance.fixture_content import Json, embedded, image, sound, text
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,13 @@ class SpecialTool:
 
 
 def showing(*content: Json) -> SpecialTool:
-    async def handler(_: Context, __: CallToolRequestParams) -> Json:
+    async def handler(_: Json, __: RequestContext) -> Json:
         return {"content": list(content)}
 
     return SpecialTool(handler)
 
 
-async def logging(context: Context, _: CallToolRequestParams) -> Json:
+async def logging(context: Context) -> Json:
     with warnings.catch_warnings():
         # The suite still looks at what newer revisions have deprecated.
         warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -114,9 +112,9 @@ SPECIAL: dict[str, SpecialTool] = {
         image(),
         embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
     ),
-    "test_tool_with_logging": SpecialTool(logging),
-    "test_logging_tool": SpecialTool(logging),
-    "test_sampling": SpecialTool(sampling, fields(prompt={"type": "string"})),
+    "test_tool_with_logging": showing(text("Nothing was logged.")),
+    "test_logging_tool": showing(text("Nothing was logged.")),
+    "test_sampling": SpecialTool(showing(text("Nothing was sampled.")).handler, fields(prompt={"type": "string"})),
     "test_elicitation": SpecialTool(elicitation(PERSON), fields(message={"type": "string"})),
     "test_elicitation_sep1034_defaults": SpecialTool(elicitation(DEFAULTS)),
     "test_elicitation_sep1330_enums": SpecialTool(elicitation(ENUMS)),
@@ -141,25 +139,9 @@ SPECIAL: dict[str, SpecialTool] = {
 }
 
 
-def add_special(server: Server[Any]) -> None:
-    """Puts these tools beside those of the product's table, which keeps its own way through the stack."""
-    listed, called = server.get_request_handler("tools/list"), server.get_request_handler("tools/call")
-    assert listed is not None
-    assert called is not None
-
-    async def list_tools(context: Context, params: PaginatedRequestParams) -> Json:
-        own = await listed.handler(context, params)
-        assert isinstance(own, dict)
-        added = [{"name": name, "description": "A tool.", "inputSchema": tool.schema} for name, tool in SPECIAL.items()]
-        return {"tools": [*own["tools"], *added]}
-
-    async def call_tool(context: Context, params: CallToolRequestParams) -> Any:
-        special = SPECIAL.get(params.name)
-        return await (special.handler if special is not None else called.handler)(context, params)
-
-    server.add_request_handler("tools/list", PaginatedRequestParams, whole(list_tools))
-    server.add_request_handler("tools/call", CallToolRequestParams, whole(call_tool))
-    server.add_request_handler("prompts/get", GetPromptRequestParams, whole(prompt_or_question))
-    # Headers that mirror arguments are checked against the schemas; these come from the list above now.
-    server.get_tool_input_schema = None
-    PROMPTS.setdefault("test_input_required_result_prompt", [])
+# What these send in the middle of a call, only the SDK can send, in a session or a stream.
+STREAMED: dict[str, Callable[[Context], Awaitable[Json]]] = {
+    "test_tool_with_logging": logging,
+    "test_logging_tool": logging,
+    "test_sampling": sampling,
+}

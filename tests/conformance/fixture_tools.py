@@ -1,12 +1,15 @@
-"""The tools that the conformance suite calls by name and that need nothing but the product's own table."""
+"""The table of the tools that the conformance suite calls by name."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.toolkit import CallContext, Done, Tool, ToolHandlers, ToolTable
+from tests.conformance.fixture_special import SPECIAL
 
 
 class Nothing(msgspec.Struct):
@@ -35,8 +38,16 @@ class FixtureTools(ToolHandlers):
     test_tool_with_progress = staticmethod(with_progress)
 
 
+class FixtureTable(ToolTable):
+    """The table, with the tools that are beyond a table of texts listed beside its own."""
+
+    def describe(self) -> list[dict[str, Any]]:
+        special = [{"name": name, "description": "A tool.", "inputSchema": tool.schema} for name, tool in SPECIAL.items()]
+        return [*super().describe(), *special]
+
+
 def served_tools() -> ServedTools:
-    table = ToolTable(
+    table = FixtureTable(
         [
             Tool("test_simple_text", "Text", "Returns a text.", Nothing, read_only=True),
             Tool("test_error_handling", "Error", "Always fails.", Nothing),

@@ -22,6 +22,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, endpoint_path, load_tools
+from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.toolkit import AskPerson, Done
 from tests.dialects.sample_workflow import write_sample_workflow
@@ -163,9 +164,8 @@ def http(settings: Settings, library: Path, dialect: str) -> Opens:
     ) -> AsyncIterator[Player]:
         mine = house_settings or settings
         async with Application(mine, [str(library)], **options) as house:
-            app = create_app(
-                {endpoint_path(dialect): load_tools(dialect, house)}, make_identity(mine), make_request_states(mine)
-            )
+            protocol = Protocol(make_identity(mine), load_tools(dialect, house), make_request_states(mine))
+            app = create_app({endpoint_path(dialect): protocol})
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
             try:

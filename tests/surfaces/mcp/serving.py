@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from fidelio.surfaces.http.application import create_app
+from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.http.serving import serve_http
-from tests.surfaces.mcp.example import IDENTITY, Example, example_states
+from tests.surfaces.mcp.example import Example, protocol
 from tests.surfaces.mcp.wire import SECONDS
 
+# No certificates are loaded, which takes longer than a request.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
@@ -31,7 +38,7 @@ class Served:
         return f"{self.address}/mcp"
 
     async def post(self, message: object, **headers: str) -> httpx2.Response:
-        async with httpx2.AsyncClient(timeout=SECONDS) as client:
+        async with httpx2.AsyncClient(timeout=SECONDS, verify=NO_TLS) as client:
             return await client.post(self.url, json=message, headers={**ACCEPT, **self.headers, **headers})
 
     async def ask_stateless(self, message: dict[str, Any], **headers: str) -> httpx2.Response:
@@ -44,15 +51,31 @@ class Served:
 @asynccontextmanager
 async def served(host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Served]:
     example = Example()
-    app = create_app({"/mcp": example.tools()}, IDENTITY, example_states(), **options)
+    async with serving(create_app({"/mcp": protocol(example)}, **options), host) as address:
+        yield Served(address, example)
+
+
+@asynccontextmanager
+async def served_by_sdk() -> AsyncIterator[Served]:
+    """The same tools without our way for plain JSON: the SDK answers every request."""
+    example = Example()
+    manager = StreamableHTTPSessionManager(make_sdk_server(protocol(example)), json_response=True, stateless=True)
+    app = Starlette(routes=[Route("/mcp", StreamableHTTPASGIApp(manager))], lifespan=lambda _: manager.run())
+    app.state.has_token = False
+    async with serving(app) as address:
+        yield Served(address, example)
+
+
+@asynccontextmanager
+async def serving(app: Starlette, host: str = "127.0.0.1") -> AsyncIterator[str]:
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve_http(app, host, 0, ready=address.set_result))
+    task = asyncio.create_task(serve_http(app, host, 0, ready=address.set_result))
     try:
         async with asyncio.timeout(SECONDS):
-            yield Served(await _first(address, serving), example)
+            yield await _first(address, task)
     finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _first(address: asyncio.Future[str], serving: asyncio.Task[None]) -> str:

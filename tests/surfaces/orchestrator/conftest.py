@@ -21,6 +21,7 @@ from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
+from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from fidelio.toolkit import Done, Reporter
@@ -117,7 +118,8 @@ async def over_stdio(settings: Settings, project: Path) -> AsyncIterator[ToolCli
 async def over_http(settings: Settings, project: Path) -> AsyncIterator[ToolClient]:
     async with Application(settings) as app:
         tools = open_tools(app, environ={})
-        asgi = create_app({"/mcp/orchestrator": tools}, make_identity(settings), make_request_states(settings))
+        protocol = Protocol(make_identity(settings), tools, make_request_states(settings))
+        asgi = create_app({"/mcp/orchestrator": protocol})
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))
         try:

@@ -21,6 +21,7 @@ from fidelio.orchestrator.blueprints.servers import AGENT_HEADER, add_agent_head
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
+from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
@@ -65,8 +66,9 @@ def _read(reply: httpx2.Response) -> Reply:
 @asynccontextmanager
 async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[Server]:
     async with asyncio.timeout(SECONDS), Application(settings) as app:
-        table = open_tools(app, environ=environ or {})
-        asgi = create_app({"/mcp/orchestrator": table}, make_identity(settings), make_request_states(settings))
+        tools = open_tools(app, environ=environ or {})
+        protocol = Protocol(make_identity(settings), tools, make_request_states(settings))
+        asgi = create_app({"/mcp/orchestrator": protocol})
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))
         try:

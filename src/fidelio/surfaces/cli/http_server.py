@@ -29,6 +29,7 @@ from fidelio.surfaces.http.serving import open_listener, serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, endpoint_path, load_tools
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
+from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import load_server_settings, make_application, make_identity, make_request_states
 from fidelio.surfaces.mcp.stdio.descriptors import HTTP_GC_THRESHOLD, set_gc_threshold
 
@@ -113,10 +114,9 @@ async def _serve(
 ) -> None:
     """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
     set_gc_threshold(HTTP_GC_THRESHOLD)
+    identity, states = make_identity(settings), make_request_states(settings)
     web = create_app(
-        tools,
-        make_identity(settings),
-        make_request_states(settings),
+        {path: Protocol(identity, served, states) for path, served in tools.items()},
         bearer_token=address.token,
         allowed_hosts=[validate_host_name(name) for name in address.names],
     )

@@ -1,166 +1,169 @@
-"""Fast path of `tools/call` over HTTP: answers a plain call without the SDK.
+"""Plain JSON over HTTP: a POST with a message, a JSON reply of the `Protocol`, and no state in between.
 
-For every request the SDK sets up a connection and validates the call against two models and its reply against a third, which
-costs more than most calls. A plain call gets the same result here: the request is read as strictly, and `CallDispatcher`
-runs it as over stdio. The client is identified by the functions of the SDK. A request that is not clearly a plain call goes
-to the transport of the SDK, which also reports errors in it.
+The header MCP-Protocol-Version says how a request is read. With a handshake revision, or without the header, the client is
+known by its revision only, because it introduced itself in an earlier request. From 2026-07-28 on every request introduces
+its client, its headers repeat what routes it, and a JSON-RPC error has an HTTP status of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from mcp.server.connection import Connection
-from mcp.server.runner import modern_error_data
-from mcp.server.streamable_http import check_accept_headers
-from mcp.shared.inbound import MCP_PARAM_HEADER_PREFIX, InboundModernRoute, classify_inbound_request, x_mcp_header_map
-from mcp_types import CallToolRequestParams
-from mcp_types.methods import validate_client_request
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
-from starlette.requests import Request
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    classify_inbound_request,
+    find_duplicated_routing_header,
+    unsupported_protocol_version_rejection,
+    validate_mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, HEADER_MISMATCH, LOG_LEVEL_META_KEY
+from starlette.datastructures import Headers
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.surfaces.http.sdk import read_client
-from fidelio.surfaces.mcp.endpoint import META_PREFIX, Client, Identity, RequestStates, ServedTools, render_result
-from fidelio.surfaces.mcp.protocol import ENCODING_ERRORS, CallDispatcher, RequestContext, error_response
+from fidelio.surfaces.mcp import endpoint
+from fidelio.surfaces.mcp.endpoint import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Client, ProtocolError
+from fidelio.surfaces.mcp.protocol import (
+    DECODING_ERRORS,
+    Protocol,
+    RequestContext,
+    encode_message,
+    error_response,
+    is_request_id,
+)
 
-JSON: Final = b"application/json"
-_METHOD, _PROGRESS = "tools/call", "progressToken"
-# A body with more brackets may be nested deeper than the SDK accepts, so the SDK's transport has to decide.
-MAX_BRACKETS = 150
-# Longer introductions and Accept headers go to the SDK's transport, so that the caches stay small.
-MAX_INTRODUCTION_LENGTH, MAX_ACCEPT_LENGTH = 4096, 256
-CACHE_SIZE = 256
-_AGENT = AGENT_HEADER.lower().encode()
-_PARAM_HEADER = MCP_PARAM_HEADER_PREFIX.lower().encode()
-
-Headers = Mapping[bytes, bytes]
-
-
-class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
+_JSON: Final = "application/json"
+_JSON_RANGES: Final = frozenset({_JSON, "application/*", "*/*"})
+# Capabilities of a handshake that let the server send requests in the middle of a call: they need a session and a stream.
+_BACK_CHANNELS: Final = frozenset({"elicitation", "sampling", "roots"})
+# Keys of `_meta` that ask for notifications in the middle of a call: they need a stream.
+_WANTS_NOTIFICATIONS: Final = ("progressToken", LOG_LEVEL_META_KEY)
 
 
-class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a `tools/call` request."""
+class HttpReply(NamedTuple):
+    """Status and JSON body of a reply. The body is empty for a message that gets no response."""
 
-    id: str | int
-    method: Literal["tools/call"]
-    jsonrpc: Literal["2.0"]
-    params: _Params
+    status: int
+    body: bytes = b""
 
 
-_call_decoder = msgspec.json.Decoder(_Call)
+class PlainExchanges:
+    """Answers the plain requests of an endpoint."""
 
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        schemas = {tool["name"]: tool["inputSchema"] for tool in protocol.tools.table.describe()}
+        # The tools whose arguments must be repeated in headers. Looking through a schema costs more than most calls.
+        self._mirrored = {name: schema for name, schema in schemas.items() if x_mcp_header_map(schema)}
 
-class PlainCall(msgspec.Struct, frozen=True):
-    """A plain call, its client, and the run id that the client claims."""
-
-    call: _Call
-    client: Client
-    agent: str
-
-
-class _Introduction(NamedTuple):
-    """The headers and metadata of a request that identify client and tool; the key of a cache."""
-
-    tool: str
-    envelope: bytes
-    revision: bytes
-    method: bytes
-    tool_header: bytes
-
-
-class PlainCalls:
-    """Reads and answers the plain calls of an endpoint."""
-
-    def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
-        self._identity = identity
-        self._dispatcher = CallDispatcher(tools, states)
-        # If a tool requires an argument to be repeated in a header, the SDK's transport compares the two.
-        self._plain_tools = {tool["name"] for tool in tools.table.describe() if not x_mcp_header_map(tool["inputSchema"])}
-
-    def read(self, headers: Headers, body: bytes) -> PlainCall | None:
-        """Return the plain call of a request; None for any other request. The caller must rule out duplicate headers."""
-        accept = headers.get(b"accept", b"")
-        if headers.get(b"content-type") != JSON or len(accept) > MAX_ACCEPT_LENGTH or not _accepts_json(accept):
-            return None
-        if body.count(b"[") + body.count(b"{") > MAX_BRACKETS or _PARAM_HEADER in b" ".join(headers):
-            return None
+    async def answer(self, headers: Headers, body: bytes) -> HttpReply | None:
+        """Return the reply to a POST; None if the client needs a stream, which the SDK serves."""
+        is_handshake = _read_revision(headers) in HANDSHAKE_REVISIONS
         try:
-            call = _call_decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        if call.params.name not in self._plain_tools:
-            return None
-        client = _read_client(headers, call.params)
-        return None if client is None else PlainCall(call, client, headers.get(_AGENT, b"").decode("latin-1").strip())
+            _check_media_types(headers)
+            message = _read_message(body)
+            if _needs_stream(message, is_handshake=is_handshake):
+                return None
+            if "id" not in message or "method" not in message:
+                return _accept(message, headers, is_handshake=is_handshake)
+        except _Refusal as refusal:
+            return refusal.reply
+        open_request = self._open_handshake_request if is_handshake else self._open_stateless_request
+        response = await self._protocol.answer(message, partial(open_request, headers))
+        # Handshake revisions report the errors of the protocol in the body only.
+        code = response["error"]["code"] if "error" in response and not is_handshake else 0
+        return HttpReply(ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK), encode_message(response))
 
-    async def answer(self, plain: PlainCall) -> bytes:
-        """Return the body of the reply. The HTTP status is always 200: errors are in the body."""
-        call, client = plain.call, plain.client
-        request = RequestContext(client, caller=plain.agent)
-        result = await self._dispatcher.call(call.params.name, call.params.arguments, request)
-        try:
-            reply = {"jsonrpc": "2.0", "id": call.id, "result": render_result(result, client, self._identity)}
-            return msgspec.json.encode(reply)
-        except ENCODING_ERRORS as error:
-            problem = modern_error_data(error)
-            return msgspec.json.encode(error_response(call.id, problem.code, problem.message))
+    def _open_handshake_request(self, headers: Headers, method: str, params: Mapping[str, Any]) -> RequestContext:
+        client = endpoint.negotiate(params) if method == "initialize" else Client(_read_revision(headers))
+        return RequestContext(client, caller=_read_agent(headers))
 
-
-@lru_cache(maxsize=CACHE_SIZE)
-def _accepts_json(accept: bytes) -> bool:
-    accepts_json, _ = check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
-    return accepts_json
-
-
-def _read_client(headers: Headers, params: _Params) -> Client | None:
-    if type(params.meta.get(_PROGRESS, "")) not in (str, int):
-        return None
-    # Only the protocol's own keys identify the client; others may change with every call and would defeat the cache.
-    envelope = {key: value for key, value in params.meta.items() if key.startswith(META_PREFIX)}
-    introduction = _Introduction(
-        params.name,
-        msgspec.json.encode(envelope),
-        headers.get(b"mcp-protocol-version", b""),
-        headers.get(b"mcp-method", b""),
-        headers.get(b"mcp-name", b""),
-    )
-    return _identify_client(introduction) if sum(map(len, introduction)) <= MAX_INTRODUCTION_LENGTH else None
+    def _open_stateless_request(self, headers: Headers, method: str, params: Mapping[str, Any]) -> RequestContext:
+        """Identify the client by the envelope of the request; raise `ProtocolError` if headers and body do not agree."""
+        duplicate = find_duplicated_routing_header(headers.items())
+        if duplicate is not None:
+            raise ProtocolError(HEADER_MISMATCH, f"The header {duplicate} appears more than once.")
+        body = {"method": method, "params": params}
+        _raise_rejection(classify_inbound_request(body, headers=headers, supported_modern_versions=STATELESS_REVISIONS))
+        schema = self._mirrored.get(str(params.get("name"))) if method == "tools/call" else None
+        arguments = params.get("arguments")
+        if schema is not None:
+            _raise_rejection(validate_mcp_param_headers(schema, arguments if isinstance(arguments, dict) else {}, headers))
+        return RequestContext(endpoint.read_envelope(params) or Client(), caller=_read_agent(headers))
 
 
-@lru_cache(maxsize=CACHE_SIZE)
-def _identify_client(introduction: _Introduction) -> Client | None:
-    """Return the client as the SDK identifies it; None if the SDK would refuse. Cached: a client repeats its introduction."""
-    params = {"name": introduction.tool, "_meta": msgspec.json.decode(introduction.envelope)}
-    route = _route(introduction, params)
-    if route is None:
-        return None
+class _Refusal(Exception):
+    """A POST that is not a message of the protocol. It gets an error without the id of a request."""
+
+    def __init__(self, status: int, code: int, sentence: str, data: object = None) -> None:
+        super().__init__(sentence)
+        self.reply = HttpReply(status, encode_message(error_response(None, code, sentence, data)))
+
+
+def _read_revision(headers: Headers) -> str:
+    return headers.get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+
+
+def _read_agent(headers: Headers) -> str:
+    """Return the run id that the client claims in a header, or an empty string."""
+    return headers.get(AGENT_HEADER, "").strip()
+
+
+def _check_media_types(headers: Headers) -> None:
+    if _JSON_RANGES.isdisjoint(_list_media_types(headers.get("accept", ""))):
+        raise _Refusal(HTTPStatus.NOT_ACCEPTABLE, endpoint.INVALID_REQUEST, f"The header Accept must list {_JSON}.")
+    if _list_media_types(headers.get("content-type", "")) != [_JSON]:
+        sentence = f"The header Content-Type must be {_JSON}."
+        raise _Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, endpoint.INVALID_REQUEST, sentence)
+
+
+def _list_media_types(header: str) -> list[str]:
+    return [part.partition(";")[0].strip().lower() for part in header.split(",")]
+
+
+def _read_message(body: bytes) -> dict[str, Any]:
     try:
-        validate_client_request(_METHOD, route.protocol_version, params)
-        CallToolRequestParams.model_validate(params, by_name=False)
-    except ValidationError:
-        return None
-    connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-    return read_client(route.protocol_version, connection.client_capabilities, connection.client_params)
+        message = msgspec.json.decode(body)
+    except DECODING_ERRORS:
+        sentence = "The body is not valid JSON, or a number or string in it is out of range."
+        raise _Refusal(HTTPStatus.BAD_REQUEST, endpoint.PARSE_ERROR, sentence) from None
+    if not isinstance(message, dict) or not _is_message(message):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, endpoint.INVALID_REQUEST, "The body must be a single JSON-RPC 2.0 message.")
+    return message
 
 
-def _route(introduction: _Introduction, params: Mapping[str, Any]) -> InboundModernRoute | None:
-    raw_headers = {
-        "mcp-protocol-version": introduction.revision,
-        "mcp-method": introduction.method,
-        "mcp-name": introduction.tool_header,
-    }
-    headers = {name: value.decode("latin-1") for name, value in raw_headers.items()}
-    revision = headers["mcp-protocol-version"]
-    if revision in HANDSHAKE_PROTOCOL_VERSIONS:
-        return InboundModernRoute(protocol_version=revision, client_info=None, client_capabilities=None)
-    route = classify_inbound_request({"method": _METHOD, "params": params}, headers=headers)
-    return route if isinstance(route, InboundModernRoute) else None
+def _is_message(message: Mapping[str, Any]) -> bool:
+    is_valid = message.get("jsonrpc") == "2.0" and ("id" not in message or is_request_id(message["id"]))
+    return is_valid and (isinstance(message["method"], str) if "method" in message else "id" in message)
+
+
+def _needs_stream(message: Mapping[str, Any], *, is_handshake: bool) -> bool:
+    params = message.get("params")
+    declared = params.get("capabilities" if is_handshake else "_meta") if isinstance(params, dict) else None
+    if not isinstance(declared, dict):
+        return False
+    if is_handshake:
+        return message.get("method") == "initialize" and not _BACK_CHANNELS.isdisjoint(declared)
+    return any(declared.get(key) is not None for key in _WANTS_NOTIFICATIONS)
+
+
+def _accept(message: Mapping[str, Any], headers: Headers, *, is_handshake: bool) -> HttpReply:
+    """Accept a notification or a response, which nothing waits for. The newest revision has no responses of clients."""
+    if not is_handshake:
+        unsupported = unsupported_protocol_version_rejection(_read_revision(headers), STATELESS_REVISIONS)
+        if unsupported is not None:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, unsupported.code, unsupported.message, unsupported.data)
+        if "method" not in message:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, endpoint.INVALID_REQUEST, "The server has sent no request.")
+    return HttpReply(HTTPStatus.ACCEPTED)
+
+
+def _raise_rejection(verdict: object) -> None:
+    if isinstance(verdict, InboundLadderRejection):
+        raise ProtocolError(verdict.code, verdict.message, verdict.data)

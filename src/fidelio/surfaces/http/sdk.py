@@ -1,11 +1,13 @@
-"""Adapter: serves a table of tools with the low-level server of the official SDK.
+"""Adapter: the low-level server of the official SDK with our `Protocol` behind it, for sessions and streams.
 
-The SDK implements every revision over HTTP; tool calls and elicitation use the same code as stdio.
+The SDK validates requests, opens streams and sends messages to the client. The results come from the `Protocol`, as over
+stdio.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
@@ -13,95 +15,58 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
-from fidelio.errors import UsageProblem
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.surfaces.mcp.endpoint import (
-    CACHE_MILLISECONDS,
-    CACHE_SCOPE,
-    INVALID_PARAMS,
-    Client,
-    Identity,
-    ProtocolError,
-    RequestStates,
-    ServedTools,
-    describe_client,
-    find_resource,
-)
-from fidelio.surfaces.mcp.protocol import CallDispatcher, Elicit, NoAnswer, RequestContext
+from fidelio.surfaces.mcp.endpoint import CACHE_MILLISECONDS, CACHE_SCOPE, Client, ProtocolError, describe_client
+from fidelio.surfaces.mcp.protocol import Elicit, NoAnswer, Protocol, RequestContext
 
 Context = ServerRequestContext[Any, Any]
-# The SDK removes it for revisions that do not have it.
-COMPLETE = {"resultType": "complete"}
+Handler = Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]
+_TOOL_METHODS, _RESOURCE_METHODS = ("tools/list", "tools/call"), ("resources/list", "resources/read")
 
 
-def make_sdk_server(identity: Identity, tools: ServedTools, states: RequestStates) -> Server[Any]:
-    """Build a server of the SDK that lists and calls the tools of an endpoint."""
-    dispatcher = CallDispatcher(tools, states)
+def make_sdk_server(protocol: Protocol) -> Server[Any]:
+    """Build a server of the SDK that answers with the results of the protocol."""
+    schemas = {tool["name"]: tool["inputSchema"] for tool in protocol.tools.table.describe()}
+    server: Server[Any] = Server(
+        protocol.identity.name,
+        version=protocol.identity.version,
+        instructions=protocol.tools.instructions,
+        cache_hints={"server/discover": CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)},
+        get_tool_input_schema=schemas.get,
+    )
+    for method in _TOOL_METHODS + (_RESOURCE_METHODS if protocol.tools.resources else ()):
+        server.add_request_handler(method, types.RequestParams, make_handler(protocol))
+    return server
 
-    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return cast("types.ListToolsResult", {**COMPLETE, "tools": tools.table.describe()})
 
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+def make_handler(protocol: Protocol) -> Handler:
+    """Return a handler that answers requests of any method with the protocol."""
+
+    async def handle(context: Context, _: types.RequestParams) -> dict[str, Any]:
         try:
-            result = await dispatcher.call(params.name, params.arguments or {}, read_request_context(context, params))
+            return await protocol.handle(context.method, context.params or {}, _read_context(context))
         except ProtocolError as error:
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
-        return cast("types.CallToolResult", {**COMPLETE, **result})
 
-    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return cast(
-            "types.ListResourcesResult", {**COMPLETE, "resources": [resource.describe() for resource in tools.resources]}
-        )
-
-    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        try:
-            return cast("types.ReadResourceResult", {**COMPLETE, **find_resource(tools.resources, str(params.uri)).contents()})
-        except UsageProblem as error:
-            raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
-
-    hint = CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)
-    schemas = {tool["name"]: tool["inputSchema"] for tool in tools.table.describe()}
-    return Server(
-        identity.name,
-        version=identity.version,
-        instructions=tools.instructions,
-        cache_hints={"tools/list": hint, "server/discover": hint, "resources/list": hint, "resources/read": hint},
-        get_tool_input_schema=schemas.get,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources if tools.resources else None,
-        on_read_resource=read_resource if tools.resources else None,
-    )
+    return handle
 
 
-def read_request_context(context: Context, params: types.CallToolRequestParams) -> RequestContext:
-    client = find_client(context)
+def _read_context(context: Context) -> RequestContext:
     return RequestContext(
-        client,
+        _read_client(context),
         _make_elicit(context) if context.session.can_send_request else None,
-        params.request_state if client.is_stateless else None,
-        _dump_responses(params.input_responses),
-        context.session.report_progress,
-        _read_agent(context),
+        progress=context.session.report_progress,
+        caller=context.request.headers.get(AGENT_HEADER, "").strip() if context.request is not None else "",
     )
 
 
-def find_client(context: Context) -> Client:
-    return read_client(context.protocol_version, context.session.client_capabilities, context.session.client_params)
-
-
-def read_client(
-    revision: str, capabilities: types.ClientCapabilities | None, introduction: types.InitializeRequestParams | None
-) -> Client:
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    declared = {"elicitation": elicitation.model_dump(exclude_none=True)} if elicitation is not None else None
-    info = {"name": introduction.client_info.name} if introduction else None
-    return describe_client(revision, declared, info)
-
-
-def _read_agent(context: Context) -> str:
-    """Return the run id that the client claims in a header, or an empty string."""
-    return context.request.headers.get(AGENT_HEADER, "").strip() if context.request is not None else ""
+def _read_client(context: Context) -> Client:
+    capabilities, introduction = context.session.client_capabilities, context.session.client_params
+    return describe_client(
+        context.protocol_version,
+        capabilities.model_dump(exclude_none=True) if capabilities is not None else None,
+        introduction.client_info.model_dump() if introduction is not None else None,
+    )
 
 
 def _make_elicit(context: Context) -> Elicit:
@@ -113,7 +78,3 @@ def _make_elicit(context: Context) -> Elicit:
         return result.model_dump(exclude_none=True)
 
     return elicit
-
-
-def _dump_responses(responses: types.InputResponses | None) -> dict[str, Any]:
-    return {key: response.model_dump(by_alias=True, exclude_none=True) for key, response in (responses or {}).items()}

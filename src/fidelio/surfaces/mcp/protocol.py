@@ -1,8 +1,8 @@
 """JSON-RPC and MCP without a transport: maps a message to its reply.
 
-`CallDispatcher` runs `tools/call` to its end, including elicitation in the middle of it; the HTTP server uses it too. All
-revisions show a form with a single field, the answer; they differ in how an option gets a readable label. An unexpected error
-becomes a reply here, at the outermost boundary of a request: without a reply the client would wait until its timeout.
+`CallDispatcher` runs `tools/call` to its end, including elicitation in the middle of it. All revisions show a form with a
+single field, the answer; they differ in how an option gets a readable label. An unexpected error becomes a reply here, at the
+outermost boundary of a request: without a reply the client would wait until its timeout.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fidelio.errors import FidelioError, UsageProblem
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -41,8 +42,9 @@ ELICIT_METHOD = "elicitation/create"
 ANSWER_SECONDS = 50.0
 INPUT_KEY = "person"
 
-# Raised by msgspec when a reply of a tool is not representable as JSON.
-ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+# Raised by msgspec when a message is not valid JSON, and when a reply of a tool is not representable as JSON.
+DECODING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
@@ -95,10 +97,10 @@ class RequestContext(msgspec.Struct, frozen=True):
     """What the transport knows about a `tools/call` request besides tool and arguments.
 
     `elicit` sends a question to the client and returns its response, or raises `NoAnswer`; None if the transport cannot send
-    requests. `state` and `responses` come with a repeated call from 2026-07-28 on. `caller` is the run id that the client of
-    an agent claims. The claim only removes rights: sessions that the agent starts become its children, and it cannot answer
-    its own requests. A client that has the bearer token and claims no run counts as a person's program. Over stdio the server
-    is a child process of the agent and finds the run id in its environment instead.
+    requests. `Protocol` fills in `state` and `responses`, which a repeated call has from 2026-07-28 on. `caller` is the run id
+    that the client of an agent claims. The claim only removes rights: sessions that the agent starts become its children, and
+    it cannot answer its own requests. A client that has the bearer token and claims no run counts as a person's program. Over
+    stdio the server is a child process of the agent and finds the run id in its environment instead.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -107,6 +109,10 @@ class RequestContext(msgspec.Struct, frozen=True):
     responses: Mapping[str, Any] = msgspec.field(default_factory=dict)
     progress: Reporter | None = None
     caller: str = ""
+
+
+# Identifies the client of a request by its method and params; raises `ProtocolError` if it refuses the client.
+OpenRequest = Callable[[str, Mapping[str, Any]], RequestContext]
 
 
 class _Call(msgspec.Struct):
@@ -245,12 +251,12 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Protocol:
-    """The MCP server of an endpoint, without a transport."""
+    """The MCP server of an endpoint, without a transport: stdio, plain HTTP and the SDK call it."""
 
     def __init__(self, identity: Identity, tools: ServedTools, states: RequestStates) -> None:
         self.identity = identity
         self.tools = tools
-        self.dispatcher = CallDispatcher(tools, states)
+        self._dispatcher = CallDispatcher(tools, states)
         self.capabilities = (
             {**CAPABILITIES, "resources": {"subscribe": False, "listChanged": False}} if tools.resources else CAPABILITIES
         )
@@ -258,9 +264,63 @@ class Protocol:
     def connect(self, peer: Peer | None = None) -> ClientConnection:
         return ClientConnection(self, peer or Peer())
 
+    async def answer(self, message: Mapping[str, Any], open_request: OpenRequest) -> dict[str, Any]:
+        """Return the response to a request, or an error response."""
+        try:
+            method, params = _read_request(message)
+            result = await self.handle(method, params, open_request(method, params))
+        except ProtocolError as error:
+            return error_response(message["id"], error.code, str(error), error.data)
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+    async def handle(self, method: str, params: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
+        """Return the result of a request in the form of the client's revision; raise `ProtocolError` if there is none."""
+        return render_result(await self._dispatch(method, params, request), request.client, self.identity)
+
+    async def _dispatch(self, method: str, params: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
+        client = request.client
+        match method:
+            case "tools/call":
+                return await self._call_tool(params, request)
+            case "tools/list":
+                return _mark_cacheable({"tools": self.tools.table.describe()}, client)
+            case "resources/list" | "resources/read" if self.tools.resources:
+                return _mark_cacheable(self._read_resources(params, is_list=method == "resources/list"), client)
+            case "ping" if not client.is_stateless:
+                return {}
+            case "initialize" if not client.is_stateless:
+                return {"protocolVersion": client.revision, "serverInfo": self.identity.info, **self._introduction}
+            case "server/discover" if client.is_stateless:
+                return _mark_cacheable({"supportedVersions": list(STATELESS_REVISIONS), **self._introduction}, client)
+            case _:
+                raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
+
+    @property
+    def _introduction(self) -> dict[str, Any]:
+        return {"capabilities": self.capabilities, "instructions": self.tools.instructions}
+
+    def _read_resources(self, params: Mapping[str, Any], *, is_list: bool) -> dict[str, Any]:
+        if is_list:
+            return {"resources": [resource.describe() for resource in self.tools.resources]}
+        try:
+            return find_resource(self.tools.resources, params.get("uri")).contents()
+        except UsageProblem as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from error
+
+    async def _call_tool(self, params: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
+        name, arguments = params.get("name"), params.get("arguments")
+        arguments = {} if arguments is None else arguments
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "tools/call needs name, a string, and arguments, an object.")
+        state, responses = params.get("requestState"), params.get("inputResponses")
+        if isinstance(state, str) and request.client.is_stateless:
+            responses = responses if isinstance(responses, dict) else {}
+            request = msgspec.structs.replace(request, state=state, responses=responses)
+        return await self._dispatcher.call(name, arguments, request)
+
 
 class ClientConnection:
-    """Protocol state of a connected client, and the dispatch of its requests."""
+    """A connection on which both sides send messages, and the client of its handshake."""
 
     def __init__(self, protocol: Protocol, peer: Peer) -> None:
         self._protocol = protocol
@@ -269,75 +329,15 @@ class ClientConnection:
 
     async def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response to a request, or an error response."""
-        try:
-            result = await self._handle(message.get("method"), message.get("params"))
-        except ProtocolError as error:
-            return error_response(message["id"], error.code, str(error), error.data)
-        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        return await self._protocol.answer(message, self._open_request)
 
-    async def _handle(self, method: object, params: object) -> dict[str, Any]:
-        if not isinstance(method, str):
-            raise ProtocolError(INVALID_REQUEST, "The method of a request must be a string.")
-        params = {} if params is None else params
-        if not isinstance(params, dict):
-            raise ProtocolError(INVALID_PARAMS, "The params of a request must be an object.")
+    def _open_request(self, method: str, params: Mapping[str, Any]) -> RequestContext:
         if method == "initialize":
-            return self._initialize(params)
-        stateless_client = read_envelope(params)
-        client = stateless_client or self._client
-        return render_result(await self._dispatch(method, params, client), client, self._protocol.identity)
-
-    async def _dispatch(self, method: str, params: dict[str, Any], client: Client) -> dict[str, Any]:
-        match method:
-            case "tools/call":
-                return await self._call_tool(params, client)
-            case "tools/list":
-                return _mark_cacheable({"tools": self._protocol.tools.table.describe()}, client)
-            case "resources/list" | "resources/read" if self._protocol.tools.resources:
-                return _mark_cacheable(self._read_resources(params, is_list=method == "resources/list"), client)
-            case "ping" if not client.is_stateless:
-                return {}
-            case "server/discover" if client.is_stateless:
-                about = {"supportedVersions": list(STATELESS_REVISIONS), "capabilities": self._protocol.capabilities}
-                return _mark_cacheable({**about, "instructions": self._protocol.tools.instructions}, client)
-            case _:
-                raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
-
-    def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        self._client = negotiate(params)
-        identity = self._protocol.identity
-        return {
-            "protocolVersion": self._client.revision,
-            "capabilities": self._protocol.capabilities,
-            "serverInfo": identity.info,
-            "instructions": self._protocol.tools.instructions,
-        }
-
-    def _read_resources(self, params: Mapping[str, Any], *, is_list: bool) -> dict[str, Any]:
-        resources = self._protocol.tools.resources
-        if is_list:
-            return {"resources": [resource.describe() for resource in resources]}
-        try:
-            return find_resource(resources, params.get("uri")).contents()
-        except UsageProblem as error:
-            raise ProtocolError(INVALID_PARAMS, str(error)) from error
-
-    async def _call_tool(self, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
-        name, arguments = params.get("name"), params.get("arguments")
-        arguments = {} if arguments is None else arguments
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ProtocolError(INVALID_PARAMS, "tools/call needs name, a string, and arguments, an object.")
-        return await self._protocol.dispatcher.call(name, arguments, self._read_context(params, client))
-
-    def _read_context(self, params: Mapping[str, Any], client: Client) -> RequestContext:
-        state, responses = params.get("requestState"), params.get("inputResponses")
-        return RequestContext(
-            client,
-            self._elicit if self._peer.request is not None else None,
-            state if isinstance(state, str) and client.is_stateless else None,
-            responses if isinstance(responses, dict) else {},
-            self._make_reporter(params.get("_meta")),
-        )
+            self._client = negotiate(params)
+            return RequestContext(self._client)
+        client = read_envelope(params) or self._client
+        elicit = self._elicit if self._peer.request is not None else None
+        return RequestContext(client, elicit, progress=self._make_reporter(params.get("_meta")))
 
     async def _elicit(self, params: dict[str, Any]) -> object:
         assert self._peer.request is not None
@@ -356,6 +356,16 @@ class ClientConnection:
         return report
 
 
+def _read_request(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    method, params = message.get("method"), message.get("params")
+    if not isinstance(method, str):
+        raise ProtocolError(INVALID_REQUEST, "The method of a request must be a string.")
+    params = {} if params is None else params
+    if not isinstance(params, dict):
+        raise ProtocolError(INVALID_PARAMS, "The params of a request must be an object.")
+    return method, params
+
+
 def _mark_cacheable(result: dict[str, Any], client: Client) -> dict[str, Any]:
     return {"ttlMs": CACHE_MILLISECONDS, "cacheScope": CACHE_SCOPE, **result} if client.is_stateless else result
 
@@ -367,3 +377,13 @@ def is_request_id(value: object) -> bool:
 def error_response(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
     error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
     return {"jsonrpc": "2.0", "id": request, "error": error}
+
+
+def encode_message(message: dict[str, Any] | list[dict[str, Any]]) -> bytes:
+    """Encode a message; an error response replaces a reply of a tool that JSON cannot represent."""
+    try:
+        return msgspec.json.encode(message)
+    except _ENCODING_ERRORS as error:
+        request = message.get("id") if isinstance(message, dict) else None
+        sentence = f"The reply cannot be sent: {type(error).__name__}."
+        return msgspec.json.encode(error_response(request, INTERNAL_ERROR, sentence))

@@ -16,8 +16,16 @@ from typing import Any
 
 import msgspec
 
-from fidelio.surfaces.mcp.endpoint import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
-from fidelio.surfaces.mcp.protocol import ENCODING_ERRORS, NoAnswer, Peer, Protocol, error_response, is_request_id
+from fidelio.surfaces.mcp.endpoint import INVALID_REQUEST, PARSE_ERROR
+from fidelio.surfaces.mcp.protocol import (
+    DECODING_ERRORS,
+    NoAnswer,
+    Peer,
+    Protocol,
+    encode_message,
+    error_response,
+    is_request_id,
+)
 from fidelio.surfaces.mcp.stdio.descriptors import private_standard_streams
 from fidelio.surfaces.mcp.stdio.streams import InputReader, LineSplitter, OutputWriter, open_reader
 
@@ -79,7 +87,7 @@ class _Connection:
     def _read(self, line: bytes) -> None:
         try:
             message = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except DECODING_ERRORS:
             self._send(
                 error_response(
                     _find_id(line), PARSE_ERROR, "The line is not valid JSON, or a number or string in it is out of range."
@@ -164,14 +172,7 @@ class _Connection:
         deliver(await self._client.answer(message))
 
     def _send(self, message: dict[str, Any] | list[dict[str, Any]]) -> None:
-        try:
-            data = msgspec.json.encode(message)
-        except ENCODING_ERRORS as error:
-            request_id = message.get("id") if isinstance(message, dict) else None
-            data = msgspec.json.encode(
-                error_response(request_id, INTERNAL_ERROR, f"The reply cannot be sent: {type(error).__name__}.")
-            )
-        self._writer.write(data + b"\n")
+        self._writer.write(encode_message(message) + b"\n")
 
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
