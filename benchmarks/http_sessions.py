@@ -4,7 +4,7 @@ python -m benchmarks http_sessions
 
 Every call of the walk is compared with an echo in the same revision and of the same size, made at the same moment. The echo
 records nothing, so the cost of the session, including its synced append, is part of the figure. It goes through the SDK; our
-calls take the fast path of `http/plain.py`.
+`Protocol` answers our calls.
 """
 
 from __future__ import annotations
